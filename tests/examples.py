@@ -1,4 +1,4 @@
-"""How many examples property tests try: few at first, all of them where HYPOTHESIS_PROFILE is deep.
+"""The number of examples of property tests: few by default, more with HYPOTHESIS_PROFILE.
 
 The profiles "quick" (the default) and "deep" try the same examples in every run, whatever ran in
 the same process before; "searching" tries others, and "thorough" 100,000 of them.

@@ -1,7 +1,7 @@
-"""How long tests wait for what should come at once, so that none hangs for ever.
+"""A time limit for events that should happen at once, so that no test hangs.
 
-Nothing is measured by it: however busy a machine is, what has not come by then never will. What
-is measured goes by a clock of the test's own, or by the order in which things happen.
+It measures nothing: on the busiest machine, an event that has not happened by then never will.
+Measurements use a clock of the test, or the order of events.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ BUSY_LOOKS = 500  # beyond which a wait is one for another process, or for a thr
 def patient(
     test: Callable[P, Coroutine[None, None, None]],
 ) -> Callable[P, Coroutine[None, None, None]]:
-    """End a test that waits for what never comes."""
+    """End a test that waits for an event that never happens."""
 
     @functools.wraps(test)
     async def end_in_time(*args: P.args, **kwargs: P.kwargs) -> None:

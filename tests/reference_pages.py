@@ -57,8 +57,8 @@ _LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias
 
 
 def pages() -> Mapping[str, str]:
-    written = {"settings.md": _settings(), "headers.md": _headers(), "formats.md": _formats()}
-    return {name: "\n".join(lines) for name, lines in written.items()}
+    pages = {"settings.md": _settings(), "headers.md": _headers(), "formats.md": _formats()}
+    return {name: "\n".join(lines) for name, lines in pages.items()}
 
 
 def write(folder: Path) -> None:
@@ -93,8 +93,8 @@ def _row(setting: str, field: FieldInfo, default: JsonValue) -> str:
 def _headers() -> Iterator[str]:
     yield _HEADERS
     yield "| direction | header | meaning |\n|---|---|---|"
-    for one in HEADERS:
-        yield f"| {one.direction} | `{one.name}` | {one.meaning} |"
+    for header in HEADERS:
+        yield f"| {header.direction} | `{header.name}` | {header.meaning} |"
     yield ""
 
 
@@ -109,9 +109,9 @@ def _formats() -> Iterator[str]:
 
 def _format(row: Format) -> Iterator[str]:
     """Write a format with its example in a fence that the example cannot end."""
-    place = row.place.removesuffix("_start")
-    place = "" if row.place == "anywhere" else f", only at the start of a {place}"
-    yield f"### {row.name}\n\nShape `{row.shape}`{place}."
+    position = row.place.removesuffix("_start")
+    position = "" if row.place == "anywhere" else f", only at the start of a {position}"
+    yield f"### {row.name}\n\nShape `{row.shape}`{position}."
     if row.shape in ("quoted", "result"):
         yield _NO_CALLS.rstrip()
     yield f"\n````text\n{row.example}\n````\n"

@@ -120,9 +120,9 @@ def member(value: JsonValue, *path: str) -> JsonValue:
 
 
 def services() -> JsonObject:
-    found = member(COMPOSE, "services")
-    assert isinstance(found, dict)
-    return found
+    value = member(COMPOSE, "services")
+    assert isinstance(value, dict)
+    return value
 
 
 def temper_services() -> list[str]:
@@ -160,7 +160,7 @@ def server_on_a_free_port(kind: type[_Health]) -> Iterator[int]:
 def health_check(port: int) -> int:
     python, *arguments = command_in(last("HEALTHCHECK"))
     assert python == "python"
-    arguments = [one.replace("8367", str(port)) for one in arguments]
+    arguments = [argument.replace("8367", str(port)) for argument in arguments]
     return subprocess.run([sys.executable, *arguments], check=False, capture_output=True).returncode
 
 
@@ -187,14 +187,14 @@ def test_what_the_image_copies_exists_and_is_not_ignored() -> None:
 def test_the_image_starts_a_command_that_is_installed_and_known() -> None:
     program, *arguments = command_in(last("CMD"))
     assert program in PROJECT["project"]["scripts"]
-    asked = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "proxy", *arguments, "--help"],
         check=False,
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
     )
-    assert asked.returncode == 0, asked.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_health_check_passes_only_if_temper_is_well() -> None:
@@ -232,11 +232,11 @@ def engines_of(name: str) -> dict[str, JsonObject]:
     """Return the services that a Temper talks to, by name."""
     environment = member(services()[name], "environment")
     assert isinstance(environment, dict)
-    one = environment.get("TEMPER_BACKEND__URL")
-    urls = [one] if one else json.loads(str(environment["TEMPER_BACKEND__URLS"]))
+    address = environment.get("TEMPER_BACKEND__URL")
+    urls = [address] if address else json.loads(str(environment["TEMPER_BACKEND__URLS"]))
     hosts = {httpx.URL(str(url)).host for url in urls}
-    found = {host: services()[host] for host in hosts}
-    return {host: service for host, service in found.items() if isinstance(service, dict)}
+    engines = {host: services()[host] for host in hosts}
+    return {host: service for host, service in engines.items() if isinstance(service, dict)}
 
 
 def profile_of(name: str) -> JsonValue:
@@ -246,11 +246,11 @@ def profile_of(name: str) -> JsonValue:
 
 @pytest.mark.parametrize("name", temper_services())
 def test_temper_talks_to_healthy_engines_of_its_profile(name: str) -> None:
-    found = engines_of(name)
-    assert found
+    engines = engines_of(name)
+    assert engines
     service = services()[name]
     assert isinstance(service, dict)
-    for engine, its in found.items():
+    for engine, its in engines.items():
         assert "healthcheck" in its
         assert profile_of(engine) == profile_of(name)
         assert member(service, "depends_on", engine) == {"condition": "service_healthy"}
@@ -263,7 +263,10 @@ def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
         ((engine, its),) = engines_of(name).items()
         (network,) = networks_of(engine)
         assert member(COMPOSE, "networks", str(network), "internal") is True
-        assert [one for one in services() if network in networks_of(one)] == [name, engine]
+        assert [service for service in services() if network in networks_of(service)] == [
+            name,
+            engine,
+        ]
         assert "default" in networks_of(name)
         assert "ports" not in its
 
@@ -271,9 +274,9 @@ def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
 def networks_of(name: str) -> list[JsonValue]:
     service = services()[name]
     assert isinstance(service, dict)
-    found = service.get("networks", ["default"])
-    assert isinstance(found, list)
-    return found
+    networks = service.get("networks", ["default"])
+    assert isinstance(networks, list)
+    return networks
 
 
 def test_the_tempers_of_a_pool_share_all_engines() -> None:
@@ -288,18 +291,18 @@ def test_the_tempers_of_a_pool_share_all_engines() -> None:
 def test_a_balancer_stands_before_the_tempers_of_its_profile(name: str, health: str) -> None:
     balancer = services()[name]
     port = Settings().server.port
-    members = {one for one in temper_services() if profile_of(one) == [name]}
-    told = member(balancer, "environment")
-    assert isinstance(told, dict)
-    assert {told["FIRST"], told["SECOND"]} == {f"{one}:{port}" for one in members}
-    assert told["HEALTH"] == health
+    members = {service for service in temper_services() if profile_of(service) == [name]}
+    environment = member(balancer, "environment")
+    assert isinstance(environment, dict)
+    assert {environment["FIRST"], environment["SECOND"]} == {f"{name}:{port}" for name in members}
+    assert environment["HEALTH"] == health
     waits_for = member(balancer, "depends_on")
     assert isinstance(waits_for, dict)
     assert waits_for.keys() == members
     (mounted,) = re.findall(r"\./(deploy\S+?):(\S+):ro", json.dumps(member(balancer, "volumes")))
     assert (REPOSITORY / mounted[0]).is_file()
     configuration = (REPOSITORY / mounted[0]).read_text(encoding="utf-8")
-    assert set(re.findall(r"\$\{(\w+)\}", configuration)) == told.keys()
+    assert set(re.findall(r"\$\{(\w+)\}", configuration)) == environment.keys()
 
 
 def test_every_door_is_on_loopback_and_its_own() -> None:
@@ -361,10 +364,10 @@ def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
 
 
 def test_the_image_has_the_extras_that_settings_ask_for() -> None:
-    found = re.search(r"ARG EXTRAS=(\S+)", DOCKERFILE)
-    assert found
+    match = re.search(r"ARG EXTRAS=(\S+)", DOCKERFILE)
+    assert match
     extras = PROJECT["project"]["optional-dependencies"].keys()
-    assert set(found[1].split(",")) <= extras
+    assert set(match[1].split(",")) <= extras
     assert '".[${EXTRAS}]"' in DOCKERFILE
 
 

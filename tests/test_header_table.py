@@ -4,7 +4,7 @@ from pathlib import Path
 from tests.header_table import HEADERS
 
 PACKAGE = Path(__file__).parents[1] / "proxy"
-NAMES = [one.name for one in HEADERS]
+NAMES = [header.name for header in HEADERS]
 # what `facts.report` tells, whose headers are named by it
 REPORTED = {f"x-temper-{name}" for name in ("attempts", "outcome", "repairs", "context", "tools")}
 

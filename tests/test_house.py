@@ -1,4 +1,4 @@
-"""The house: its map, its glossary, and rooms that say what is in them."""
+"""The house rules: its map, its glossary, and packages that document their modules."""
 
 import ast
 import re
@@ -24,9 +24,9 @@ def parsed(path: Path) -> ast.Module:
 
 @pytest.mark.parametrize("room", ROOMS, ids=names(ROOMS))
 def test_every_room_says_what_is_in_which_file(room: Path) -> None:
-    said = ast.get_docstring(parsed(room)) or ""
+    doc = ast.get_docstring(parsed(room)) or ""
     files = [path for path in MODULES if path.parent == room.parent and path != room]
-    missing = [path.stem for path in files if not re.search(rf"`(\w+/)?{path.stem}`", said)]
+    missing = [path.stem for path in files if not re.search(rf"`(\w+/)?{path.stem}`", doc)]
     assert missing == []
 
 
@@ -62,7 +62,7 @@ def test_the_walks_for_newcomers_name_what_exists() -> None:
 
 @pytest.mark.parametrize("file", WALKED)
 def test_the_walks_for_newcomers_describe_files_as_they_are(file: str) -> None:
-    assert [said for said in WALKED[file] if said not in read(file)] == []
+    assert [sentence for sentence in WALKED[file] if sentence not in read(file)] == []
 
 
 def test_the_glossary_leads_to_where_a_word_lives_and_is_in_order() -> None:
@@ -86,14 +86,14 @@ PROXY = {name: path for path in MODULES if (name := module_name(path)).startswit
 
 
 def imported_by(node: ast.AST) -> Iterator[str]:
-    """Name what a module imports for itself or for its types, and not what a function imports."""
+    """Yield the names that a module imports at its top level, but not those within functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ImportFrom) and child.module:
-            for one in child.names:
-                full = f"{child.module}.{one.name}"
+            for alias in child.names:
+                full = f"{child.module}.{alias.name}"
                 yield full if full in PROXY else child.module
         elif isinstance(child, ast.Import):
-            yield from (one.name for one in child.names)
+            yield from (alias.name for alias in child.names)
         elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imported_by(child)
 

@@ -1,4 +1,4 @@
-"""What looks for forgotten sockets: it finds those of an event loop that is over."""
+"""The search for leaked sockets finds those of a closed event loop."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tests.leaks import left_open, open_sockets
 
 
 class _Forgotten:
-    """Nobody keeps it."""
+    """An object without references."""
 
 
 async def connect(listener: socket.socket) -> asyncio.Transport:
@@ -31,9 +31,9 @@ def test_a_connection_that_outlives_its_loop_is_found() -> None:
         forgotten = [asyncio.run(connect(listener))]
         port = forgotten[0].get_extra_info("sockname")[1]
         new = open_sockets() - before
-        (found,) = left_open(new)
+        (leaked,) = left_open(new)
     assert len(new) == 2
-    assert f"'127.0.0.1', {port}" in found
+    assert f"'127.0.0.1', {port}" in leaked
     with pytest.warns(ResourceWarning, match="unclosed"):
         collect(forgotten)
     assert open_sockets() == before

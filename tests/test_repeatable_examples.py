@@ -10,15 +10,15 @@ from tests.examples import PROFILE
 
 def tried() -> list[tuple[int, str]]:
     """Return the examples of a property test."""
-    found: list[tuple[int, str]] = []
+    examples: list[tuple[int, str]] = []
 
     @settings(derandomize=True)
     @given(st.integers(), st.text())
     def test(number: int, text: str) -> None:
-        found.append((number, text))
+        examples.append((number, text))
 
     test()
-    return found
+    return examples
 
 
 @pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="others are searched for")

@@ -70,7 +70,7 @@ def read(path: Path | str) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """What there is to say against a function."""
+    """The measures of a function that the house rules limit."""
 
     name: str
     lines: int
@@ -78,7 +78,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """What is asked of a file; its tree would be a hundred times as large."""
+    """The measures of a file; its tree would be a hundred times as large."""
 
     docstring: str | None
     functions: tuple[Function, ...]
@@ -88,7 +88,7 @@ class Source:
 
 @functools.cache
 def source_of(path: Path) -> Source:
-    """Read and parse a file, for all the tests that ask about it."""
+    """Read and parse a file once for all tests."""
     text = read(path)
     tree = ast.parse(text, str(path))
     nodes = [*ast.walk(tree)]
@@ -131,10 +131,10 @@ def names(paths: list[Path]) -> list[str]:
 
 
 def test_nothing_stands_at_the_top_without_a_decision() -> None:
-    found = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
-    found.pop(".git", None)
-    assert {name for name, path in found.items() if path.is_dir()} <= FOLDERS
-    assert {name for name, path in found.items() if path.is_file()} == FILES
+    entries = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
+    entries.pop(".git", None)
+    assert {name for name, path in entries.items() if path.is_dir()} <= FOLDERS
+    assert {name for name, path in entries.items() if path.is_file()} == FILES
 
 
 def test_every_module_and_every_public_class_has_a_docstring() -> None:
@@ -183,13 +183,13 @@ def test_no_path_of_a_developers_machine_is_left() -> None:
     places = ["/" + "work/", "/" + "tmp/" + "lab"]
     texts = [path for folder in sorted(FOLDERS) for path in tracked_files(folder)]
     texts = [path for path in texts if path.suffix not in {".gguf", ".bin", ".png"}]
-    found = [
-        (str(path), place)
+    matches = [
+        (str(path), folder)
         for path in [*texts, *(Path(name) for name in sorted(FILES))]
-        for place in places
-        if place in read(path)
+        for folder in places
+        if folder in read(path)
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_every_library_has_its_reason_and_its_use() -> None:

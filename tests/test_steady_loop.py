@@ -1,4 +1,4 @@
-"""The clock of the tests' event loops: a machine that stands still lets no deadline pass."""
+"""The clock of the tests' event loops: a machine without CPU time lets no deadline pass."""
 
 import asyncio
 import time

@@ -87,16 +87,16 @@ def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
 
 
 def test_no_finish_reason_exists_outside_of_the_table() -> None:
-    found = [literal for literal in literals() if literal[2] in REASONS]
+    wrong = [literal for literal in literals() if literal[2] in REASONS]
     for name, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Compare) and is_reason(node.left):
-                values = [one for part in node.comparators for _, one in strings(part)]
-                found += [(name, node.lineno, one) for one in values if one in REASON_WORDS]
+                values = [value for part in node.comparators for _, value in strings(part)]
+                wrong += [(name, node.lineno, value) for value in values if value in REASON_WORDS]
             if isinstance(node, ast.Call) and is_finish(node.func):
-                values = [one for part in node.args for _, one in strings(part)]
-                found += [(name, node.lineno, one) for one in values if one in REASON_WORDS]
-    assert found == []
+                values = [value for part in node.args for _, value in strings(part)]
+                wrong += [(name, node.lineno, value) for value in values if value in REASON_WORDS]
+    assert wrong == []
 
 
 def is_finish(node: ast.expr) -> bool:
@@ -104,7 +104,7 @@ def is_finish(node: ast.expr) -> bool:
 
 
 def test_no_set_of_roles_exists_outside_of_the_table() -> None:
-    found = [
+    wrong = [
         (name, node.lineno)
         for name, tree in trees()
         if name not in WORDS_OF_CALLS
@@ -112,7 +112,7 @@ def test_no_set_of_roles_exists_outside_of_the_table() -> None:
         if isinstance(node, ast.Tuple | ast.List | ast.Set)
         and {getattr(item, "value", None) for item in node.elts} in SETS_OF_ROLES
     ]
-    assert found == []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)

@@ -1,4 +1,4 @@
-"""The agents of the guide, as they stand there, before replies that are written here."""
+"""The agents of the guide, run unchanged in front of scripted replies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Agents in a program before a real llama-server, whose model says what is written here."""
+"""Agents in a program in front of a real llama-server whose model follows a script."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -87,7 +87,10 @@ async def test_a_terminal_tool_that_comes_too_early_is_asked_for_again(
         agent = Agent(model, [get_weather, report], workflow=rules)
         result = await agent.run("Report on Bern. [[report]]")
     assert (result.stop, result.output) == (Stop.TERMINAL, "Handed in: 9 degrees")
-    assert [one.outcomes[0].call.name for one in result.rounds] == ["get_weather", "report"]
+    assert [tool_round.outcomes[0].call.name for tool_round in result.rounds] == [
+        "get_weather",
+        "report",
+    ]
     roles = [message["role"] for message in result.messages]
     assert roles == ["user", *("assistant", "tool") * 2]  # nothing of the retry stays
 
@@ -130,7 +133,7 @@ async def test_two_agents_keep_to_their_slots_and_to_what_is_cached_there(
 
 
 async def cached_share(model: Model, slot: int) -> float:
-    """Read a book on a slot, and tell which share of a later prompt was cached there."""
+    """Read a book on a slot, and return the cached share of a later prompt there."""
     book, talk = Book(4), Conversation()
     agent = Agent(
         model,
@@ -151,5 +154,5 @@ async def idle(server: RunningServer) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient(trust_env=False) as client:
         while True:
             slots = (await client.get(f"{server.base_url}/slots", headers=headers)).json()
-            if not any(one["is_processing"] for one in slots):
+            if not any(slot["is_processing"] for slot in slots):
                 return

@@ -39,7 +39,7 @@ FORM: JsonObject = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model answers in JSON, or not."""
+    """A server whose model answers in JSON or not, depending on the prompt."""
     model = tmp_path_factory.mktemp("model") / "form.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=4096)
     with serving(plan_for(model, context_tokens=4096)) as running:
@@ -86,6 +86,6 @@ async def test_what_the_client_gets_has_the_form(
 
 
 def check_cached(engine: WatchedServer) -> None:
-    """Check that asking again in the client's form reads nothing twice."""
+    """Check that repeating the request in the client's form processes no token twice."""
     for before, after in itertools.pairwise(engine.attempts):
         assert after.cached >= 0.9 * before.prompt

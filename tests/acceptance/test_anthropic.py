@@ -1,6 +1,6 @@
-"""The SDKs of OpenAI and Anthropic, Temper, and a real llama-server's `/v1/messages` behind it.
+"""The SDKs of OpenAI and Anthropic, Temper, and a real llama-server's `/v1/messages`.
 
-The llama-server speaks the language of Anthropic's API; it is not that API.
+The llama-server implements the protocol of Anthropic's API; it is not that API.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 
 IN_MESSAGES = [
-    cast("ToolParam", {"name": one["name"], "input_schema": one["parameters"]})
+    cast("ToolParam", {"name": function["name"], "input_schema": function["parameters"]})
     for tool in TOOLS
-    if isinstance(one := tool["function"], dict)
+    if isinstance(function := tool["function"], dict)
 ]
 
 
@@ -46,8 +46,8 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 @asynccontextmanager
 async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
     """Run Temper before the double."""
-    async with listening(double.app()) as behind:
-        connection = BackendClient(behind.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
+    async with listening(double.app()) as upstream:
+        connection = BackendClient(upstream.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
             yield front
 
@@ -84,7 +84,7 @@ async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnt
         yield client
 
 
-@pytest.mark.parametrize("prompt", [one for one in CALLS if one != "[[unknown tool]]"])
+@pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[unknown tool]]"])
 async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
     double: AnthropicDouble, prompt: str
 ) -> None:
@@ -92,7 +92,7 @@ async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
         completion = await ask(client, prompt)
     assert calls_in(completion) == CALLS[prompt]
     assert completion.choices[0].finish_reason == "tool_calls"
-    assert {name: double.asked[0][name] for name in ("model", "max_tokens", "stream")} == {
+    assert {name: double.requests[0][name] for name in ("model", "max_tokens", "stream")} == {
         "model": MODEL,
         "max_tokens": 2048,
         "stream": True,
@@ -110,9 +110,9 @@ async def test_calls_stream_while_they_are_written(double: AnthropicDouble) -> N
         deltas = [
             call async for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()
         ]
-    written = [delta.function.arguments or "" for delta in deltas if delta.function]
-    assert json.parse("".join(written)) == {"city": "Paris", "unit": "celsius"}
-    assert len(written) > 2
+    arguments = [delta.function.arguments or "" for delta in deltas if delta.function]
+    assert json.parse("".join(arguments)) == {"city": "Paris", "unit": "celsius"}
+    assert len(arguments) > 2
 
 
 async def test_answers_stream_with_their_thoughts_and_their_cost(double: AnthropicDouble) -> None:
@@ -143,11 +143,11 @@ async def test_a_respond_call_becomes_the_answer(double: AnthropicDouble) -> Non
 
 
 async def test_prose_where_a_call_is_demanded_is_forced_into_one(double: AnthropicDouble) -> None:
-    """There is no grammar: the last attempt forces a call, and the prompt stays as it was."""
+    """There is no grammar: the last attempt forces a call, and the prompt stays unchanged."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
     assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
-    *before, last = double.asked
+    *before, last = double.requests
     assert all("tool_choice" not in body for body in before)
     assert last["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
     assert last["tools"] == before[0]["tools"]
@@ -159,9 +159,9 @@ async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDo
         second = await ask(client, "[[call]]", history=AFTER_A_CALL)
     assert calls_in(first) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
     assert second.choices[0].message.content == said("<tool_response>")
-    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked[:2])
+    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.requests[:2])
     assert after[: len(before)] == before
-    assert double.asked[0]["tools"] == double.asked[1]["tools"]
+    assert double.requests[0]["tools"] == double.requests[1]["tools"]
     usage = second.usage
     assert usage is not None
     assert usage.prompt_tokens_details is not None
@@ -202,11 +202,13 @@ async def test_anthropics_sdk_gets_through_to_anthropics_language(
     assert [block.text for block in second.content if block.type == "text"] == [
         said("<tool_response>")
     ]
-    assert [body["max_tokens"] for body in double.asked] == [200, 200]
-    assert double.asked[0]["system"] == [{"type": "text", "text": "Be kind."}]
-    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked)
+    assert [body["max_tokens"] for body in double.requests] == [200, 200]
+    assert double.requests[0]["system"] == [{"type": "text", "text": "Be kind."}]
+    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.requests)
     assert after[: len(before)] == before
-    (answer,) = (one for one in after if isinstance(one, dict) and one["role"] == "assistant")
+    (answer,) = (
+        message for message in after if isinstance(message, dict) and message["role"] == "assistant"
+    )
     kinds = [block["type"] for block in cast("list[JsonObject]", answer["content"])]
     assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
 
@@ -317,7 +319,7 @@ async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "[[call]]", extra=extra)
     assert raised.value.param == param
-    assert double.asked == []
+    assert double.requests == []
 
 
 async def test_the_command_serves_what_speaks_the_language(llama_server: RunningServer) -> None:

@@ -1,4 +1,4 @@
-"""`temper chat` with a real llama-server: at a terminal, before a pipe, and for one question."""
+"""`temper chat` with a real llama-server: at a terminal, in a pipe, and for one prompt."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def tools(tmp_path: Path) -> Path:
     return file
 
 
-def chat(said: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def chat(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     with Program(
         [*COMMAND, "chat", *arguments],
         stdin=subprocess.PIPE,
@@ -49,15 +49,15 @@ def chat(said: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         encoding="utf-8",
     ) as process:
         try:
-            answered, complained = process.communicate(said, PATIENCE_SECONDS)
+            answered, complained = process.communicate(text, PATIENCE_SECONDS)
         finally:
             process.kill()
     return subprocess.CompletedProcess(arguments, process.returncode, answered, complained)
 
 
 def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
-    said = f"{QUESTION}\ny\n/retry\ny\n/tools\n/new\n/retry\n/hepl\n/quit\n[[prose]] never asked\n"
-    answered = chat(said, "--model", str(model), "--tools", str(tools))
+    typed = f"{QUESTION}\ny\n/retry\ny\n/tools\n/new\n/retry\n/hepl\n/quit\n[[prose]] never asked\n"
+    answered = chat(typed, "--model", str(model), "--tools", str(tools))
     assert answered.returncode == 0, answered.stderr
     round_trip = [
         '  get_weather(city="Lyon")',
@@ -87,10 +87,10 @@ def test_tools_of_servers_are_offered_and_asked_about(
 ) -> None:
     settings = tmp_path / "temper.toml"
     command = json.dump_text([sys.executable, "-m", "mcp_server_time"])
-    told = "tools = ['get_current_time']\nask = ['get_current_time']\n"
-    settings.write_text(f"[mcp.time]\ncommand = {command}\n{told}", encoding="utf-8")
-    said = f"/tools\n[[our time]] what is it?\n{answer}\n"
-    answered = chat(said, "--model", str(model), "--config", str(settings))
+    config = "tools = ['get_current_time']\nask = ['get_current_time']\n"
+    settings.write_text(f"[mcp.time]\ncommand = {command}\n{config}", encoding="utf-8")
+    typed = f"/tools\n[[our time]] what is it?\n{answer}\n"
+    answered = chat(typed, "--model", str(model), "--config", str(settings))
     assert answered.returncode == 0, answered.stderr
     assert "  get_current_time  Get current time" in answered.stdout
     result = re.search("  get_current_time: (.+)", answered.stdout)
@@ -115,9 +115,9 @@ def test_a_dead_backend_is_one_sentence() -> None:
 
 
 def waits_for_terminal(pid: int) -> bool:
-    """Whether writing waits while the terminal takes nothing, and does not fail; Linux tells."""
-    place = Path(f"/proc/{pid}/fdinfo/1")
-    flags = re.search(r"flags:\s+([0-7]+)", place.read_text("ascii")) if place.exists() else None
+    """Report whether writes block, without failing, while the terminal is stalled (Linux only)."""
+    fdinfo = Path(f"/proc/{pid}/fdinfo/1")
+    flags = re.search(r"flags:\s+([0-7]+)", fdinfo.read_text("ascii")) if fdinfo.exists() else None
     return flags is None or not int(flags[1], 8) & os.O_NONBLOCK
 
 

@@ -1,4 +1,4 @@
-"""Started by what closes the standard streams, as some supervisors do."""
+"""Started by a parent that closes the standard streams, as some supervisors do."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""Token counts and the window, asked of a real llama-server and held against what it really does.
+"""Token counts and the window of a real llama-server, compared with its real behavior.
 
-`prompt_tokens` of a reply is the truth: it is what the server has decoded.
+`prompt_tokens` of a reply is the truth: the number of tokens that the server has decoded.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def asking(
 
 
 def of_size(tokens: int, last: str = "") -> UpstreamRequest:
-    """Make a question with a prompt of a known size: a letter is a token of this model."""
+    """Return a prompt of a known size: a letter is one token of this model."""
     return asking(said("user", "x" * (tokens - len(AROUND)) + last))
 
 

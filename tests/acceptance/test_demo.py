@@ -20,7 +20,7 @@ ROOF, FLOOR, BETWEEN_ROWS = "┏", "└", "├"
 
 
 def paste(command: str) -> str:
-    """Run a command line as a shell would; where there is no curl, do what it says."""
+    """Run a command line as a shell would; without curl, send the same request."""
     shell = shutil.which("sh")
     if shell is not None and shutil.which("curl") is not None:
         done = subprocess.run(
@@ -112,10 +112,10 @@ def message(answer: str) -> json.JsonValue:
 
 
 def called(answer: str) -> tuple[str, json.JsonValue]:
-    said = message(answer)
-    assert isinstance(said, dict)
-    assert isinstance(said["tool_calls"], list)
-    (call,) = said["tool_calls"]
+    reply = message(answer)
+    assert isinstance(reply, dict)
+    assert isinstance(reply["tool_calls"], list)
+    (call,) = reply["tool_calls"]
     assert isinstance(call, dict)
     function = call["function"]
     assert isinstance(function, dict)

@@ -1,7 +1,7 @@
-"""What models were seen to write, verbatim, and what clients of every language get for it.
+"""Replies of models as observed, verbatim, and the response to clients in every dialect.
 
-A scripted engine says it over HTTP; one application answers the whole module. What becomes of the
-neighbours of each text, in every chunking, stands in `tests/corpus/test_field_failures.py`.
+A scripted engine sends them over HTTP; one application serves the whole module.
+`tests/corpus/test_field_failures.py` has the variants of each text, in every chunking.
 """
 
 from collections.abc import AsyncGenerator
@@ -79,8 +79,8 @@ def named(name: str, arguments: str, index: int = 0, call_id: str | None = "call
 
 
 def structured(*pieces: JsonObject) -> bytes:
-    said = b"".join(spoken.delta({"tool_calls": [piece]}) for piece in pieces)
-    return spoken.START + said + spoken.end("tool_calls")
+    data = b"".join(spoken.delta({"tool_calls": [piece]}) for piece in pieces)
+    return spoken.START + data + spoken.end("tool_calls")
 
 
 def call_of(call: Call) -> bytes:
@@ -90,10 +90,10 @@ def call_of(call: Call) -> bytes:
 
 @dataclass(frozen=True)
 class Row:
-    """What a model wrote, reply after reply, and what it comes to.
+    """The replies of a model in order, and the expected response.
 
-    Text is said a few characters at a time. Where a model is to be asked again `replies` are
-    several; all have to be asked for.
+    Text is sent a few characters at a time. Several `replies` mean retries, all of which must be
+    requested.
     """
 
     name: str
@@ -104,10 +104,10 @@ class Row:
     @property
     def scripts(self) -> list[bytes]:
         return [
-            spoken.says(*(one[at : at + 9] for at in range(0, len(one), 9)))
-            if isinstance(one, str)
-            else one
-            for one in self.replies
+            spoken.says(*(reply[at : at + 9] for at in range(0, len(reply), 9)))
+            if isinstance(reply, str)
+            else reply
+            for reply in self.replies
         ]
 
 
@@ -276,14 +276,14 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize("said", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
 async def test_s13_a_valid_call_beside_words_is_asked_about_and_not_repeated(
-    said: str, front: Front
+    content: str, front: Front
 ) -> None:
     """As deepseek-coder and gemma-7b write them."""
     call: Call = ("calculate_final_speed", {"time": 5})
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (said, call_of(call))).scripts)
+        front.backend.play(*Row("", (content, call_of(call))).scripts)
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called, got.text) == (200, "", (call,), "")
         _, question = front.backend.upstream_requests
@@ -302,16 +302,16 @@ EMPTY = (
 )
 
 
-@pytest.mark.parametrize("said", ASKING.values(), ids=ASKING)
+@pytest.mark.parametrize("content", ASKING.values(), ids=ASKING)
 async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
-    said: str, front: Front
+    content: str, front: Front
 ) -> None:
-    """As Hermes 2 Pro asks for what it lacks."""
+    """Hermes 2 Pro asks for missing values in this way."""
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (said.format(EMPTY),)).scripts)
+        front.backend.play(*Row("", (content.format(EMPTY),)).scripts)
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ())
-        assert got.text.split() == said.format("").split()
+        assert got.text.split() == content.format("").split()
         assert len(front.backend.upstream_requests) == 1
 
 
@@ -370,8 +370,8 @@ async def test_tools_of_a_namespace_are_called_by_their_own_names(
     member: JsonObject = {"type": "function", **CHAT.functions[1]}
     space: JsonObject = {"type": "namespace", "name": "files", "tools": [member]}
     front.backend.play(structured(named("files__read", '{"filepath": "/a"}')))
-    asked: JsonObject = {"model": "m", "input": "Read /a.", "tools": [space], "store": False}
-    answer = await front.client.post("/v1/responses", json={**asked, "stream": stream})
+    body: JsonObject = {"model": "m", "input": "Read /a.", "tools": [space], "store": False}
+    answer = await front.client.post("/v1/responses", json={**body, "stream": stream})
     assert answer.status_code == 200
     if stream:
         completed = answer.text.split("event: response.completed\ndata: ")[1].splitlines()[0]
@@ -394,14 +394,14 @@ SPLIT = "Hello there."
 async def test_s10_thoughts_without_a_beginning_are_shown_once_at_most(
     language: str, stream: bool
 ) -> None:
-    """As in opencode#27540: the reply teaches what becomes of the next one."""
+    """As in opencode#27540: the first reply decides how the next one is parsed."""
     async with temper() as front:
         shown = []
-        for said in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
-            front.backend.play(*Row("", (said,)).scripts)
+        for reply in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
+            front.backend.play(*Row("", (reply,)).scripts)
             shown.append(await ask(front, language, CHAT, stream=stream))
-    assert [one.text.strip() for one in shown] == [UNOPENED, SPLIT, "", SPLIT]
-    assert [one.called for one in shown] == [(), (), (PARIS,), ()]
+    assert [answer.text.strip() for answer in shown] == [UNOPENED, SPLIT, "", SPLIT]
+    assert [answer.called for answer in shown] == [(), (), (PARIS,), ()]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -409,10 +409,10 @@ async def test_s10_thoughts_that_the_template_opens_are_never_shown(
     language: str, stream: bool
 ) -> None:
     path, write = PATHS[language]
-    asked: JsonObject = {"model": "deepseek-r1-distill-qwen-7b", "stream": stream, **write(CHAT)}
+    body: JsonObject = {"model": "deepseek-r1-distill-qwen-7b", "stream": stream, **write(CHAT)}
     async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
         front.backend.play(*Row("", (UNOPENED,)).scripts)
-        assert (await post(front, path, asked)).text == SPLIT
+        assert (await post(front, path, body)).text == SPLIT
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -427,9 +427,9 @@ async def test_s10_nothing_is_held_of_thoughts_that_the_engine_splits_off(
 
 
 async def test_s10_nothing_is_held_where_the_client_wants_no_thoughts() -> None:
-    asked: JsonObject = {"model": "m", **CHAT.chat()}
+    body: JsonObject = {"model": "m", **CHAT.chat()}
     async with temper() as front:
         front.backend.play(spoken.says(UNOPENED), spoken.says(UNOPENED))
-        await post(front, PATHS["chat"][0], asked)
-        got = await post(front, PATHS["chat"][0], {**asked, "reasoning_effort": "none"})
+        await post(front, PATHS["chat"][0], body)
+        got = await post(front, PATHS["chat"][0], {**body, "reasoning_effort": "none"})
     assert got.text == UNOPENED

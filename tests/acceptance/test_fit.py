@@ -1,4 +1,4 @@
-"""What is calculated for a model against what a real llama-server allocates for it."""
+"""The memory plan for a model, compared with the allocation of a real llama-server."""
 
 import re
 import subprocess
@@ -32,20 +32,20 @@ LOADED = "initializing, n_slots"
 
 
 def loaded(model: Path, window: int, caching: Caching) -> list[str]:
-    """Return what the server says about the memory that it takes in the end."""
+    """Return the server's log lines about the memory that it allocated."""
     words = (str(model), str(window * caching.slots), str(caching.slots), caching.keys.name)
     command = [sys.executable, "-c", LOADER, *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
-        said = list(takewhile(lambda line: LOADED not in line, server.stderr))
+        lines = list(takewhile(lambda line: LOADED not in line, server.stderr))
         # as talkative as this, it sometimes hangs when it is ready
         server.kill()
-    (planned,) = (place for place, line in enumerate(said) if PLANNED in line)
-    return said[planned:]
+    (planned,) = (index for index, line in enumerate(lines) if PLANNED in line)
+    return lines[planned:]
 
 
 def total(lines: list[str], pattern: str) -> float:
-    return sum(float(found[1]) for line in lines if (found := re.search(pattern, line)))
+    return sum(float(match[1]) for line in lines if (match := re.search(pattern, line)))
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_a_llama_server_is_recognised_without_its_key(
     llama_server: RunningServer, stranger: str
 ) -> None:
     urls = (NOBODY, stranger, llama_server.base_url)
-    found = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
-    assert found == FoundServer(llama_server.base_url, "llama-server")
+    running = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
+    assert running == FoundServer(llama_server.base_url, "llama-server")
 
 
 def test_a_command_without_arguments_serves_what_it_finds(

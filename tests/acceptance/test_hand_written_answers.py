@@ -1,4 +1,4 @@
-"""The hand-written model says on a real llama-server what its scripts say."""
+"""The hand-written model returns its scripts on a real llama-server."""
 
 from collections.abc import Iterator
 

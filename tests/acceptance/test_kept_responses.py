@@ -30,7 +30,7 @@ def temper(backend: str, path: Path, *flags: str) -> Iterator[str]:
 
 
 def ask(url: str, **fields: JsonValue) -> JsonObject:
-    """Ask over a connection of its own; returns the whole answer, or the error."""
+    """Send a request over a separate connection; return the whole response, or the error."""
     with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         answer = json.parse(client.post(url, json={"model": "scripted", **fields}).content)
     assert isinstance(answer, dict)
@@ -38,11 +38,11 @@ def ask(url: str, **fields: JsonValue) -> JsonObject:
 
 
 def stream(url: str, **fields: JsonValue) -> str:
-    """Ask for a stream; returns the id of the response that it brings."""
-    asked: JsonObject = {"model": "scripted", "stream": True, **fields}
+    """Request a stream; return the id of its response."""
+    body: JsonObject = {"model": "scripted", "stream": True, **fields}
     with (
         httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client,
-        client.stream("POST", url, json=asked) as answer,
+        client.stream("POST", url, json=body) as answer,
     ):
         ends = [line for line in answer.iter_lines() if '"response.completed"' in line]
     end = json.parse(ends[-1].removeprefix("data: "))

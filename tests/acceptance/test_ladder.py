@@ -1,7 +1,7 @@
-"""Every kind of the ladder of attempts, through the whole app, on a real llama-server.
+"""Every kind of attempt of the ladder, through the whole app, on a real llama-server.
 
-The engine behind the app notes what is asked and what the server says that it cost. What a model
-does when it is told off is written below: each nudge has one answer.
+The engine adapter records the requests and the usage that the server reports. The model has one
+reply for each nudge, see below.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ UNREADABLE_SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model answers to every nudge."""
+    """A server whose model has a reply for every nudge."""
     model = tmp_path_factory.mktemp("model") / "ladder.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=CONTEXT_TOKENS)
     with serving(plan_for(model, context_tokens=CONTEXT_TOKENS)) as running:
@@ -88,7 +88,7 @@ def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 
 @dataclass
 class Attempt:
-    """One question to the server: when it was put and done with, and what the server spent."""
+    """One upstream request: its start, its end, and the usage of the server."""
 
     upstream_request: UpstreamRequest
     began: float
@@ -116,7 +116,7 @@ class Attempt:
 
 
 class WatchedServer(LlamaServer):
-    """A llama-server that remembers what it was asked and what it told about that."""
+    """A llama-server adapter that records requests and usage."""
 
     def __init__(self, server: RunningServer) -> None:
         super().__init__(BackendClient(server.base_url, server.api_key))
@@ -152,7 +152,7 @@ class Ladder:
     async def ask(
         self, prompt: str, *, stream: bool, policy: str = "respond", **others: JsonValue
     ) -> Answer:
-        """Ask with tools; the text policy is chosen as clients choose it."""
+        """Send a request with tools; the text policy is selected by the header, as clients do."""
         body: JsonObject = {
             "model": "any",
             "messages": [{"role": "user", "content": prompt}],
@@ -164,7 +164,7 @@ class Ladder:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """What was asked so far."""
+        """The upstream requests so far."""
         return self.engine.attempts
 
 
@@ -235,7 +235,9 @@ async def test_a_model_that_learns_is_told_once_what_was_wrong(
     assert f"rejected={defect}" in answer.report["repairs"]
     check_appended(temper.attempts)
     first, second = temper.attempts
-    assert [one.role for one in second.upstream_request.messages[len(first.messages) :]] == added
+    assert [
+        message.role for message in second.upstream_request.messages[len(first.messages) :]
+    ] == added
     assert second.upstream_request.parsing is Parsing.BACKEND
     assert second.upstream_request.schema is None
 
@@ -284,7 +286,7 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
     assert answer.report["outcome"] == "retried"
     assert f"rejected={defect};" in answer.report["repairs"] + ";"
     check_appended(attempts)
-    assert [one.upstream_request.schema is None for one in attempts] == [True, True, False]
+    assert [attempt.upstream_request.schema is None for attempt in attempts] == [True, True, False]
 
 
 async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(
@@ -323,9 +325,9 @@ async def test_a_strict_ladder_that_ends_is_an_error_not_worth_repeating(
 
 
 async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream: bool) -> None:
-    """A second attempt with a deadline of its own would never end before that.
+    """A second attempt with a separate deadline would never end before the shared one.
 
-    A noisy machine may stop it late or not let it begin, so one good try of several counts.
+    A noisy machine may stop it too late or not start it at all, so one good run of several counts.
     """
     for _ in range(8):
         if await is_stopped_early(server, stream=stream):
@@ -334,11 +336,11 @@ async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream:
 
 
 async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
-    """Tell whether an endless second attempt gets less time than both attempts together."""
+    """Report whether an endless second attempt gets less time than both attempts together."""
     async with ladder(server, Policy(attempts=1)) as temper:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)
-    deadline = 4 * min(one.ended - one.began for one in temper.attempts)
+    deadline = 4 * min(attempt.ended - attempt.began for attempt in temper.attempts)
     if deadline > PATIENCE_SECONDS / 2:
         return False
     async with ladder(server, timeouts=StreamTimeouts(deadline=deadline)) as temper:
@@ -362,7 +364,7 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
 async def test_a_retry_finds_nearly_all_of_the_first_prompt_in_the_cache(
     server: RunningServer, prompt: str, kinds: int, *, stream: bool
 ) -> None:
-    """The words before the prompt are new to the server, so nobody else has left them there."""
+    """The first words of the prompt are new to the server, so no other request has cached them."""
     words = " ".join(f"{prompt[2:-2]} {stream} {number}" for number in range(60))
     async with ladder(server) as temper:
         answer = await temper.ask(f"{words} {prompt}", stream=stream, policy="require")

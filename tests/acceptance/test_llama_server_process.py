@@ -1,4 +1,4 @@
-"""A real server process: started, ready, killed, stopped, refused, and never left behind."""
+"""A real server process: started, ready, killed, stopped, refused, and never leaked."""
 
 import asyncio
 import os
@@ -65,8 +65,8 @@ def test_published_sampling_is_what_the_server_does_by_default(scripted_model: P
     published = Sampling(0.25, 0.5, 7, 0.125, 1.5, 0.75)
     plan = replace(plan_for(scripted_model), extra=sampling_flags(published))
     with serving(plan) as server:
-        found = fetch(server, "/props").json()
-    defaults = found["default_generation_settings"]["params"]
+        properties = fetch(server, "/props").json()
+    defaults = properties["default_generation_settings"]["params"]
     names = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty")
     assert [defaults[name] for name in names] == [0.25, 0.5, 7, 0.125, 1.5, 0.75]
 
@@ -93,17 +93,17 @@ def test_the_key_is_on_no_command_line_and_in_no_description(llama_server: Runni
 
 
 def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
-    told: list[StartProgress] = []
+    progress: list[StartProgress] = []
 
     async def start_and_stop() -> RunningServer:
         plan = plan_for(scripted_model)
-        async with start_llama_server(plan, on_stage=told.append) as server:
+        async with start_llama_server(plan, on_stage=progress.append) as server:
             assert fetch(server, "/health").status_code == 200
         assert await server.process.wait() == 0
         return server
 
     server = asyncio.run(start_and_stop())
-    assert [one.stage for one in told] == ["starting", "loading", "ready"]
+    assert [step.stage for step in progress] == ["starting", "loading", "ready"]
     assert not is_listening(server.base_url)
     with pytest.raises(ProcessLookupError):
         os.kill(server.process.pid, 0)

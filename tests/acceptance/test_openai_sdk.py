@@ -1,4 +1,4 @@
-"""The main job: the real OpenAI SDK, Temper as users run it, and a real llama-server behind it."""
+"""The main path: the real OpenAI SDK, Temper as users run it, and a real llama-server."""
 
 import asyncio
 import itertools
@@ -42,17 +42,17 @@ class Ask:
 
     @property
     def asked(self) -> CompletionCreateParamsBase:
-        asked: CompletionCreateParamsBase = {
+        params: CompletionCreateParamsBase = {
             "model": "any",
             "messages": [{"role": "user", "content": self.prompt}, *self.history],
         }
         if self.has_tools:
-            asked["tools"] = OFFERED
+            params["tools"] = OFFERED
         if self.choice is not None:
-            asked["tool_choice"] = self.choice
+            params["tool_choice"] = self.choice
         if self.max_tokens is not None:
-            asked["max_tokens"] = self.max_tokens
-        return asked
+            params["max_tokens"] = self.max_tokens
+        return params
 
     @property
     def headers(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Ask:
 
 @dataclass
 class Answer:
-    """What a client got, however it asked; `pieces` counts the deltas with text."""
+    """A response, streamed or whole; `pieces` counts the deltas with text."""
 
     text: str = ""
     reasoning: str = ""
@@ -102,7 +102,7 @@ async def get_async(url: str, ask: Ask, *, is_stream: bool) -> Answer:
 
 
 def whole(completion: ChatCompletion) -> Answer:
-    """Read one body, and check what every client relies on."""
+    """Read a whole body, and check what every client relies on."""
     (choice,) = completion.choices
     assert completion.id
     assert completion.usage is not None
@@ -261,7 +261,7 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
 
 
 async def until(is_so: Callable[[list[bool]], bool], server: RunningServer) -> float:
-    """Read `/slots` until what is processing there is as expected; returns how long that took."""
+    """Poll `/slots` until the busy slots are as expected; return the seconds that took."""
     headers = {"authorization": f"Bearer {server.api_key}"}
     clock = asyncio.get_running_loop().time
     begun = clock()

@@ -1,4 +1,4 @@
-"""Completions, embeddings and properties of a real llama-server, asked with the real OpenAI SDK."""
+"""Completions, embeddings and properties of a real llama-server, with the real OpenAI SDK."""
 
 import math
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def test_texts_are_embedded(embedder: str) -> None:
     with client(embedder) as asking:
         floats = asking.embeddings.create(model="m", input=["a", "b c"], encoding_format="float")
         encoded = asking.embeddings.create(model="m", input=["a", "b c"])
-    first, second = (one.embedding for one in floats.data)
+    first, second = (entry.embedding for entry in floats.data)
     assert len(first) == len(second) > 8
     assert math.dist(first, [0] * len(first)) == pytest.approx(1)
     for plain, packed in zip(floats.data, encoded.data, strict=True):
@@ -70,7 +70,7 @@ def test_a_server_that_does_not_embed_says_so(url: str) -> None:
 
 
 def test_properties_are_those_of_the_server(url: str) -> None:
-    told = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
-    assert told["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
-    assert told["total_slots"] == SLOTS
-    assert "<tool_call>" in told["chat_template"]
+    properties = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
+    assert properties["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
+    assert properties["total_slots"] == SLOTS
+    assert "<tool_call>" in properties["chat_template"]

@@ -1,7 +1,7 @@
-"""What engines refuse, verbatim, and what becomes of it: a scripted engine says it over HTTP.
+"""Rejections of engines, verbatim, and Temper's recovery: a scripted engine sends them.
 
-Each row is tried in a language of clients, `.ci/run` tries all of them: the first request is
-answered although the engine refuses it, and the second does not fail first.
+Each row runs in one dialect, and in all of them under `.ci/run`: the first request is answered
+although the engine rejects it, and the second one is not rejected first.
 """
 
 import logging
@@ -58,17 +58,17 @@ async def before(
     backend.documents["/api/show"] = {"capabilities": ["completion", "tools", "thinking", "vision"]}
     backend.documents["/api/ps"] = {"models": [{"name": "m:latest", "context_length": 4096}]}
     backend.documents |= documents or {}
-    async with listening(backend) as behind:
-        adapter = ENGINES[engine](BackendClient(behind.url))
+    async with listening(backend) as upstream:
+        adapter = ENGINES[engine](BackendClient(upstream.url))
         async with in_front_of(adapter, None, backend) as front:
             yield front, adapter
 
 
 def lines(words: str) -> bytes:
     """Write a reply as an Ollama streams it."""
-    said: JsonObject = {"message": {"role": "assistant", "content": words}, "done": False}
+    line: JsonObject = {"message": {"role": "assistant", "content": words}, "done": False}
     end: JsonObject = {"message": {"role": "assistant", "content": ""}, "done_reason": "stop"}
-    return json.dump(said) + b"\n" + json.dump({**end, "done": True}) + b"\n"
+    return json.dump(line) + b"\n" + json.dump({**end, "done": True}) + b"\n"
 
 
 def ollama_error(words: str, *, after: bytes = b"") -> bytes:
@@ -90,9 +90,9 @@ Check = Callable[[Asked], bool]
 
 @dataclass(frozen=True)
 class Row:
-    """A refusal: what is asked, what the engine says, and what is asked instead (`is_mended`).
+    """A rejection: the request, the engine's error, and the corrected request (`is_mended`).
 
-    `others` are scripts instead of one refusal; `reply` is the engine's answer in the end, a call
+    `others` are scripts in place of one rejection; `reply` is the engine's final answer, a call
     written as text where the conversation has tools.
     """
 
@@ -112,47 +112,47 @@ class Row:
     def refusals(self) -> list[Script | bytes]:
         if self.mid_stream is not None:
             return [self.mid_stream]
-        return [refused(self.engine, self.status, one) for one in (self.message, *self.again)]
+        return [refused(self.engine, self.status, text) for text in (self.message, *self.again)]
 
     @property
     def answer(self) -> bytes:
         return says(self.engine, WRITTEN if self.chat.has_tools else self.reply)
 
 
-def roles(asked: Asked) -> list[JsonValue]:
-    said = asked.fields["messages"]
-    assert isinstance(said, list)
-    return [one["role"] for one in said if isinstance(one, dict)]
+def roles(request: Asked) -> list[JsonValue]:
+    messages = request.fields["messages"]
+    assert isinstance(messages, list)
+    return [message["role"] for message in messages if isinstance(message, dict)]
 
 
-def parameters(asked: Asked) -> str:
-    return json.dump_text(asked.fields["tools"]) if "tools" in asked.fields else ""
+def parameters(request: Asked) -> str:
+    return json.dump_text(request.fields["tools"]) if "tools" in request.fields else ""
 
 
-def is_in_words(asked: Asked) -> bool:
-    """Tell whether the tools stand in the prompt, and nowhere else."""
-    return "tools" not in asked.fields and "get_weather" in asked.body.decode()
+def is_in_words(request: Asked) -> bool:
+    """Report whether the tools are in the prompt, and only there."""
+    return "tools" not in request.fields and "get_weather" in request.body.decode()
 
 
-def is_simple(asked: Asked) -> bool:
-    schema = parameters(asked)
+def is_simple(request: Asked) -> bool:
+    schema = parameters(request)
     return "get_weather" in schema and "pattern" not in schema and "20000" not in schema
 
 
 def has_effort(effort: str) -> Check:
-    return lambda asked: asked.fields.get("reasoning_effort") == effort
+    return lambda request: request.fields.get("reasoning_effort") == effort
 
 
 def thinks(how: JsonValue) -> Check:
-    return lambda asked: asked.fields.get("think") == how
+    return lambda request: request.fields.get("think") == how
 
 
 def has_roles(*expected: str) -> Check:
-    return lambda asked: roles(asked) == [*expected]
+    return lambda request: roles(request) == [*expected]
 
 
-def is_thoughtless(asked: Asked) -> bool:
-    variables = asked.fields.get("chat_template_kwargs")
+def is_thoughtless(request: Asked) -> bool:
+    variables = request.fields.get("chat_template_kwargs")
     return isinstance(variables, dict) and variables["enable_thinking"] is False
 
 
@@ -239,7 +239,7 @@ ROWS = [
         FINE_THINKING + spoken.event({"error": {"message": PEG}})),
     Row("R5 Ollama", "ollama", TOOLS, 500, PEG, is_in_words, "tools"),
     Row("R5 llama-server", "llama-server", TOOLS, 500, PEG,
-        lambda asked: asked.fields.get("tool_choice") == "none", "reply_parser"),
+        lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, is_in_words, "tools"),
     Row("R6 amid", "openai", TOOLS, 200, HARMONY, is_in_words, "tools", (),
         FINE_THINKING + spoken.event({"error": {"message": HARMONY, "code": 500}})),
@@ -250,7 +250,7 @@ ROWS = [
     Row("R12 literals", "openai", HIGH, 400, LITERAL, has_effort("xhigh"), "effort_words"),
     Row("R13 diff", "openai", TOOLS, 500, DIFF, is_in_words, "tools"),
     Row("R13 arguments", "llama-server", TOOLS, 500, ARGUMENTS,
-        lambda asked: asked.fields.get("tool_choice") == "none", "reply_parser"),
+        lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R7", "llama-server", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
     Row("R7 elsewhere", "openai", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
     Row("R7 twice", "llama-server", PREFILLED, 400, PREFILL,
@@ -296,19 +296,19 @@ async def test_a_refusal_is_acted_on_and_remembered(
                 else:
                     assert got.text == row.reply
             described = await engine.describe("m")
-            asked = front.backend.upstream_requests
+            requests = front.backend.upstream_requests
             listed = (await front.client.get(f"/v1/models/{name}")).json()["engine"]
             known = introduce(name, Evidence(), (), Overrides())
             target = Target(Settings(), name, known, front.client, front.client, "")
             finding = await refusals(target)
-    assert len(asked) == len(scripts)
-    assert not row.is_mended(asked[0])
-    assert all(map(row.is_mended, asked[-2:]))
+    assert len(requests) == len(scripts)
+    assert not row.is_mended(requests[0])
+    assert all(map(row.is_mended, requests[-2:]))
     assert row.learnt in described.lacks
     assert row.learnt in listed["lacks"]
     assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.summary
-    told = [one for one in caplog.messages if f": {row.learnt} is missing: " in one]
-    assert len(told) == 1
+    notices = [message for message in caplog.messages if f": {row.learnt} is missing: " in message]
+    assert len(notices) == 1
 
 
 IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}}
@@ -325,7 +325,7 @@ def tool(**others: JsonValue) -> JsonObject:
 def after_call(
     *messages: JsonObject, result: JsonValue = "warm", **beside: JsonValue
 ) -> JsonObject:
-    """Write a request with a call in its history and the members `beside` it."""
+    """Return a request with a call in its history and further members."""
     function: JsonObject = {"name": "get_weather", "arguments": OSLO}
     calls: JsonValue = [{"id": "call_1234", "type": "function", "function": function}]
     called: JsonObject = {"role": "assistant", "content": "", "tool_calls": calls, **beside}
@@ -334,7 +334,7 @@ def after_call(
 
 
 def has(*path: str | int, value: JsonValue) -> Check:
-    return lambda asked: member(asked.fields, *path) == value
+    return lambda request: member(request.fields, *path) == value
 
 
 ZOD = (
@@ -353,7 +353,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
     ),
     "ids": (
         after_call(), 500, IDS,
-        lambda asked: f"{member(asked.fields, 'messages', 2, 'tool_call_id')}".isalnum(),
+        lambda request: f"{member(request.fields, 'messages', 2, 'tool_call_id')}".isalnum(),
         "long_call_ids",
     ),
     "text beside thinking": (
@@ -436,10 +436,10 @@ async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
             )
             assert (got.status, got.error) == (200, "")
             assert got.called or "tools" not in body
-        asked = front.backend.upstream_requests
+        requests = front.backend.upstream_requests
         assert learnt in engine.name_lacks("m", is_only=True)
-    assert [is_mended(one) for one in asked] == [False, True, True]
-    assert all("tools" in one.fields for one in asked if "tools" in body)
+    assert [is_mended(request) for request in requests] == [False, True, True]
+    assert all("tools" in request.fields for request in requests if "tools" in body)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ async def test_a_call_that_an_error_quotes_is_rescued(
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
 async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: str) -> None:
-    """A reply that the engine could not parse moves the tools of its own conversation only."""
+    """A reply that the engine failed to parse moves only the tools of its conversation."""
     first = Chat((("user", "a"),), has_tools=True)
     later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
     lost = Chat((("user", "d"),), has_tools=True)
@@ -519,8 +519,8 @@ async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: s
     async with before("openai", *scripts) as (front, _):
         for chat in (first, lost, later, longer):
             assert (await ask(front, language, chat, stream=False)).called
-        asked = front.backend.upstream_requests
-    assert [is_in_words(one) for one in asked] == [False, False, True, False, True]
+        requests = front.backend.upstream_requests
+    assert [is_in_words(request) for request in requests] == [False, False, True, False, True]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -541,16 +541,18 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
 async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again(
     language: str, message: str
 ) -> None:
-    """What was said cannot be taken back, so the call comes behind it."""
-    said = spoken.START + spoken.text("Let me look.\n")
-    lost = said + spoken.event({"error": {"message": message, "code": 500}})
+    """Streamed text cannot be withdrawn, so the call follows it."""
+    prefix = spoken.START + spoken.text("Let me look.\n")
+    lost = prefix + spoken.event({"error": {"message": message, "code": 500}})
     whole = says("openai", f"Let me look.\n{WRITTEN}")
     async with before("openai", lost, whole, whole) as (front, _):
         for _ in range(2):
             got = await ask(front, language, TOOLS, stream=True)
             assert (got.error, got.text.strip()) == ("", "Let me look.")
             assert got.called == (("get_weather", CITY),)
-        assert [is_in_words(one) for one in front.backend.upstream_requests] == [False, True, True]
+        assert [
+            is_in_words(upstream_request) for upstream_request in front.backend.upstream_requests
+        ] == [False, True, True]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -561,7 +563,7 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
     chat = Chat(has_tools=True, parameters=parameters)
     wrong, right = (
-        spoken.calls("get_weather", f'{{"city": "{one}"}}') for one in ("paris", "OSLO")
+        spoken.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO")
     )
     async with before("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
         front,
@@ -576,8 +578,11 @@ async def test_at_most_five_refusals_are_acted_on() -> None:
     chat = Chat(
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
-    said = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
-    async with before("openai", *[refused("openai", 400, one) for one in said]) as (front, _):
+    refusals = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
+    async with before("openai", *[refused("openai", 400, refusal) for refusal in refusals]) as (
+        front,
+        _,
+    ):
         got = await ask(front, "chat", chat, stream=False)
         assert len(front.backend.upstream_requests) == 6
     assert got.status == 400
@@ -613,7 +618,7 @@ async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[st
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream: bool) -> None:
-    """After it has cut a prompt to 4,096 tokens there may be no question left in it."""
+    """A prompt that Ollama cut to 4,096 tokens may have lost the user's question."""
     words = " ".join(f"word{number}" for number in range(250))
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
     chat = Chat((*turns, ("user", "And?")))
@@ -644,9 +649,9 @@ async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
             assert (got.error, got.text) == ("", "Fine.")
         first, *others = front.backend.upstream_requests
     assert "num_ctx" not in first.body.decode()
-    for one in others:
-        assert one.fields["messages"] == first.fields["messages"]
-        assert as_object(one.fields["options"])["num_ctx"] == 8192
+    for other in others:
+        assert other.fields["messages"] == first.fields["messages"]
+        assert as_object(other.fields["options"])["num_ctx"] == 8192
 
 
 FORM: JsonObject = {
@@ -663,15 +668,15 @@ FORM: JsonObject = {
 
 
 async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
-    said = [says("llama-server", f'{{"city": "{one}"}}') for one in ("paris", "PARIS")]
+    replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
-    scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *said]
+    scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
     async with before("llama-server", *scripts) as (front, _):
         body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
         got = await post(front, "/v1/chat/completions", body)
-        asked = front.backend.upstream_requests
+        requests = front.backend.upstream_requests
     assert (got.error, got.text) == ("", '{"city": "PARIS"}')
-    forms = [json.dump_text(one.fields.get("response_format", "")) for one in asked]
+    forms = [json.dump_text(request.fields.get("response_format", "")) for request in requests]
     assert [("pattern" in form, "city" in form) for form in forms] == [
         (False, False),
         (True, True),
@@ -690,8 +695,8 @@ async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() ->
 
 async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
     chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
-    first = [refused("openai", 400, one) for one in (QWEN, FIRST)]
-    again = [refused("openai", 400, one) for one in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
+    first = [refused("openai", 400, refusal) for refusal in (QWEN, FIRST)]
+    again = [refused("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
     wrong = says("openai", "<tool_call>{broken")
     async with before("openai", *first, wrong, *again) as (front, _):
         await ask(front, "chat", chat, stream=False)
@@ -720,17 +725,17 @@ async def test_r10_broken_calls_of_the_history_are_healed(
 ) -> None:
     async with before(engine, says(engine, "Fine.")) as (front, _):
         got = await _ask_on(front, language, broken, stream=stream)
-        (asked,) = front.backend.upstream_requests
+        (request,) = front.backend.upstream_requests
     assert got.text == "Fine."
-    messages = objects_in(asked.fields["messages"])
-    (call,) = [call for one in messages for call in objects_in(one.get("tool_calls"))]
+    messages = objects_in(request.fields["messages"])
+    (call,) = [call for message in messages for call in objects_in(message.get("tool_calls"))]
     arguments = as_object(call["function"])["arguments"]
     parsed = arguments if engine == "ollama" else json.parse(f"{arguments}".encode())
     assert isinstance(parsed, dict)
 
 
 async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> Got:
-    """Ask with a history in which a call is broken."""
+    """Send a request whose history contains a broken call."""
     function: JsonObject = {"name": "get_weather", "arguments": broken}
     body: JsonObject
     if language == "chat":
@@ -770,8 +775,8 @@ async def test_r2_where_the_profile_knows_the_efforts_nothing_is_refused(
         for language, stream in EVERYWHERE:
             front.backend.play(spoken.says("Hello."))
             path, write = PATHS[language]
-            asked: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
-            assert (await post(front, path, asked)).text == "Hello."
+            body: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
+            assert (await post(front, path, body)).text == "Hello."
             (question,) = front.backend.upstream_requests
-            told = as_object(question.fields.get("chat_template_kwargs")) | question.fields
-            assert told[name] == sent, language
+            options = as_object(question.fields.get("chat_template_kwargs")) | question.fields
+            assert options[name] == sent, language

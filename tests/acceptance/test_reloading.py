@@ -25,8 +25,8 @@ def serving(config: Path, log: Path) -> Iterator[tuple[int, str]]:
     """Run `temper serve` with a configuration; yields its process and its address."""
     command = [*COMMAND, "serve", "--json", "--config", str(config)]
     with (
-        log.open("wb") as written,
-        Program(command, stdout=subprocess.PIPE, stderr=written) as process,
+        log.open("wb") as output,
+        Program(command, stdout=subprocess.PIPE, stderr=output) as process,
     ):
         assert process.stdout is not None
         try:
@@ -39,7 +39,7 @@ def serving(config: Path, log: Path) -> Iterator[tuple[int, str]]:
 
 
 def status(url: str, key: str) -> int:
-    """Ask for the models with a key; 0 while nobody answers."""
+    """Return the status of `/v1/models` with a key; 0 while the server is unreachable."""
     try:
         headers = {"authorization": f"Bearer {key}"}
         return httpx.get(
@@ -100,7 +100,7 @@ def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
 
     configure(stays="a", changes="a", goes="a")
     with serving(config, tmp_path / "log") as (pid, _):
-        wait_until(lambda: all(noted(one, "started") for one in ("stays", "changes")))
+        wait_until(lambda: all(noted(name, "started") for name in ("stays", "changes")))
         wait_until(lambda: noted("goes", "started") == 1)
         configure(stays="a", changes="b", comes="a")
         os.kill(pid, signal.SIGHUP)

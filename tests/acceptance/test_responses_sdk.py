@@ -1,4 +1,4 @@
-"""The Responses API by the official OpenAI SDK, on a real llama-server behind Temper."""
+"""The Responses API with the official OpenAI SDK, on a real llama-server behind Temper."""
 
 import asyncio
 from collections.abc import Iterator
@@ -50,52 +50,52 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def get(url: str, way: str, asked: SdkQuestion) -> SdkAnswer:
+def get(url: str, way: str, question: SdkQuestion) -> SdkAnswer:
     if way == "async stream":
-        return asyncio.run(get_async(url, asked))
+        return asyncio.run(get_async(url, question))
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         if way == "whole":
             response = client.responses.create(
                 model="any",
-                input=asked.prompt,
-                max_output_tokens=asked.max_tokens,
-                tools=OFFERED if asked.has_tools else omit,
-                extra_headers=asked.headers,
+                input=question.prompt,
+                max_output_tokens=question.max_tokens,
+                tools=OFFERED if question.has_tools else omit,
+                extra_headers=question.headers,
             )
             return read(response)
         with client.responses.stream(
             model="any",
-            input=asked.prompt,
-            max_output_tokens=asked.max_tokens,
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            input=question.prompt,
+            max_output_tokens=question.max_tokens,
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         ) as stream:
             return [answer for event in stream if (answer := end_in(event))][-1]
 
 
-async def get_async(url: str, asked: SdkQuestion) -> SdkAnswer:
+async def get_async(url: str, question: SdkQuestion) -> SdkAnswer:
     async with (
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         client.responses.stream(
             model="any",
-            input=asked.prompt,
-            max_output_tokens=asked.max_tokens,
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            input=question.prompt,
+            max_output_tokens=question.max_tokens,
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         ) as stream,
     ):
         return [answer async for event in stream if (answer := end_in(event))][-1]
 
 
 def end_in(event: "ResponseStreamEvent[None]") -> SdkAnswer | None:
-    """Read the event that ends a stream; the SDK has added up what came before."""
+    """Read the last event of a stream, in which the SDK has accumulated the response."""
     if event.type == "response.completed" or event.type == "response.incomplete":
         return read(event.response)
     return None
 
 
 def read(response: Response) -> SdkAnswer:
-    """Read an answer, and check what every client relies on."""
+    """Read a response, and check what every client relies on."""
     assert response.id.startswith("resp_")
     assert response.model == "any"
     assert usage_of(response).input_tokens > 0
@@ -122,9 +122,9 @@ def usage_of(response: Response) -> ResponseUsage:
 
 @each_answer
 def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
-    url: str, way: str, asked: SdkQuestion, answer: SdkAnswer
+    url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
-    check_as_in_chat(url, asked, get(url, way, asked), answer)
+    check_as_in_chat(url, question, get(url, way, question), answer)
 
 
 def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
@@ -158,11 +158,13 @@ def question(prompt: str) -> ResponseInputParam:
 def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
     client: openai.OpenAI, prompt: str, is_chain: bool
 ) -> None:
-    asked = question(f"Cached {is_chain}: {prompt}")
-    first = client.responses.create(model="any", input=asked, tools=OFFERED, store=is_chain)
+    sdk_question = question(f"Cached {is_chain}: {prompt}")
+    first = client.responses.create(model="any", input=sdk_question, tools=OFFERED, store=is_chain)
     results = results_of(first)
     assert results
-    earlier = cast("ResponseInputParam", [*asked, *(item.to_dict() for item in first.output)])
+    earlier = cast(
+        "ResponseInputParam", [*sdk_question, *(item.to_dict() for item in first.output)]
+    )
     second = client.responses.create(
         model="any",
         input=results if is_chain else [*earlier, *results],
@@ -175,13 +177,15 @@ def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
 
 
 def test_a_chain_gives_the_same_prompt_as_the_whole_input(client: openai.OpenAI) -> None:
-    asked = question("[[thinking call]] in a chain")
-    first = client.responses.create(model="any", input=asked, tools=OFFERED)
+    sdk_question = question("[[thinking call]] in a chain")
+    first = client.responses.create(model="any", input=sdk_question, tools=OFFERED)
     results = results_of(first)
     chained = client.responses.create(
         model="any", input=results, previous_response_id=first.id, tools=OFFERED
     )
-    earlier = cast("ResponseInputParam", [*asked, *(item.to_dict() for item in first.output)])
+    earlier = cast(
+        "ResponseInputParam", [*sdk_question, *(item.to_dict() for item in first.output)]
+    )
     whole = client.responses.create(model="any", input=[*earlier, *results], tools=OFFERED)
     used = usage_of(whole)
     assert used.input_tokens == usage_of(chained).input_tokens

@@ -1,6 +1,7 @@
 """A real llama-server whose template has no tools and no system role, and demands turns.
 
-So do Gemma's and others. Temper reads that from the template and describes the tools itself.
+Gemma's template and others are like that. Temper reads it from the template and describes the tools
+in the prompt.
 """
 
 from collections.abc import Iterator
@@ -37,8 +38,8 @@ CITY = '{"city": "Paris"}'
 SCRIPTS = {
     "default": "Hello.",
     **{
-        f"[[{one.name}]]": one.write_calls("", [ToolCall("x", "get_weather", CITY)])
-        for one in CONVENTIONS
+        f"[[{convention.name}]]": convention.write_calls("", [ToolCall("x", "get_weather", CITY)])
+        for convention in CONVENTIONS
     },
     "[[labelled]]": "Thought: I looked outside.\nFinal Answer: It is sunny.",
     "[[invented]]": (
@@ -102,7 +103,7 @@ def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) ->
     ).is_error
 
 
-@pytest.mark.parametrize("name", [one.name for one in CONVENTIONS])
+@pytest.mark.parametrize("name", [convention.name for convention in CONVENTIONS])
 async def test_tools_are_described_in_the_prompt_by_any_convention(
     server: RunningServer, name: str
 ) -> None:
@@ -129,7 +130,11 @@ async def test_a_nudge_keeps_the_turns_and_the_cache(
     answer, engine = await ask(server, prompt)
     assert answer.called == [("get_weather", called)]
     first, second = engine.attempts
-    assert [one.role for one in second.upstream_request.messages] == ["user", "assistant", "user"]
+    assert [message.role for message in second.upstream_request.messages] == [
+        "user",
+        "assistant",
+        "user",
+    ]
     assert second.messages[:1] == first.messages
     assert second.cached >= 0.9 * first.prompt
 
@@ -170,8 +175,8 @@ async def test_a_model_is_stopped_before_it_invents_a_result(server: RunningServ
 async def test_a_history_of_actions_is_written_with_its_labels(server: RunningServer) -> None:
     answer, engine = await ask(server, "Hello", *RAN, overrides=REACT, policy="auto")
     assert answer.text == "Good to know."
-    told = [message.text for message in engine.attempts[0].upstream_request.messages]
-    assert told[1:] == [
+    texts = [message.text for message in engine.attempts[0].upstream_request.messages]
+    assert texts[1:] == [
         f"Action: get_weather\nAction Input: {CITY}",
         'Observation: "sunny in Paris"',
     ]

@@ -79,9 +79,9 @@ def test_a_pipe_gets_json_and_nothing_else(model: Path) -> None:
         assert isinstance(announced, dict)
         ask(str(announced["url"]))
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate()
-    told = [json.parse(line) for line in said.splitlines()]
-    events = [one["event"] for one in told if isinstance(one, dict)]
+        _, errors = process.communicate()
+    lines = [json.parse(line) for line in errors.splitlines()]
+    events = [line["event"] for line in lines if isinstance(line, dict)]
     assert "llama-server: ready" in events
     assert "request" in events
-    assert len(events) == len(told)
+    assert len(events) == len(lines)

@@ -1,6 +1,6 @@
-"""Thoughts switched on and off, and bounded, on a real llama-server, whatever a client speaks.
+"""Reasoning switched on, off and bounded on a real llama-server, in every dialect.
 
-The template writes into the prompt what it was told, and what stands there selects the answer.
+The template writes its arguments into the prompt, and they select the reply.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ RESPONSES: JsonObject = {"model": "m", "input": "Hi"}
 
 
 class Answer(NamedTuple):
-    """What a model thought, and what it said."""
+    """A model's reasoning and its text."""
 
     thoughts: str
     text: str
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose template opens the block of thoughts itself, and can close it at once."""
+    """A server whose template opens the reasoning block itself, and can close it at once."""
     head, _ = chat_template(thinking=True).split("\n{%- if add_generation_prompt %}")
     template = f"{head}{HEAD}\n  {{{{- '<|im_start|>assistant\\n' }}}}{TAIL}"
     model = tmp_path_factory.mktemp("model") / "thinking.gguf"
@@ -74,7 +74,7 @@ async def ask(
     thinking: bool | None = None,
     profile: Profile | None = None,
 ) -> Answer:
-    """Ask through Temper; `thinking` and the model's `profile` are what its operator has set."""
+    """Send a request through Temper; `thinking` and `profile` are the operator's settings."""
     connection = BackendClient(server.base_url, server.api_key)
     serves = ServerOptions(overrides=Overrides(profile, thinking=thinking))
     async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:

@@ -1,6 +1,6 @@
-"""An agent's loop as users of the OpenAI SDK write it, with Temper's default settings.
+"""An agent loop as users of the OpenAI SDK write it, with Temper's default settings.
 
-Nothing goes wrong in it, so every generation is one that the client asked for.
+Nothing goes wrong in it, so every generation is one that the client requested.
 """
 
 from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ def test_a_loop_with_tools_ends_in_the_answer(
 def answer(
     client: openai.OpenAI, messages: Iterable[ChatCompletionMessageParam], way: str
 ) -> ChatCompletion:
-    """Ask once, in one of the ways that the SDK has."""
+    """Send one request, with one of the methods of the SDK."""
     if way == "whole":
         return client.chat.completions.create(model=MODEL, messages=messages, tools=OFFERED)
     options = {"include_usage": True} if way == "streamed" else {}

@@ -1,4 +1,4 @@
-"""Tools of the operator in front of a real llama-server, with real tool servers behind Temper."""
+"""Tools of the operator, with a real llama-server and real tool servers."""
 
 import signal
 import subprocess
@@ -32,12 +32,12 @@ TIME: JsonObject = {"type": "mcp", "server_label": "time"}
 
 
 def configured(folder: Path, offer: str = "asked") -> Path:
-    own = json.dump_text([sys.executable, "-P", PROGRAM])
+    command = json.dump_text([sys.executable, "-P", PROGRAM])
     clock = json.dump_text([sys.executable, "-m", "mcp_server_time"])
     file = folder / "temper.toml"
     file.write_text(
         f"[tools]\noffer = '{offer}'\n"
-        f"[mcp.fake]\ncommand = {own}\ntools = ['*']\nprefix = 'f_'\n"
+        f"[mcp.fake]\ncommand = {command}\ntools = ['*']\nprefix = 'f_'\n"
         f"env = {{LOG = '{folder / 'log'}'}}\n"
         f"[mcp.time]\ncommand = {clock}\ntools = ['get_current_time']\n",
         "utf-8",
@@ -72,7 +72,7 @@ def clients(
 
 
 def wait_for_tools(client: httpx.Client) -> None:
-    """Wait until both servers have told their tools, as a client does that is told to retry."""
+    """Wait until both servers have listed their tools, retrying on 503 as clients do."""
     for label in ("time", "fake"):
         while ask(client, "[[four]]", {**TIME, "server_label": label}).status_code == 503:
             time.sleep(0.1)
@@ -110,16 +110,16 @@ def test_rounds_that_are_sent_back_make_the_same_prompt(
         body: JsonObject = {"model": "m", "messages": [*messages], "tools": [TIME]}
         answer = client.post(CHAT, json={**body, "temper": {"tool_rounds": True}})
         assert answer.status_code == 200, answer.text
-        found = answer.json()
-        assert isinstance(found, dict)
-        return found
+        document = answer.json()
+        assert isinstance(document, dict)
+        return document
 
     first = told(question)
-    said = first["choices"][0]["message"]  # type: ignore[index, call-overload]
-    rounds = said["tool_rounds"]  # type: ignore[index, call-overload]
-    plain: JsonObject = {"role": "assistant", "content": said["content"]}  # type: ignore[index, call-overload]
+    reply = first["choices"][0]["message"]  # type: ignore[index, call-overload]
+    rounds = reply["tool_rounds"]  # type: ignore[index, call-overload]
+    plain: JsonObject = {"role": "assistant", "content": reply["content"]}  # type: ignore[index, call-overload]
     thanks: JsonObject = {"role": "user", "content": "[[four]]"}
-    sent_back, written_out = told(question, said, thanks), told(question, *rounds, plain, thanks)  # type: ignore[misc]
+    sent_back, written_out = told(question, reply, thanks), told(question, *rounds, plain, thanks)  # type: ignore[misc]
     used, same = sent_back["usage"], written_out["usage"]
     assert used["prompt_tokens"] == same["prompt_tokens"]  # type: ignore[index, call-overload]
     before = first["usage"]["prompt_tokens"]  # type: ignore[index, call-overload]
@@ -172,8 +172,11 @@ def test_messages_have_the_calls_that_ran_where_they_are_wanted(
             )
         kinds = [str(block.type) for block in first.content]
         assert kinds[-3:] == ["mcp_tool_use", "mcp_tool_result", "text"]
-        said = cast("list[ContentBlockParam]", [one.model_dump() for one in first.content])
-        history += [{"role": "assistant", "content": said}, {"role": "user", "content": "[[four]]"}]
+        content = cast("list[ContentBlockParam]", [block.model_dump() for block in first.content])
+        history += [
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": "[[four]]"},
+        ]
         again = client.messages.create(
             model="m", max_tokens=200, messages=history, extra_body=wanted
         )
@@ -237,7 +240,7 @@ def announced(process: subprocess.Popen[str]) -> str:
 
 
 def hang(client: httpx.Client) -> None:
-    """Ask for a call that never ends; how the answer breaks off does not matter here."""
+    """Request a call that never ends; the form in which the response ends is irrelevant here."""
     try:
         ask(client, "[[our hang]]", {**TIME, "server_label": "fake"}, stream=True)
     except httpx.TransportError:

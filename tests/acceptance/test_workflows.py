@@ -1,4 +1,4 @@
-"""Rules of order, failures and missing arguments, on a real llama-server whose model learns."""
+"""Order rules, failures and missing arguments, on a real llama-server whose model learns."""
 
 from collections.abc import Iterator
 
@@ -28,9 +28,9 @@ SCRIPTS = {
     "rounds failed": "No city is known. Where are you?",
 }
 FAILED: tuple[JsonObject, ...] = tuple(
-    one
+    row
     for number, city in enumerate(("Pari", "Parri", "Baris"))
-    for one in (
+    for row in (
         called(made(f"c{number}", "get_weather", f'{{"city": "{city}"}}')),
         result(f"c{number}", "Error: no such city"),
     )
@@ -39,7 +39,7 @@ FAILED: tuple[JsonObject, ...] = tuple(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with a model that heeds what it is told."""
+    """A server whose model follows nudges."""
     model = tmp_path_factory.mktemp("model") / "learning.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=8192)
     with serving(plan_for(model)) as running:

@@ -1,4 +1,4 @@
-"""What the client notes of an answer, whatever pieces it arrives in."""
+"""The client's notes on a response do not depend on how it is split."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ WORDS = stream(START, delta({"content": " word1"}), delta({"content": " word2 wo
 
 async def test_words_are_counted_in_any_pieces() -> None:
     for size in (1, 7, 64, len(WORDS)):
-        pieces = [WORDS[place : place + size] for place in range(0, len(WORDS), size)]
+        pieces = [WORDS[start : start + size] for start in range(0, len(WORDS), size)]
         answer = await received(pieces)
         assert (answer.status, answer.words, answer.is_whole) == (200, 3, True)
 

@@ -31,12 +31,12 @@ OTHER = f"temper@{REPOSITORY}"
 
 
 def run(folder: Path, *scenarios: str) -> tuple[Results, list[str]]:
-    told: list[str] = []
-    found = Results("2026-01-02", this_machine())
+    lines: list[str] = []
+    results = Results("2026-01-02", this_machine())
     candidates = ("direct", "temper", OTHER, "forge")
     plan = runs.Plan(scenarios, folder, candidates, rounds=1, size=TINY)
-    runs.run(plan, found, told.append)
-    return found, told
+    runs.run(plan, results, lines.append)
+    return results, lines
 
 
 pytestmark = pytest.mark.usefixtures("programs_are_forks")
@@ -70,16 +70,16 @@ def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, l
 
 def test_a_checkout_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     missing = f"temper@{tmp_path / 'none'}"
-    found = Results("2026-01-02", this_machine())
-    runs.run(runs.Plan(("start",), tmp_path, (missing,), rounds=1, size=TINY), found, print)
-    assert "No such file" in found.absent[missing]
+    results = Results("2026-01-02", this_machine())
+    runs.run(runs.Plan(("start",), tmp_path, (missing,), rounds=1, size=TINY), results, print)
+    assert "No such file" in results.absent[missing]
 
 
 def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[str]]) -> None:
-    results, told = measured
+    results, lines = measured
     reason = "not available here: not installed; run `python -m benchmarks peers`"
     assert results.absent == {"forge": reason}
-    assert f"forge is {reason}" in told
+    assert f"forge is {reason}" in lines
 
 
 @pytest.mark.deep

@@ -47,8 +47,8 @@ def test_goals_are_judged_by_what_was_measured() -> None:
 
 
 def test_the_first_content_is_compared_with_that_of_a_proxy_that_does_nothing() -> None:
-    found = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
-    shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": found}))
+    figures = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
+    shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": figures}))
     assert shown["`prose-accept` first content, of bare's"][1:] == ["<= 1.1", "1.05", "yes"]
 
 

@@ -1,4 +1,4 @@
-"""The README's picture: what is drawn is what a terminal would show."""
+"""The README's picture shows what a terminal would show."""
 
 import re
 from pathlib import Path

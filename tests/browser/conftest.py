@@ -44,18 +44,18 @@ addEventListener("securitypolicyviolation", (event) =>
 
 @dataclass
 class Seen:
-    """A page, and what went wrong on it."""
+    """A page, and the errors on it."""
 
     page: "Page"
     problems: list[str] = field(default_factory=list)
 
     def picture(self, name: str) -> None:
-        """Keep a picture of what is to be seen."""
+        """Save a screenshot."""
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
     def is_sound(self) -> bool:
-        """Whether neither the console nor the content security policy has anything to say."""
+        """Report whether there are no console errors and no violations of the security policy."""
         violations = self.page.evaluate("window.violations")
         assert violations == []
         assert self.problems == []
@@ -108,7 +108,10 @@ def open_page(browser: "Browser") -> Iterator[Open]:
             seen = Seen(context.new_page())
             seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog {dialog.message}"))
             seen.page.on("pageerror", lambda error: seen.problems.append(str(error)))
-            seen.page.on("console", lambda said: note(seen, said.type, said.text))
+            seen.page.on(
+                "console",
+                lambda console_message: note(seen, console_message.type, console_message.text),
+            )
             seen.page.goto(f"{url}/ui")
             opened.append(seen)
             return seen
@@ -118,7 +121,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
 
 
 def note(seen: Seen, kind: str, text: str) -> None:
-    """Note an error; an answer that is none of 2xx is one to a browser, and none to us."""
+    """Record an error; browsers log responses with a status other than 2xx as errors too."""
     if kind in ("error", "warning") and not text.startswith("Failed to load resource"):
         seen.problems.append(text)
 
@@ -135,7 +138,7 @@ class Stage:
 
 @contextmanager
 def staged() -> Iterator[Stage]:
-    """Serve a board that nobody asks anything of."""
+    """Serve a board without any requests."""
     kept = KeptExchanges(50_000_000)
     board = Board(has_exchange=kept.has)
     observers = Observers((), recording=Recording(None, 0, (), kept), board=board)
@@ -151,8 +154,8 @@ def staged() -> Iterator[Stage]:
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     """A stage for one test."""
-    with staged() as one:
-        yield one
+    with staged() as stage:
+        yield stage
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,9 @@ from tests.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.browser
 
 CHAT = "/v1/chat/completions"
-LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (one.prompt for one in SCENARIOS)
+LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (
+    scenario.prompt for scenario in SCENARIOS
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +36,8 @@ def temper(llama_server: tuple[str, str]) -> Iterator[str]:
         "TEMPER_RECORDING__KEEP_BYTES": "50000000",
         "TEMPER_CONTEXT__WINDOW_TOKENS": "4096",
     }
-    with running_temper("--backend-url", url, environment=environment) as own:
-        yield own
+    with running_temper("--backend-url", url, environment=environment) as temper:
+        yield temper
 
 
 def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
@@ -46,7 +48,7 @@ def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
 
 @contextlib.contextmanager
 def stuck(url: str) -> Iterator[list[str]]:
-    """Ask for what never ends, in a thread; what its client got is in the list at the end."""
+    """Send a request that never ends, in a thread; the response is in the list at the end."""
     got: list[str] = []
 
     def read() -> None:
@@ -199,9 +201,9 @@ def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
         "TEMPER_SERVER__API_KEYS_FILE": str(keys),
         "TEMPER_UI__OWNERS": '["anna"]',
     }
-    with running_temper("--backend-url", url, environment=environment) as own:
-        ask(own, request_for(LEAKED), authorization="Bearer bobs-key")
-        seen = open_page(own)
+    with running_temper("--backend-url", url, environment=environment) as temper:
+        ask(temper, request_for(LEAKED), authorization="Bearer bobs-key")
+        seen = open_page(temper)
         for wrong, problem in (("wrong", "API key"), ("bobs-key", "key of bob may not open")):
             seen.page.fill("#key", wrong)
             seen.page.keyboard.press("Enter")
@@ -224,12 +226,12 @@ def test_a_server_that_is_gone_and_back_is_followed_again(
     url, key = llama_server
     # an open page must not use up the time that requests are given to finish
     environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_SERVER__GRACE_SECONDS": "600"}
-    with running_temper("--backend-url", url, environment=environment) as own:
-        ask(own, request_for(LEAKED))
-        seen = open_page(own)
+    with running_temper("--backend-url", url, environment=environment) as temper:
+        ask(temper, request_for(LEAKED))
+        seen = open_page(temper)
         seen.page.locator("tbody tr", has_text="repaired").wait_for()
     seen.page.locator(".link.lost").wait_for()
-    command = ("--backend-url", url, "--port", own.rpartition(":")[2])
+    command = ("--backend-url", url, "--port", temper.rpartition(":")[2])
     with running_temper(*command, environment=environment):
         seen.page.locator(".link.live").wait_for()
         seen.page.wait_for_selector("text=No requests yet")
@@ -241,23 +243,23 @@ def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
     url, key = llama_server
     environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_BACKEND__PARALLEL_REQUESTS": "1"}
     with (
-        running_temper("--backend-url", url, environment=environment) as own,
+        running_temper("--backend-url", url, environment=environment) as temper,
         ThreadPoolExecutor() as clients,
     ):
-        seen = open_page(own)
+        seen = open_page(temper)
         rows = seen.page.locator("tbody tr")
-        with stuck(own):
+        with stuck(temper):
             rows.filter(has_text="streaming").wait_for()
             answers = []
-            for priority, told in (
+            for priority, status in (
                 ("low", "Position 1 of 1 in the queue, low priority."),
                 ("low", "Position 2 of 2 in the queue, low priority."),
                 ("normal", "Position 1 of 3 in the queue."),
                 ("high", "Position 2 of 4 in the queue."),  # of its own accord no client is urgent
             ):
                 headers = {"x-temper-priority": priority}
-                answers.append(clients.submit(ask, own, request_for(LEAKED), **headers))
-                rows.first.filter(has_text=told).wait_for()
+                answers.append(clients.submit(ask, temper, request_for(LEAKED), **headers))
+                rows.first.filter(has_text=status).wait_for()
             assert rows.locator("td.news").all_inner_texts() == [
                 "Position 2 of 4 in the queue.",
                 "Position 1 of 4 in the queue.",
@@ -272,5 +274,5 @@ def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
             seen.page.locator("tr.live", has_text="streaming").click()
             seen.page.click("text=Cancel this request")
             seen.page.click("text=Click again to cancel")
-        assert [one.result().status_code for one in answers] == [200] * 4
+        assert [answer.result().status_code for answer in answers] == [200] * 4
         seen.page.locator("tr.live").first.wait_for(state="detached")

@@ -1,4 +1,4 @@
-"""The frameworks of the guide on a server beside the program, before a model that leaks calls."""
+"""The frameworks of the guide with a separate server, for a model that leaks calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replies in which the model calls a tool, in every syntax, with what goes wrong around it."""
+"""Replies in which the model calls a tool, in every syntax, with surrounding defects."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -27,7 +27,7 @@ RESPOND: Call = ("respond", {"message": "I am looking it up."})
 
 
 def written(spelling: Spelling, *calls: Call) -> str:
-    """Write calls where they may stand: at the beginning or behind a sentence."""
+    """Write calls where they are allowed: at the beginning or after a sentence."""
     lead = "" if spelling.begins_reply else "One moment."
     return lead + spelling.several(calls)
 
@@ -63,9 +63,9 @@ def in_a_row(spelling: Spelling) -> Iterator[Case]:
 
 def in_space(spelling: Spelling) -> Iterator[Case]:
     """Write white space around a call."""
-    for before, behind in (("\n\n", "\n"), ("  ", "  \n\n"), ("\n", "\t\n ")):
-        reply = before + written(spelling, PARIS) + behind
-        yield expect(f"between {before!r} and {behind!r}", spelling, reply, PARIS)
+    for before, after in (("\n\n", "\n"), ("  ", "  \n\n"), ("\n", "\t\n ")):
+        reply = before + written(spelling, PARIS) + after
+        yield expect(f"between {before!r} and {after!r}", spelling, reply, PARIS)
 
 
 def without_closer(spelling: Spelling) -> Iterator[Case]:
@@ -80,7 +80,7 @@ def without_closer(spelling: Spelling) -> Iterator[Case]:
 
 
 def with_text(spelling: Spelling) -> Iterator[Case]:
-    """Write arguments that contain what has a meaning elsewhere."""
+    """Write arguments that contain text with a meaning elsewhere."""
     for title, arguments in NOTES.items():
         call = ("write_note", arguments)
         yield expect(f"with {title}", spelling, written(spelling, call), call)
@@ -97,7 +97,7 @@ def between_tokens(spelling: Spelling) -> Iterator[Case]:
 
 
 def in_thoughts(spelling: Spelling) -> Iterator[Case]:
-    """Call a tool in a think block with nothing behind it, or behind an ordinary one."""
+    """Call a tool in a think block with nothing after it, or after an ordinary one."""
     call = written(spelling, PARIS)
     yield expect("behind thoughts", spelling, f"<think>\nLet me see.\n</think>\n\n{call}", PARIS)
     yield expect("behind no thoughts", spelling, f"<think>\n\n</think>\n\n{call}", PARIS)
@@ -117,7 +117,7 @@ def beside_respond(spelling: Spelling) -> Iterator[Case]:
 
 
 def behind_which_prose(spelling: Spelling) -> Iterator[Case]:
-    """Go on with a paragraph behind a call that has a mark and an end."""
+    """Continue with a paragraph after a call that has a mark and an end."""
     if spelling.is_marked:
         reply = f"{written(spelling, PARIS)}\n\nI will tell you as soon as I know."
         yield expect("before a paragraph", spelling, reply, PARIS)

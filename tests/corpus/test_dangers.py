@@ -1,7 +1,7 @@
-"""Calls that nobody meant, within and behind others: every syntax in every other one.
+"""Unintended calls within and after others: every syntax in every other one.
 
-Whatever is wrong with the outer call or the words around it, the inner one is not handed out: not
-when the reply is judged, and not as the last resort either, for the model is asked only once.
+Whatever is wrong with the outer call or the words around it, the inner one is not executed: not
+when the reply is parsed, and not as the last resort, for there is only one attempt.
 """
 
 import pytest
@@ -27,7 +27,7 @@ TAILS = ("", "\nThe end.", " Then wait", "\n\n")
 SETTINGS = settings(deadline=None, max_examples=examples(150))
 spellings = st.sampled_from(SPELLINGS)
 marked = st.sampled_from(MARKED)
-told = st.sampled_from([one for one in MARKED if one.follows_prose])
+spelling = st.sampled_from([spelling for spelling in MARKED if spelling.follows_prose])
 
 
 def handed_out(
@@ -41,7 +41,7 @@ def handed_out(
 
 
 def broken(outer: Spelling, flaw: str, inside: str) -> str:
-    """Write a call with a flaw in its value, and with something behind the flaw."""
+    """Write a call with a flaw in its value, and with text after the flaw."""
     lead = "" if outer.begins_reply else "I write it down."
     return lead + outer.one(NOTE).replace(PLACE, flaw + inside)
 
@@ -49,7 +49,7 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 # D1: within a broken call.
 
 
-@pytest.mark.parametrize("outer", SPELLINGS, ids=lambda one: one.syntax)
+@pytest.mark.parametrize("outer", SPELLINGS, ids=lambda spelling: spelling.syntax)
 def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
     for number, inner in enumerate(SPELLINGS):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
@@ -106,7 +106,7 @@ ANNOUNCED = (
 
 
 @SETTINGS
-@given(told, spellings, st.sampled_from(ANNOUNCED), st.sampled_from(("\n", "\nor\n", "\n\n")))
+@given(spelling, spellings, st.sampled_from(ANNOUNCED), st.sampled_from(("\n", "\nor\n", "\n\n")))
 def test_neither_an_example_nor_what_follows_it_is_handed_out(
     first: Spelling, second: Spelling, words: str, between: str
 ) -> None:
@@ -150,14 +150,16 @@ def test_behind_words_a_call_in_another_syntax_is_not_handed_out(
     st.sampled_from(("", "\n", " are two.", " is it.", "\nThat is all.", ".")),
 )
 def test_of_two_calls_the_later_one_is_never_handed_out_alone(
-    first: Spelling, second: Spelling, between: str, behind: str
+    first: Spelling, second: Spelling, between: str, after: str
 ) -> None:
-    reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{behind}"
+    reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{after}"
     assert handed_out(reply) in ([], ["get_time"], ["get_time", "get_weather"]), reply
 
 
 @SETTINGS
-@given(told, spellings, st.sampled_from((" and ", ", ", " or ", "\n", ".\nNow:\n", " first.\n")))
+@given(
+    spelling, spellings, st.sampled_from((" and ", ", ", " or ", "\n", ".\nNow:\n", " first.\n"))
+)
 def test_behind_a_call_that_is_only_mentioned_none_is_handed_out(
     first: Spelling, second: Spelling, between: str
 ) -> None:
@@ -171,7 +173,7 @@ SECOND_THOUGHTS = ("\nNo, the city is not known.", " would be wrong.", "\n\nBut 
 
 
 @SETTINGS
-@given(told, marked, st.sampled_from(SECOND_THOUGHTS))
+@given(spelling, marked, st.sampled_from(SECOND_THOUGHTS))
 def test_a_call_that_the_thoughts_go_on_behind_is_not_handed_out(
     first: Spelling, second: Spelling, words: str
 ) -> None:

@@ -1,6 +1,6 @@
-"""What models were seen to write, word for word, and what becomes of it however it arrives.
+"""Replies of models as observed, word for word, in every chunking.
 
-Behind each text stands where it was seen, or of which one it is a neighbour.
+A comment at each text gives its source, or the text of which it is a variant.
 """
 
 import pytest
@@ -31,15 +31,15 @@ def played(reply: str) -> Outcome:
     """Play a reply in every chunking; all have to come to the same."""
     case = Case(reply, reply, ask(tools=TOOLS))
     whole, *others = (outcome(case, pieces) for pieces in chunkings(reply))
-    assert all(one == whole for one in others)
+    assert all(other == whole for other in others)
     return whole
 
 
 def calls_of(reply: str) -> list[Call]:
     """Play a reply of calls and nothing else."""
-    found = played(reply)
-    assert not found.text.strip()
-    return [*found.calls]
+    outcome = played(reply)
+    assert not outcome.text.strip()
+    return [*outcome.calls]
 
 
 FIVE = ("calculate_final_speed", {"time": 5})
@@ -96,8 +96,8 @@ def test_an_escaped_underscore_in_a_name_is_one(reply: str, call: Call) -> None:
     ],
 )
 def test_one_that_is_quoted_or_means_no_tool_is_text(reply: str) -> None:
-    found = played(reply)
-    assert (found.calls, found.text) == ((), reply)
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text) == ((), reply)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_name_may_be_put_together_otherwise(reply: str) -> None:
     ],
 )
 def test_a_part_of_a_name_alone_is_a_word(reply: str) -> None:
-    found = played(reply)
-    assert (found.calls, found.text) == ((), reply)
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text) == ((), reply)
 
 
 def test_an_escaped_underscore_in_a_value_alone_stays_as_it_is() -> None:
@@ -251,9 +251,9 @@ INVOKED = (
 def test_a_header_before_tags_belongs_to_the_call(before: str) -> None:
     """As in llama.cpp#29240, Muse Glimmer."""
     for header in (f" {HEADER}", f" to=functions.{HEADER[3:]}"):
-        found = played(f"{before}{header}{INVOKED}")
-        assert found.calls == (("ha_config_set_script", {"script": "x"}),)
-        assert found.text == before
+        outcome = played(f"{before}{header}{INVOKED}")
+        assert outcome.calls == (("ha_config_set_script", {"script": "x"}),)
+        assert outcome.text == before
 
 
 def test_a_header_behind_another_call_belongs_to_the_next() -> None:
@@ -267,8 +267,8 @@ def test_a_header_behind_another_call_belongs_to_the_next() -> None:
 def test_a_header_in_place_of_the_end_of_a_tag_ends_it() -> None:
     """As Muse Glimmer wrote it for Ollama's parser."""
     torn = INVOKED.replace('_script">', "_script<|message|>", 1)
-    for one in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
-        assert calls_of(one) == [("ha_config_set_script", {"script": "x"})]
+    for reply in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
+        assert calls_of(reply) == [("ha_config_set_script", {"script": "x"})]
     assert played(torn.replace('name="ha', "name=ha")).calls == ()
     assert played(torn.replace("<|message|>", "<|message|> is", 1)).calls == ()
 
@@ -290,11 +290,15 @@ RAIN = ("get_weather", {"location": "Paris"})
 
 def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
     """As in vllm#43116, Granite."""
-    one = 'get_weather(location="San Francisco", unit="celsius")'
+    expression = 'get_weather(location="San Francisco", unit="celsius")'
     two = 'get_weather(location="Paris")'
-    assert calls_of(one) == [SUN]
-    assert calls_of(f"{one}\n{two}") == [SUN, RAIN]
-    for reply in (f"{one} is how.", f"{one}\nget_news()", "get_weather(unit='celsius') or not"):
+    assert calls_of(expression) == [SUN]
+    assert calls_of(f"{expression}\n{two}") == [SUN, RAIN]
+    for reply in (
+        f"{expression} is how.",
+        f"{expression}\nget_news()",
+        "get_weather(unit='celsius') or not",
+    ):
         assert played(reply).calls == ()
 
 
@@ -342,18 +346,20 @@ def test_quotation_marks_and_half_a_fence_around_calls_belong_to_them(
     ],
 )
 def test_a_list_of_other_strings_is_an_answer(reply: str) -> None:
-    found = played(reply)
-    assert (found.calls, found.text) == ((), reply)
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text) == ((), reply)
 
 
 def is_asked_again(reply: str) -> bool:
-    """Play a reply in every chunking; return whether the model is asked for a call instead."""
+    """Play a reply in every chunking; return whether the model is prompted for a call instead."""
     case = Case(reply, reply, ask(tools=TOOLS), policy=TextPolicy.AUTO)
-    found = [outcome(case, pieces) for pieces in chunkings(reply)]
-    assert not any(one.calls for one in found)
-    asked = {any(isinstance(fact, RejectedReply) for fact in one.facts) for one in found}
-    assert len(asked) == 1
-    return asked.pop()
+    outcomes = [outcome(case, pieces) for pieces in chunkings(reply)]
+    assert not any(outcome.calls for outcome in outcomes)
+    is_rejected = {
+        any(isinstance(fact, RejectedReply) for fact in outcome.facts) for outcome in outcomes
+    }
+    assert len(is_rejected) == 1
+    return is_rejected.pop()
 
 
 @pytest.mark.parametrize(
@@ -517,8 +523,8 @@ SPARK = "<|tool_call|>\nget_weather<arg_key>location</arg_key>\n<arg_value>Beiji
 def test_thoughts_and_headers_of_new_families_are_told_from_calls(
     reply: str, calls: list[Call]
 ) -> None:
-    found = played(reply)
-    assert ([*found.calls], found.text.replace("I look.", "").strip()) == (
+    outcome = played(reply)
+    assert ([*outcome.calls], outcome.text.replace("I look.", "").strip()) == (
         calls,
         "</ifm|think_faster>" if reply.startswith("I look.") else "",
     )
@@ -573,10 +579,10 @@ DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
 
 
 def test_a_call_of_no_function_is_an_answer() -> None:
-    found = played(DECLINED)
-    assert (found.calls, found.text) == ((), "None of the tools fits this request.")
-    assert Dropped("no_function") in found.facts
-    assert not any(isinstance(fact, RejectedReply) for fact in found.facts)
+    outcome = played(DECLINED)
+    assert (outcome.calls, outcome.text) == ((), "None of the tools fits this request.")
+    assert Dropped("no_function") in outcome.facts
+    assert not any(isinstance(fact, RejectedReply) for fact in outcome.facts)
     assert played(f"I cannot do that.\n{DECLINED}").text.strip() == "I cannot do that."
 
 
@@ -613,25 +619,25 @@ TEAMS = make_tool(
 def test_a_valid_call_in_first_place_is_never_silently_an_answer(reply: str) -> None:
     case = Case(reply, reply, ask(tools=[FACTORIAL, TRIANGLE]), policy=TextPolicy.AUTO)
     for pieces in chunkings(reply):
-        found = outcome(case, pieces)
-        assert (found.calls, found.text) == ((), reply)
-        assert RejectedReply("doubtful_call") in found.facts
+        result = outcome(case, pieces)
+        assert (result.calls, result.text) == ((), reply)
+        assert RejectedReply("doubtful_call") in result.facts
 
 
 def test_the_question_beside_a_call_of_empty_strings_is_the_answer() -> None:
-    """As Hermes-2-Pro writes it; the words behind it are left out here."""
+    """As Hermes-2-Pro writes it; the words after it are omitted here."""
     words = (
         "To answer this question, I would need more specific information such as the name of the "
         "basketball league and the season."
     )
     empty: JsonObject = {"team_name": "", "sport_league": ""}
-    written: JsonObject = {"arguments": empty, "name": "sports_ranking_get_team_ranking"}
-    reply = f"{words}\n<tool_call>\n{json.dump_text(written)}\n</tool_call>"
+    call: JsonObject = {"arguments": empty, "name": "sports_ranking_get_team_ranking"}
+    reply = f"{words}\n<tool_call>\n{json.dump_text(call)}\n</tool_call>"
     case = Case(reply, reply, ask(tools=[TEAMS]))
     for pieces in chunkings(reply):
-        found = outcome(case, pieces)
-        assert (found.calls, found.text) == ((), words)
-        assert Dropped("placeholders") in found.facts
+        result = outcome(case, pieces)
+        assert (result.calls, result.text) == ((), words)
+        assert Dropped("placeholders") in result.facts
 
 
 LISBON: JsonObject = {"name": "get_weather", "arguments": {"location": "Lisbon"}}
@@ -685,5 +691,5 @@ def test_a_call_beside_other_words_is_read(reply: str) -> None:
 def test_a_header_of_words_for_the_user_is_not_shown_and_nothing_in_them_runs(
     reply: str, text: str, calls: tuple[Call, ...]
 ) -> None:
-    found = played(reply)
-    assert (found.calls, found.text.strip()) == (calls, text)
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text.strip()) == (calls, text)

@@ -1,4 +1,4 @@
-"""Hard negatives: none of them is handed out, whatever prose is worth and however it arrives."""
+"""Hard negatives: none of them is executed, under any text policy and in any chunking."""
 
 from dataclasses import replace
 
@@ -34,14 +34,16 @@ def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
 
 
 def test_few_of_them_are_asked_about_as_calls_that_nobody_can_read() -> None:
-    found = []
+    replies = []
     for case in CASES:
         whole = next(outcomes(replace(case, policy=TextPolicy.AUTO)))
-        found += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
-    assert found == ["[get_weather(city=get_city())]", '[get_weather(city="Rome", city="Bari")]']
+        replies += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
+    assert replies == ["[get_weather(city=get_city())]", '[get_weather(city="Rome", city="Bari")]']
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.calls], ids=lambda one: one.title)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.calls], ids=lambda case: case.title
+)
 def test_what_is_meant_among_them_is_handed_out_or_asked_for_again(case: Case) -> None:
     whole = next(outcomes(case))
     assert whole.calls == case.calls

@@ -27,7 +27,7 @@ SESSIONS, TURNS = 12, 3
 
 @contextmanager
 def balancing(program: str, first: str, second: str) -> Iterator[str]:
-    """Run the balancer on a socket that is open already, so that nobody comes too early."""
+    """Run the balancer on a socket that is open already, so that no request comes too early."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         variables = {"LISTEN": f"fd@{listener.fileno()}", "HEALTH": "/healthz"}
@@ -56,7 +56,7 @@ class Balanced:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How much each has been asked."""
+        """The number of requests of each."""
         return len(self.first.backend.upstream_requests), len(self.second.backend.upstream_requests)
 
 
@@ -75,8 +75,8 @@ def in_session(name: str) -> dict[str, str]:
 
 
 def streamed() -> bytes:
-    asked: JsonObject = {**request(), "stream": True}
-    return json.dump(asked)
+    body: JsonObject = {**request(), "stream": True}
+    return json.dump(body)
 
 
 async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: str) -> None:
@@ -130,8 +130,8 @@ async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -
                 if "First" in line:
                     break
         backends = (tempers.first.backend, tempers.second.backend)
-        (asked,) = [sent for backend in backends for sent in backend.upstream_requests]
-        await asked.left.wait()
+        (upstream_request,) = [sent for backend in backends for sent in backend.upstream_requests]
+        await upstream_request.left.wait()
 
 
 async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> None:

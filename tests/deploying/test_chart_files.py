@@ -15,8 +15,8 @@ VALUES_SCHEMA: JsonObject = json.loads(SCHEMA.read_text("utf-8"))
 
 
 def test_the_schema_knows_every_setting_of_temper() -> None:
-    written = SCHEMA.read_text("utf-8")
-    assert written == text_of(with_settings(VALUES_SCHEMA)), (
+    text = SCHEMA.read_text("utf-8")
+    assert text == text_of(with_settings(VALUES_SCHEMA)), (
         "run python -m tests.deploying.config_schema"
     )
 
@@ -45,8 +45,8 @@ def test_no_secret_goes_into_a_config_map(secret: str) -> None:
     ],
 )
 def test_the_address_of_a_store_may_hold_no_password(url: str, *, is_taken: bool) -> None:
-    found = jsonschema.Draft202012Validator(VALUES_SCHEMA)
-    assert found.is_valid({"config": {"state": {"url": url}}}) == is_taken
+    validator = jsonschema.Draft202012Validator(VALUES_SCHEMA)
+    assert validator.is_valid({"config": {"state": {"url": url}}}) == is_taken
 
 
 @pytest.mark.parametrize("reference", ["${KEY}", "Bearer ${KEY}", ""])

@@ -37,15 +37,19 @@ def test_its_schema_would_find_a_misspelt_key(tmp_path: Path) -> None:
 
 def test_every_temper_has_a_network_in_common_with_its_engines_and_none_of_a_container() -> None:
     services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text("utf-8"))["services"]
-    networks = {name: {*one.get("networks", ["default"])} for name, one in services.items()}
+    networks = {name: {*service.get("networks", ["default"])} for name, service in services.items()}
     addresses = {
-        name: re.findall(r"//([\w-]+):", "".join(map(str, found)))
-        for name, one in services.items()
-        if (found := [u for key, u in one.get("environment", {}).items() if "BACKEND__URL" in key])
+        name: re.findall(r"//([\w-]+):", "".join(map(str, urls)))
+        for name, service in services.items()
+        if (
+            urls := [
+                u for key, u in service.get("environment", {}).items() if "BACKEND__URL" in key
+            ]
+        )
     }
     assert len(addresses) == 6
     for temper, engines in addresses.items():
         assert engines
         assert all(networks[temper] & networks[engine] for engine in engines)
     # which is lost for good when the other one is restarted
-    assert not any("network_mode" in one for one in services.values())
+    assert not any("network_mode" in service for service in services.values())

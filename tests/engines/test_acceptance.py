@@ -1,7 +1,8 @@
-"""What clients may expect of any engine behind Temper, asked of real ones, streamed and whole.
+"""Guarantees to clients of any engine behind Temper, on real engines, streamed and whole.
 
-Some of it no proxy can give where an engine has no grammar, no count or no log probabilities. Then
-the row says so, and what holds all the same is tested: no broken call, no markup, no 5xx.
+No proxy can give some of them where an engine has no grammar, no token count or no log
+probabilities. The row then says so, and the remaining guarantees are tested: no broken call, no
+markup, no 5xx.
 """
 
 import random
@@ -49,7 +50,7 @@ ENDLESS: JsonObject = {"max_tokens": MOST, "ignore_eos": True}
 
 @dataclass(frozen=True)
 class Judge:
-    """Checks what holds for every answer, and notes how often markup was shown."""
+    """Checks the invariants of every response, and counts shown markup."""
 
     engine: RealEngine
     row: Row
@@ -62,10 +63,10 @@ class Judge:
         *,
         is_silent: bool = False,
     ) -> bool:
-        """Return whether the calls are those that were wanted.
+        """Report whether the calls are the expected ones.
 
-        Where calls are forbidden (`is_silent`) what the model writes is text, whatever it looks
-        like. Where nothing binds a model, broken markup of its own may be all that it has to say.
+        Where calls are forbidden (`is_silent`) the model's reply is text, whatever it looks like. A
+        model without a grammar may write nothing but broken markup.
         """
         got = through_temper(answer)
         if answer.error is not None:  # half a call is an error, and nobody runs it
@@ -119,10 +120,10 @@ def test_the_choice_of_a_tool_is_kept(
     server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
 ) -> None:
     chosen: JsonValue = NAMED if choice == "named" else choice
-    asked = [wish for wish, _ in WISHES[::3]] if choice == "none" else SMALL_TALK
+    wishes = [wish for wish, _ in WISHES[::3]] if choice == "none" else SMALL_TALK
     name = "get_weather" if choice == "named" else ""
     good = []
-    for words in asked:
+    for words in wishes:
         answer = server.ask(words, TOOLS, stream=stream, tool_choice=chosen)
         is_called = judge.calls(answer, TOOLS, name, is_silent=choice == "none")
         good.append(is_called != (choice == "none"))
@@ -139,9 +140,9 @@ def test_the_choice_of_a_tool_is_kept(
 def test_a_call_is_forced_into_its_schema(
     server: Server, direct: Server, row: Row, judge: Judge, way: str, *, stream: bool
 ) -> None:
-    """Three ways to an enum that the model would not write by itself.
+    """Three ways to an enum that the model would not write unconstrained.
 
-    Where nobody demands a call, the model may also answer in words before it is bound to one.
+    Where no call is demanded, the model may also answer in words before it is constrained.
     """
     ticket: JsonObject = {"type": "function", "function": {"name": "open_ticket"}}
     choices: dict[str, JsonObject] = {"ladder": {}, "required": {"tool_choice": "required"}}
@@ -178,7 +179,7 @@ def test_what_is_too_long_is_refused_with_both_numbers(
 def test_a_conversation_that_fits_is_not_cut(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
-    """Neither after something odd, from which an estimate would learn what is wrong here."""
+    """Not even after odd text, from which an estimate would learn a wrong ratio."""
     window = window_of(server, running, judge.row, "counting")
     server.post([said("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
     line = "Tell me what the weather is in Paris and in Rome today."
@@ -253,16 +254,16 @@ def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
 def test_log_probabilities_arrive_where_there_are_any(
     server: Server, direct: Server, row: Row, *, stream: bool
 ) -> None:
-    asked: JsonObject = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
-    answer = server.ask("Hello!", stream=stream, **asked)
+    options: JsonObject = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
+    answer = server.ask("Hello!", stream=stream, **options)
     documents: Sequence[JsonValue] = answer.chunks or [json.parse(answer.body)]
     has_some = any(map(logprobs_in, documents))
     row.note("logprobs", is_good=has_some)
-    own = document_of(direct.post([said("user", "Hello!")], **asked))
+    document = document_of(direct.post([said("user", "Hello!")], **options))
     if not stream:
-        row.note_direct("logprobs", is_good=logprobs_in(own))
+        row.note_direct("logprobs", is_good=logprobs_in(document))
     assert answer.error is None
-    assert has_some >= logprobs_in(own)
+    assert has_some >= logprobs_in(document)
 
 
 def test_what_was_cached_is_reported_where_it_is_known(
@@ -271,10 +272,10 @@ def test_what_was_cached_is_reported_where_it_is_known(
     messages = conversation("Tell me what the weather is in Lisbon and in Porto today.", 12)
     server.post(messages, max_tokens=4)
     document = document_of(server.post(messages, max_tokens=4))
-    own = cached_in(document_of(direct.post(messages, max_tokens=4)))
+    cached = cached_in(document_of(direct.post(messages, max_tokens=4)))
     row.note("cache", is_good=cached_in(document) > 0)
-    row.note_direct("cache", is_good=own > 0)
-    assert own == 0 or cached_in(document) > 0
+    row.note_direct("cache", is_good=cached > 0)
+    assert cached == 0 or cached_in(document) > 0
 
 
 @pytest.mark.parametrize("wrong", ["temperature", "picture"])
@@ -301,8 +302,8 @@ def usage_if(stream: bool) -> JsonObject:
 
 
 def conversation(line: str, turns: int) -> list[JsonObject]:
-    spoken = [[said("user", f"{line} {turn}"), said("assistant", line)] for turn in range(turns)]
-    return [*(one for pair in spoken for one in pair), said("user", "Hello!")]
+    pairs = [[said("user", f"{line} {turn}"), said("assistant", line)] for turn in range(turns)]
+    return [*(message for pair in pairs for message in pair), said("user", "Hello!")]
 
 
 def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
@@ -348,8 +349,8 @@ def is_exhausted(answer: Answer) -> bool:
 def window_of(server: Server, running: Running, row: Row, what: str) -> int:
     """Return the window, as far as it can be filled here."""
     listed = cast("list[JsonObject]", server.client.get("/v1/models").json()["data"])
-    found = [one.get("context_window") for one in listed if one["id"] == server.model]
-    window = running.window or int(str(found[0] or 0))
+    windows = [model.get("context_window") for model in listed if model["id"] == server.model]
+    window = running.window or int(str(windows[0] or 0))
     if not 0 < window <= LARGEST_WINDOW:
         row.remarks[what] = f"not tried ({window or 'no known'} window)"
         pytest.skip(f"a window of {window or 'unknown size'} is not filled, whatever extras say")
@@ -368,8 +369,8 @@ def settled(running: Running) -> int:
 
 def logprobs_in(document: JsonValue) -> bool:
     choices = cast("list[JsonObject]", cast("JsonObject", document).get("choices") or [])
-    found = [cast("JsonObject", one.get("logprobs") or {}) for one in choices]
-    return any(one.get("content") for one in found)
+    logprobs = [cast("JsonObject", choice.get("logprobs") or {}) for choice in choices]
+    return any(entry.get("content") for entry in logprobs)
 
 
 def cached_in(document: JsonObject) -> int:

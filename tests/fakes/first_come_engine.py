@@ -1,6 +1,6 @@
-"""An engine that serves first come, first served, as many at once as it has slots.
+"""An engine that serves first come, first served, as many requests at once as it has slots.
 
-A test, or a clock, ends its rounds: what is being worked on is answered, and the next ones begin.
+A test or a clock ends its rounds: the running requests are answered, and the next ones begin.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _HEADERS = [(b"content-type", b"text/event-stream")]
 
 @dataclass
 class FirstComeEngine:
-    """The engine; `longest_queue` is how many have waited in it at most."""
+    """The engine; `longest_queue` is the largest number of requests that waited in it."""
 
     slots: int
     longest_queue: int = 0
@@ -27,17 +27,17 @@ class FirstComeEngine:
 
     @property
     def load(self) -> int:
-        """How many requests it has, those that wait included."""
+        """The number of its requests, including those that wait."""
         return len(self._asked)
 
     def end_round(self) -> None:
-        """Answer all that is being worked on."""
+        """Answer all running requests."""
         self.rounds += 1
         for _ in range(min(self.slots, len(self._asked))):
             self._asked.popleft().set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, at the end of its round."""
+        """Serve one request, answered at the end of its round."""
         match scope["path"]:
             case "/v1/chat/completions":
                 await self._work(receive)

@@ -1,4 +1,4 @@
-"""An MCP server over HTTP from before 2026, which forgets its sessions when a test says so."""
+"""An MCP server over HTTP from before 2026, which forgets its sessions on command."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject
 class ForgetfulToolServer:
     """Has one tool, `echo`; `sessions` are those that it still knows.
 
-    Requests by the method that `floods`, but for those that begin, get events without end.
+    Requests of the method `floods`, except for those that initialize, receive events without end.
     """
 
     def __init__(self, floods: str = "") -> None:

@@ -1,4 +1,4 @@
-"""A real llama-server with a hand-written model, for tests that are not asynchronous themselves."""
+"""A real llama-server with the hand-written model, for tests that are not asynchronous."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ SLOTS = 2
 
 
 def build_model(path: Path, *, context_tokens: int = CONTEXT_TOKENS) -> Path:
-    """Write the model of `tests.fakes.scripts`, with a template that knows thinking."""
+    """Write the model of `tests.fakes.scripts`, with a template that supports reasoning."""
     template = chat_template(thinking=True)
     build_scripted_model(path, SCRIPTS, context_tokens=context_tokens, template=template)
     return path
@@ -27,13 +27,13 @@ def build_model(path: Path, *, context_tokens: int = CONTEXT_TOKENS) -> Path:
 def plan_for(
     model: Path, *, context_tokens: int = CONTEXT_TOKENS, slots: int = SLOTS
 ) -> LaunchPlan:
-    """Plan to run `model` on the embedded server, whatever there is on PATH."""
+    """Plan to run `model` on the bundled server, even if PATH contains another one."""
     return LaunchPlan(embedded_program(), model, context_tokens, slots=slots, alias="scripted")
 
 
 @contextmanager
 def serving(plan: LaunchPlan) -> Iterator[RunningServer]:
-    """Run a server while the block runs; its process is looked after by another thread."""
+    """Run a server during the block; a thread supervises its process."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(start_llama_server(plan)) as server,

@@ -1,4 +1,4 @@
-"""Conversations in which a small model goes wrong after its tools have run, as it wrote them.
+"""Conversations in which a small model fails after its tools have run.
 
 The texts are those of Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server, or differ from
 them only in the form of the call.
@@ -77,12 +77,12 @@ TOOLS: tuple[JsonObject, ...] = (
 
 
 def write_call(name: str, arguments: JsonObject) -> str:
-    """Write a call as the models do: one JSON object."""
+    """Return a call as the models write it: one JSON object."""
     return json.dump_text({"name": name, "arguments": arguments})
 
 
 def answer_with(message: str) -> str:
-    """Write the call of the answer tool, which is all that the last attempt allows."""
+    """Return the call of the answer tool, the only one that the last attempt allows."""
     return write_call("respond", {"message": message})
 
 
@@ -96,7 +96,7 @@ def _write_parameters(name: str, arguments: JsonObject) -> str:
 
 
 def write_in_each_form(name: str, arguments: JsonObject) -> dict[str, str]:
-    """Write one call in each of the forms in which small models write calls as text."""
+    """Return one call in each textual form that small models use."""
     bare = write_call(name, arguments)
     return {
         "bare": bare,

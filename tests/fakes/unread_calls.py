@@ -1,4 +1,4 @@
-"""Replies that are calls in spellings that no reader knows, and answers that come close to one."""
+"""Calls in spellings that no parser reads, and similar answers that are not calls."""
 
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 

@@ -1,4 +1,4 @@
-"""F31 to F33, F35, F39: no body is worth more than a 400: never a 5xx, never a question."""
+"""F31 to F33, F35, F39: every bad body is a 400: never a 5xx, never an upstream request."""
 
 import gzip
 import logging
@@ -180,13 +180,15 @@ async def test_no_broken_document_reaches_a_model(*, subject: str, name: str) ->
 
 
 @SHAPE
-@pytest.mark.parametrize(("change", "param"), WRONG, ids=[json.dump_text(one[0]) for one in WRONG])
+@pytest.mark.parametrize(
+    ("change", "param"), WRONG, ids=[json.dump_text(wrong[0]) for wrong in WRONG]
+)
 async def test_the_first_wrong_member_is_named(
     *, change: JsonObject, param: str, stream: bool
 ) -> None:
-    asked = request(stream=stream)
+    body = request(stream=stream)
     async with temper() as front:
-        answer = await front.send(json.dump({**asked, **change}))
+        answer = await front.send(json.dump({**body, **change}))
     assert answer.status == 400
     assert answer.error is not None
     assert str(answer.error["param"]).startswith(param)
@@ -196,7 +198,7 @@ async def test_the_first_wrong_member_is_named(
 
 @SHAPE
 @pytest.mark.parametrize(
-    "change", [one[0] for one in WRONG], ids=[json.dump_text(one[0]) for one in WRONG]
+    "change", [wrong[0] for wrong in WRONG], ids=[json.dump_text(wrong[0]) for wrong in WRONG]
 )
 async def test_no_value_of_a_wrong_type_is_a_servers_error(
     *, subject: str, change: JsonObject, stream: bool
@@ -243,8 +245,8 @@ async def test_nobody_fetches_an_image(
     async with raw_backend() as elsewhere, before(subject, says("A picture.")) as front:
         url = f"{elsewhere.url}/a.png"
         image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
-        asked = chats(messages=[{"role": "user", "content": [image]}])
-        answer = await front.ask(asked, stream=stream)
+        body = chats(messages=[{"role": "user", "content": [image]}])
+        answer = await front.ask(body, stream=stream)
     assert elsewhere.connections == 0
     assert answer.status < 500
 

@@ -10,9 +10,9 @@ from tests.fakes.raw_backend import RawBackend
 
 
 def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+    async def scene(pool: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(BrokenOff):
-            await send(one)
+            await send(pool)
 
     async def script(caller: Caller) -> None:
         await caller.request()
@@ -43,15 +43,15 @@ async def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
             accepted.close()
     with pytest.raises(BrokenOff) as raised:
         await sending
-    found = raised.value
-    assert found.is_unread is not reads
+    error = raised.value
+    assert error.is_unread is not reads
 
 
 def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        await exchange(one)
+    async def scene(pool: ConnectionPool, backend: RawBackend) -> None:
+        await exchange(pool)
         with pytest.raises(BrokenOff):
-            await send(one)
+            await send(pool)
 
     async def script(caller: Caller) -> None:
         await caller.request()

@@ -1,4 +1,4 @@
-"""F58: durations are measured by clocks that nobody sets."""
+"""F58: durations are measured by monotonic clocks."""
 
 import ast
 import time
@@ -49,7 +49,7 @@ def test_only_what_writes_down_a_moment_reads_the_clock_on_the_wall() -> None:
 
 
 class Jumping:
-    """A clock on the wall that is set an hour on or back each time that somebody looks."""
+    """A wall clock that jumps by an hour each time it is read."""
 
     def __init__(self) -> None:
         self.looks = 0

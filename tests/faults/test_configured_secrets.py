@@ -1,4 +1,4 @@
-"""F40: what an operator entrusts to Temper, in all the ways there are, and what tells of it."""
+"""F40: all secrets in the settings, and all outputs that could reveal them."""
 
 import zipfile
 from pathlib import Path
@@ -48,11 +48,13 @@ def test_every_secret_is_known_as_one(settings: Settings) -> None:
 
 def test_nothing_that_is_made_of_settings_shows_a_secret(settings: Settings) -> None:
     shown = (settings, settings.model_dump_json(), server_options_of(settings))
-    assert told("".join(f"{one!r}{one}" for one in shown)) == []
+    assert told("".join(f"{value!r}{value}" for value in shown)) == []
 
 
 def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path: Path) -> None:
-    findings = [CheckResult(f"asked {one}", fail(f"it said: {one}", one)) for one in CANARIES]
+    findings = [
+        CheckResult(f"asked {canary}", fail(f"it said: {canary}", canary)) for canary in CANARIES
+    ]
     write_bundle(tmp_path / "bundle.zip", settings, findings)
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = [archive.read(name).decode() for name in archive.namelist()]

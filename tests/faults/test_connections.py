@@ -50,7 +50,7 @@ async def open_to_all(
     body: BodyLimits | None = None,
     access: Access | None = None,
 ) -> AsyncGenerator[tuple[str, int], None]:
-    """Run Temper as it is run for good, or a peer, and tell where."""
+    """Run Temper as in production, or a peer, and yield its address."""
     if name != TEMPER:
         async with before_url(name, backend) as peer:
             yield peer.address
@@ -346,13 +346,13 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 async def test_a_client_that_ends_its_side_is_answered_unless_it_has_gone(
     *, stream: bool, has_gone: bool
 ) -> None:
-    asked, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    is_answered, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def talk(caller: Caller) -> None:
         if CHAT.encode() not in await caller.request():
             await caller.send(NOTHING)
             return
-        asked.set()
+        is_answered.set()
         await caller.send(STREAM_HEAD)
         try:
             if not has_gone:
@@ -372,7 +372,7 @@ async def test_a_client_that_ends_its_side_is_answered_unless_it_has_gone(
         connected(address) as (reader, writer),
     ):
         writer.write(POST + b"content-length: %d\r\n\r\n" % len(body) + body)
-        await asked.wait()
+        await is_answered.wait()
         if has_gone:
             writer.close()
             await ended.wait()

@@ -35,9 +35,9 @@ LARGE_WINDOW = 65_536  # tokens: the server writes them for much longer than a t
 
 
 @asynccontextmanager
-async def asking(client: httpx.AsyncClient, asked: JsonObject) -> AsyncGenerator[None, None]:
+async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[None, None]:
     """Have a client wait for an answer; it leaves at the end of the block."""
-    task = asyncio.create_task(client.post(CHAT, json=asked))
+    task = asyncio.create_task(client.post(CHAT, json=body))
     try:
         yield
     finally:
@@ -63,12 +63,12 @@ async def is_disconnected(question: Asked) -> bool:
         pytest.param(False, TALKING, marks=WHOLE, id="in the middle of a whole answer"),
     ],
 )
-@pytest.mark.parametrize("asked", [chats(), asks()], ids=["plain", "with tools"])
+@pytest.mark.parametrize("body", [chats(), asks()], ids=["plain", "with tools"])
 async def test_the_generation_ends_when_the_client_leaves(
-    *, subject: str, script: Script, asked: JsonObject, stream: bool
+    *, subject: str, script: Script, body: JsonObject, stream: bool
 ) -> None:
     async with before(subject, script, UNUSED) as front:
-        async with asking(front.client, {**asked, "stream": stream}):
+        async with asking(front.client, {**body, "stream": stream}):
             question = await front.backend.asked()
         assert await is_disconnected(question)
     assert len(front.backend.upstream_requests) == 1
@@ -146,7 +146,9 @@ async def test_a_client_that_leaves_the_queue_is_never_asked_for(*, stream: bool
         third = asyncio.create_task(front.ask(asks(messages=[user("three")]), stream=stream))
         gate.set()
         await asyncio.gather(first, third)
-    assert [b"two" in asked.body for asked in front.backend.upstream_requests] == [False, False]
+    assert [
+        b"two" in upstream_request.body for upstream_request in front.backend.upstream_requests
+    ] == [False, False]
 
 
 async def settled(front: Front, inside: int) -> None:
@@ -213,13 +215,15 @@ async def test_a_client_that_left_is_logged_as_such(
             question = await front.backend.asked()
         assert await is_disconnected(question)
         await front.server.settle()
-    (logged,) = [one.__dict__["request"] for one in caplog.records if hasattr(one, "request")]
+    (logged,) = [
+        record.__dict__["request"] for record in caplog.records if hasattr(record, "request")
+    ]
     assert (logged.status, logged.stream, logged.outcome) == (499, stream, None)
 
 
 @pytest.fixture(scope="module")
 def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A real llama-server with one slot, and a model that goes on and on."""
+    """A real llama-server with one slot, and a model that never stops."""
     path = tmp_path_factory.mktemp("model") / "scripted.gguf"
     model = build_model(path, context_tokens=LARGE_WINDOW)
     with serving(plan_for(model, context_tokens=LARGE_WINDOW, slots=1)) as server:

@@ -114,9 +114,9 @@ async def test_a_page_of_another_origin_gets_no_cors_headers(subject: str) -> No
         "access-control-request-headers": "content-type",
     }
     async with before(subject, says("Hi.")) as front:
-        asked = await front.client.options(CHAT, headers=preflight)
-        told = await front.client.post(CHAT, json=chats(), headers={"origin": EVIL})
-    for response in (asked, told):
+        preflight_response = await front.client.options(CHAT, headers=preflight)
+        answered = await front.client.post(CHAT, json=chats(), headers={"origin": EVIL})
+    for response in (preflight_response, answered):
         assert response.headers.get("access-control-allow-origin") not in ("*", EVIL)
         assert "access-control-allow-credentials" not in response.headers
 

@@ -1,4 +1,4 @@
-"""F10: replies without an end, and what bounds them: bytes, time, and tokens."""
+"""F10: endless replies, and their bounds: bytes, time, and tokens."""
 
 import pytest
 
@@ -38,8 +38,8 @@ async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
 
 @pytest.mark.fault("F10")
 async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, stream: bool) -> None:
-    said = REPLIES[wire]
-    endless = repeats(chunked(said.begun, is_whole=False), chunk(said.more), seconds=0.005)
+    reply = REPLIES[wire]
+    endless = repeats(chunked(reply.begun, is_whole=False), chunk(reply.more), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
     async with poisoned(endless, wire=wire, serving=strict) as front:
         answer = await front.ask(PLAIN, stream=stream)

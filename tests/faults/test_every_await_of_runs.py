@@ -1,4 +1,4 @@
-"""F59: whatever ends an agent's run, at any of its awaits, its history can be gone on with."""
+"""F59: an agent's run that is interrupted at any of its awaits has a valid history."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ async def test_a_run_of_two_rounds_leaves_a_valid_history_and_nothing_else(
 async def _ran(
     model: Model, backend: ScriptedBackend, end: Callable[[Attempt], Strike], at: int
 ) -> bool:
-    """Run an agent, and look for what is left; tells whether it had ended before its step came."""
+    """Run an agent and look for leaks; return whether it had finished before its step."""
     attempt = Attempt()
     agent = Agent(model, [get_weather, get_time])
     stops: list[Stop] = []
@@ -95,12 +95,12 @@ async def _ran(
         backend.upstream_requests.append(backend.upstream_requests[-1])
     if not interruption.has_struck:
         assert stops == [Stop.ANSWERED]
-        assert [one.answer for one in attempt.talk.turns()] == ["It is fine, and noon."]
+        assert [turn.answer for turn in attempt.talk.turns()] == ["It is fine, and noon."]
     return not interruption.has_struck
 
 
 def check(history: tuple[Message, ...], at: int) -> None:
-    """Check that each call has its result behind it, and that the user spoke first."""
+    """Check that each call has its result after it, and that the user message comes first."""
     waiting: list[str] = []
     for message in history:
         if message.role == "tool":

@@ -1,4 +1,4 @@
-"""F82, F84: files beyond sense, or that are none, and a disk that is full."""
+"""F82, F84: oversized and malformed files, and a full disk."""
 
 import os
 import sqlite3
@@ -55,12 +55,12 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def refused(*arguments: str) -> str:
     """Run the command, which has to complain in one sentence."""
     ended = temper(*arguments)
-    told = ended.stderr.strip()
+    error = ended.stderr.strip()
     assert ended.exit_code == 1
-    assert told.startswith("temper: ")
-    assert len(told) < 3 * bounds.CHARACTERS
-    assert "\n" not in told
-    return told
+    assert error.startswith("temper: ")
+    assert len(error) < 3 * bounds.CHARACTERS
+    assert "\n" not in error
+    return error
 
 
 @BEYOND_SENSE
@@ -124,8 +124,8 @@ def test_what_is_wrong_is_not_quoted_at_any_length(text: str) -> None:
 @BEYOND_SENSE
 def test_of_many_wrong_settings_some_are_told() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
-    told = temper("check", "--config", config(text)).stderr.splitlines()
-    assert len(told) == bounds.PROBLEMS + 1
+    errors = temper("check", "--config", config(text)).stderr.splitlines()
+    assert len(errors) == bounds.PROBLEMS + 1
 
 
 @BEYOND_SENSE
@@ -138,8 +138,8 @@ def test_of_many_wrong_settings_some_are_told() -> None:
     ],
 )
 def test_what_no_file_can_be_called_is_refused_in_one_sentence(setting: str, name: str) -> None:
-    section, _, own = setting.partition(".")
-    assert setting in refused("check", "--config", config(f'[{section}]\n{own} = "{name}"'))
+    section, _, key = setting.partition(".")
+    assert setting in refused("check", "--config", config(f'[{section}]\n{key} = "{name}"'))
 
 
 @BEYOND_SENSE
@@ -156,8 +156,8 @@ def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
     if isinstance(before, dict) and isinstance(nonsense, dict):
         nonsense = {**before, **nonsense}
     Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
-    told = refused("replay", "some.jsonl")
-    assert "has an inconsistent exchange" in told or "does not belong to a recording" in told
+    error = refused("replay", "some.jsonl")
+    assert "has an inconsistent exchange" in error or "does not belong to a recording" in error
 
 
 @BEYOND_SENSE
@@ -228,8 +228,8 @@ async def test_what_cannot_be_deleted_is_not_called_gone(
         raise full
 
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(listening(ScriptedBackend(says("Hi."))))
-        engine = LlamaServer(BackendClient(behind.url))
+        upstream = await stack.enter_async_context(listening(ScriptedBackend(says("Hi."))))
+        engine = LlamaServer(BackendClient(upstream.url))
         stack.push_async_callback(engine.close)
         file = stack.enter_context(open_responses(tmp_path / "kept.sqlite"))
         app = create_app(
@@ -239,11 +239,11 @@ async def test_what_cannot_be_deleted_is_not_called_gone(
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         url = f"{server.url}/v1/responses"
         made = await client.post(url, json={"model": "m", "input": "Hi."})
-        one = f"{url}/{made.json()['id']}"
+        path = f"{url}/{made.json()['id']}"
         with monkeypatch.context() as disk:
             disk.setattr(ResponsesTable, "forget", refuse)
-            refused = await client.delete(one)
+            refused = await client.delete(path)
         assert refused.status_code == 503
         assert "is full (responses.path)" in refused.json()["error"]["message"]
-        assert (await client.get(one)).status_code == 200
-        assert (await client.delete(one)).json()["deleted"] is True
+        assert (await client.get(path)).status_code == 200
+        assert (await client.delete(path)).json()["deleted"] is True

@@ -58,7 +58,7 @@ FLOODS = {
 
 @dataclass(frozen=True)
 class Flood:
-    """What came of a flood, and when somebody else was answered meanwhile, its ends included."""
+    """The result of a flood, and the times of other responses during it, including both ends."""
 
     answer: Answer
     moments: list[float]
@@ -76,7 +76,7 @@ class Flood:
 
 
 async def flood(text: str, *, stream: bool) -> Flood:
-    """Flood Temper with a text while another client asks for its health, again and again."""
+    """Flood Temper with a text while another client polls its health."""
     begins = asyncio.Event()
 
     async def pour(caller: Caller) -> None:
@@ -99,8 +99,8 @@ async def flood(text: str, *, stream: bool) -> Flood:
             base_url=front.server.url, transport=plain_transport(), timeout=PATIENCE_SECONDS
         ) as other,
     ):
-        asked = json.dump(request(stream=stream))
-        answering = asyncio.create_task(front.client.post(CHAT, content=asked))
+        body = json.dump(request(stream=stream))
+        answering = asyncio.create_task(front.client.post(CHAT, content=body))
         begins.set()
         moments = await ask_until(answering, other)
         return Flood(read_answer(await answering), moments)
@@ -109,9 +109,9 @@ async def flood(text: str, *, stream: bool) -> Flood:
 async def ask_until(
     answering: asyncio.Task[httpx.Response], client: httpx.AsyncClient
 ) -> list[float]:
-    """Ask for the health until a task is done; tell when there was an answer, and both ends.
+    """Poll the health until a task is done; return the times of the responses, and both ends.
 
-    Moments are in seconds of work: Temper, the backend and both clients share this process.
+    Times are in seconds of CPU work: Temper, the backend and both clients share this process.
     """
     clock = time.process_time
     moments = [clock()]
@@ -122,11 +122,13 @@ async def ask_until(
 
 
 def is_tolerable(flooded: Flood) -> bool:
-    """Return whether nobody else noticed much of a flood."""
+    """Report whether other clients were hardly delayed by a flood."""
     return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
 
 
-@pytest.mark.parametrize(("name", "stream"), [*((one, True) for one in FLOODS), ("braces", False)])
+@pytest.mark.parametrize(
+    ("name", "stream"), [*((flood, True) for flood in FLOODS), ("braces", False)]
+)
 async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
@@ -136,14 +138,14 @@ async def test_others_are_answered_while_a_model_floods_temper(name: str, *, str
     floods: list[Flood] = []
     while not any(map(is_tolerable, floods)) and len(floods) < MOST_TRIES:
         floods.append(await flood(text, stream=stream))
-    assert all(one.answer.is_done for one in floods)
-    assert is_tolerable(floods[-1]), [(one.answers, one.longest_silence) for one in floods]
+    assert all(flood.answer.is_done for flood in floods)
+    assert is_tolerable(floods[-1]), [(flood.answers, flood.longest_silence) for flood in floods]
 
 
 async def answered_in(subject: str, text: str) -> float:
-    """Return how long an answer takes while the model writes nothing but this, in seconds.
+    """Return the seconds of a response in which the model writes nothing but this text.
 
-    In this process it is work that counts; of a peer, only the time can be told.
+    In this process CPU time is measured; for a peer, only wall time is available.
     """
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     clock = time.process_time if subject == TEMPER else time.monotonic

@@ -1,8 +1,8 @@
-"""F80, F81: however long a part of a request or a reply is, twice as much of it is twice the work.
+"""F80, F81: the work grows linearly with the length of each part of a request or reply.
 
-Work is counted in lines that were run, and in no seconds. Of a request, what differs between twice
-and four times as much is compared with what differs between once and twice: so nothing that is done
-once counts.
+Work is counted in executed lines, not in seconds. For requests, the difference between twice and
+four times the length is compared with the difference between once and twice, so that constant work
+does not count.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ def lines_run(work: Callable[[], object]) -> int:
 
 
 def answer(dialect: Dialect, body: bytes) -> None:
-    """Do all that a request takes but the asking, with a short answer."""
+    """Do all the work of a request except the upstream request, with a short reply."""
     decoded = dialect.decode(body, Client())
     plan = plan_request(decoded.request, Policy())
     turn = begin(plan, decoded.answering.new_call_id, lambda: True)
@@ -125,7 +125,7 @@ def test_four_times_of_a_reply_are_four_times_the_work(part: str) -> None:
 
 def demanding(members: int) -> Tool:
     """Return a tool that checks each member as often as it has members."""
-    each: JsonObject = {f"p{one}": {"type": "integer"} for one in range(members)}
+    each: JsonObject = {f"p{number}": {"type": "integer"} for number in range(members)}
     depending: JsonObject = {name: {"properties": dict(each)} for name in each}
     return Tool("look", {"dependentSchemas": depending, "properties": {"": {"$ref": "#"}}}, b"{}")
 
@@ -133,7 +133,7 @@ def demanding(members: int) -> Tool:
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("value", ["x", "1", 1.5])
 def test_what_many_schemas_say_of_each_member_is_little_work(value: JsonValue) -> None:
-    arguments = json.dump_text({f"p{one}": value for one in range(100)})
+    arguments = json.dump_text({f"p{number}": value for number in range(100)})
     checking = partial(check, demanding(100), arguments)
     checking()  # compiles the schema
     assert lines_run(checking) < MOST_LINES_OF_A_CHECK

@@ -1,4 +1,4 @@
-"""F51 to F56: more is asked than can be answered, or the same twice."""
+"""F51 to F56: more requests than can be served, and duplicate requests."""
 
 import asyncio
 import sys
@@ -52,10 +52,10 @@ def asks_for(what: str) -> JsonObject:
     return asks(messages=[user(what)])
 
 
-def wish(asked: Asked) -> str:
-    """Return what the user of a question asked for first."""
-    messages = cast("list[JsonObject]", asked.fields["messages"])
-    return str(next(one["content"] for one in messages if one["role"] == "user"))
+def wish(request: Asked) -> str:
+    """Return the first user message of a request."""
+    messages = cast("list[JsonObject]", request.fields["messages"])
+    return str(next(message["content"] for message in messages if message["role"] == "user"))
 
 
 def with_slots(front: Front, slots: int) -> None:
@@ -125,7 +125,7 @@ async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> No
 
 @START
 async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one() -> None:
-    """The model has one slot: of several, any may be asked first."""
+    """The model has one slot: with several slots the order would be arbitrary."""
     backend, opens, starts = ScriptedBackend(*[GOOD] * CROWD), asyncio.Event(), 0
     backend.properties = {"model_alias": "m", "total_slots": 1}
 
@@ -136,12 +136,12 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
         await opens.wait()
         process = await Process.start((sys.executable, "-c", LASTS), name="child")
         try:
-            yield RunningServer(behind.url, "", process)
+            yield RunningServer(upstream.url, "", process)
         finally:
             await process.stop()
 
     planned = Description(("m",), slots=1, window=8192)
-    async with listening(backend) as behind:
+    async with listening(backend) as upstream:
         supervisor = Supervisor("child", start)
         managed = ManagedBackend(
             supervisor, planned, lambda at: LlamaServer(BackendClient(at.base_url)), load_wait=30
@@ -157,7 +157,10 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
         await supervisor.close()
     assert starts == 1
     assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
-    turns = [int(wish(asked).removeprefix("client ")) for asked in backend.upstream_requests]
+    turns = [
+        int(wish(upstream_request).removeprefix("client "))
+        for upstream_request in backend.upstream_requests
+    ]
     assert turns == [*range(CROWD)]
 
 
@@ -188,7 +191,7 @@ async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> 
         waiting = {asyncio.create_task(posted(front, number)) for number in range(IN_FLIGHT)}
         while len(refused) < IN_FLIGHT - WAITING - SLOTS:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            refused += [one.result() for one in done]
+            refused += [future.result() for future in done]
         for _ in range(1 + SLOTS):
             await front.backend.asked()
         assert len(front.backend.upstream_requests) == 1 + SLOTS
@@ -214,7 +217,7 @@ async def test_each_of_a_thousand_is_served_or_told_when_to_come_back(subject: s
 
 
 async def posted(front: Front | Subject, number: int) -> bytes:
-    """Ask on a connection of its own and return all that comes."""
+    """Send a request on a separate connection and return all bytes received."""
     body = json.dump(asks_for(f"client {number}"))
     host, port = front.client.base_url.host, front.client.base_url.port
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}"
@@ -264,13 +267,15 @@ async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool
     async with temper(Script((gate, GOOD)), *[GOOD] * 4) as front:
         with_slots(front, 1)
         asking = []
-        for one in overrides:
-            key = {"authorization": f"Bearer {one[0]}"}
-            asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
+        for override in overrides:
+            key = {"authorization": f"Bearer {override[0]}"}
+            asking.append(
+                asyncio.create_task(front.ask(asks_for(override), stream=stream, headers=key))
+            )
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "c1", "a3"]
 
 
@@ -288,12 +293,14 @@ async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool)
     async with temper(Script((gate, GOOD)), *[GOOD] * 4, serving=locked) as front:
         with_slots(front, 1)
         asking = []
-        for one, key in headers.items():
-            asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
+        for name, key in headers.items():
+            asking.append(
+                asyncio.create_task(front.ask(asks_for(name), stream=stream, headers=key))
+            )
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "a3", "a4"]
 
 
@@ -323,7 +330,7 @@ async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) 
         await ask("boss", 0)
         gate.set()
         answers = [await each for each in asking]
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
@@ -340,20 +347,20 @@ async def test_on_an_open_server_the_name_of_a_key_gives_no_priority(*, stream: 
         asking = []
         for name in ("first", "second", "boss"):
             headers = {"x-api-key": name, "x-temper-priority": "high"}
-            asked = front.ask(asks_for(name), stream=stream, headers=headers)
-            asking.append(asyncio.create_task(asked))
+            task = front.ask(asks_for(name), stream=stream, headers=headers)
+            asking.append(asyncio.create_task(task))
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["first", "second", "boss"]
 
 
 KEY = {"idempotency-key": "one-and-only"}
 
 
-async def keyed(front: Front, *, stream: bool, asked: JsonObject | None = None) -> httpx.Response:
-    body = {**(asked or chats()), "stream": stream}
+async def keyed(front: Front, *, stream: bool, wanted: JsonObject | None = None) -> httpx.Response:
+    body = {**(wanted or chats()), "stream": stream}
     return await front.client.post(CHAT, json=body, headers=KEY)
 
 
@@ -403,6 +410,6 @@ async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stre
 async def test_the_same_key_with_another_request_is_refused(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as front:
         await keyed(front, stream=stream)
-        other = await keyed(front, stream=stream, asked=chats(messages=[user("Else?")]))
+        other = await keyed(front, stream=stream, wanted=chats(messages=[user("Else?")]))
     assert other.status_code in (400, 409, 422)
     assert len(front.backend.upstream_requests) == 1

@@ -32,7 +32,7 @@ DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")
 
 
 def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
-    """Make a backend for a managed server that does as told."""
+    """Return a backend for a managed server with a scripted status."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
 
@@ -71,12 +71,14 @@ async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool)
 
 @pytest.mark.fault("F25")
 async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bool) -> None:
-    async with listening(backend := ScriptedBackend(says("It is sunny."))) as behind:
+    async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
         server, engine = looked_after(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as front:
             asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
             health = await front.client.get("/health")
-            server.note(ServerStatus(RestartState.READY, address=ServerAddress(behind.url, "key")))
+            server.note(
+                ServerStatus(RestartState.READY, address=ServerAddress(upstream.url, "key"))
+            )
             answer = await asking
     assert health.status_code == 503
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")

@@ -1,4 +1,4 @@
-"""F40 and F41: keys wherever keys can be, and what would forge a line or steer a terminal."""
+"""F40 and F41: keys in every place, and text that forges log lines or steers terminals."""
 
 import json
 import logging
@@ -92,8 +92,8 @@ async def watched(
     observers = Observers((RequestLog(), tracing), Metrics(), traces=True, recording=recording)
     serving = ServerOptions(policy=policy or Policy(), access=Access({"us": SERVER}))
     backend = ScriptedBackend(*scripts)
-    async with listening(backend) as behind:
-        engine = LlamaServer(BackendClient(behind.url, BACKEND, headers={"x-team": HEADER}))
+    async with listening(backend) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, serving, backend, observers) as front:
             yield Watched(front, log, exporter, tracing, path)
     recording.close()
@@ -105,16 +105,16 @@ async def watched(
 async def test_no_key_leaves_temper_whatever_happens(
     *, name: str, form: Literal["text", "json"], stream: bool, tmp_path: Path
 ) -> None:
-    asked = request(stream=stream)
+    body = request(stream=stream)
     right = {"authorization": f"Bearer {SERVER}"}
     policy = Policy(attempts=len(SCRIPTS[name]))
     async with watched(tmp_path, *SCRIPTS[name], form=form, policy=policy) as temper:
         client = temper.front.client
         answers = [
-            await client.post("/v1/chat/completions", json=asked, headers=right),
+            await client.post("/v1/chat/completions", json=body, headers=right),
             await client.post("/v1/chat/completions", content=b"{", headers=right),
             await client.post(
-                "/v1/chat/completions", json=asked, headers={"authorization": f"Bearer {STRANGER}"}
+                "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {STRANGER}"}
             ),
             await client.get(f"/nowhere?key={STRANGER}", headers={"x-api-key": SERVER}),
             await client.get("/v1/models", headers=right),
@@ -123,7 +123,7 @@ async def test_no_key_leaves_temper_whatever_happens(
         (question, *_) = temper.front.backend.upstream_requests
         assert question.headers["authorization"] == f"Bearer {BACKEND}"
         assert question.headers["x-team"] == HEADER
-    left = temper.written() + "".join(f"{one.headers}{one.text}" for one in answers)
+    left = temper.written() + "".join(f"{answer.headers}{answer.text}" for answer in answers)
     assert "request" in temper.log.getvalue()
     assert [canary for canary in CANARIES if canary in left] == []
 
@@ -133,13 +133,13 @@ async def test_no_key_leaves_temper_whatever_happens(
 async def test_no_key_leaves_temper_in_what_is_passed_on(
     *, size: int | None, tmp_path: Path
 ) -> None:
-    said = spoken.event({"choices": [{"text": "a"}]}) + spoken.event({"error": QUOTED})
-    size = size or len(said)
-    pieces = tuple(said[at : at + size] for at in range(0, len(said), size))
+    reply = spoken.event({"choices": [{"text": "a"}]}) + spoken.event({"error": QUOTED})
+    size = size or len(reply)
+    pieces = tuple(reply[at : at + size] for at in range(0, len(reply), size))
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, Script(pieces)) as temper:
-        asked = {"prompt": "Hi", "stream": True}
-        answer = await temper.front.client.post("/v1/completions", json=asked, headers=right)
+        body = {"prompt": "Hi", "stream": True}
+        answer = await temper.front.client.post("/v1/completions", json=body, headers=right)
     assert "Incorrect key [redacted] of [redacted]" in answer.text
     left = temper.written() + f"{answer.headers}{answer.text}"
     assert [canary for canary in CANARIES if canary in left] == []
@@ -147,7 +147,7 @@ async def test_no_key_leaves_temper_in_what_is_passed_on(
 
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         pytest.param(whole(json.dumps({"error": QUOTED}).encode() + b"\n"), id="as a line"),
         pytest.param(
@@ -161,10 +161,10 @@ async def test_no_key_leaves_temper_in_what_is_passed_on(
     ],
 )
 async def test_no_key_leaves_temper_whatever_an_ollama_says(
-    *, said: bytes, stream: bool, caplog: pytest.LogCaptureFixture
+    *, reply: bytes, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with toxic_backend(sends(said)) as backend:
+    async with toxic_backend(sends(reply)) as backend:
         engine = Ollama(BackendClient(backend.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
             answer = await front.ask(request(tools=None), stream=stream)
@@ -175,10 +175,10 @@ async def test_no_key_leaves_temper_whatever_an_ollama_says(
 
 @pytest.mark.fault("F41")
 async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_path: Path) -> None:
-    asked = request(model=HOSTILE)
+    body = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD) as temper:
-        await temper.front.client.post("/v1/chat/completions", json=asked, headers=right)
+        await temper.front.client.post("/v1/chat/completions", json=body, headers=right)
         metrics = (await temper.front.client.get("/metrics", headers=right)).text
     lines = temper.log.getvalue().splitlines(keepends=True)
     (line,) = [line for line in lines if " request id=" in line]
@@ -194,8 +194,8 @@ async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_
 async def test_a_line_of_json_stays_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD, form="json") as temper:
-        asked = request(model=HOSTILE)
-        await temper.front.client.post("/v1/chat/completions", json=asked, headers=right)
+        body = request(model=HOSTILE)
+        await temper.front.client.post("/v1/chat/completions", json=body, headers=right)
     lines = [json.loads(line) for line in temper.log.getvalue().split("\n") if line]
     assert [line["model"] for line in lines if line["event"] == "request"] == [HOSTILE]
     assert temper.log.getvalue().isascii()

@@ -22,9 +22,9 @@ WINDOW = 4096
 
 
 class Sleeper(ScriptedBackend):
-    """Wakes when it is asked, and says nothing but that it is healthy until it is awake.
+    """Wakes at a request; until it is awake it reports nothing except that it is healthy.
 
-    So does build 11669, which tells everything while it is asleep.
+    Build 11669 reports all properties even while it sleeps.
     """
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class Morning:
 async def morning() -> AsyncGenerator[Morning, None]:
     sleeper = Sleeper()
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    async with listening(sleeper) as behind:
-        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
+    async with listening(sleeper) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))
         async with in_front_of(engine, lively, sleeper) as front:
             yield Morning(sleeper, front)
 
@@ -60,9 +60,9 @@ async def morning() -> AsyncGenerator[Morning, None]:
 @pytest.mark.fault("F25")
 async def test_whoever_wakes_a_model_sees_signs_of_life_until_it_answers() -> None:
     async with morning() as now:
-        asked = {**PLAIN, "stream": True}
+        body = {**PLAIN, "stream": True}
         client, seen = now.front.client, b""
-        async with client.stream("POST", "/v1/chat/completions", json=asked) as response:
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
             async for piece in response.aiter_bytes():
                 seen += piece
                 if seen.count(b'"delta":{}') >= 2:

@@ -53,23 +53,23 @@ BACK = says("Thank you.")
 
 @dataclass(frozen=True)
 class Hosted:
-    """What a test speaks to, and the tool servers behind it."""
+    """A proxy under test and its tool servers."""
 
     front: Front
     fleet: ToolServerFleet
 
     def result(self, number: int = 1) -> str:
-        """Return what the model read of the last call, in the question of that number."""
-        said = json.parse(self.front.backend.upstream_requests[number].messages[-1])
-        assert isinstance(said, dict)
-        assert said["role"] == "tool"
-        return str(said["content"])
+        """Return the result of the last call in the upstream request of that number."""
+        message = json.parse(self.front.backend.upstream_requests[number].messages[-1])
+        assert isinstance(message, dict)
+        assert message["role"] == "tool"
+        return str(message["content"])
 
     def offered(self, number: int = 0) -> list[str]:
         """Name the tools that the model was offered, but for the one for prose."""
         tools = self.front.backend.upstream_requests[number].fields.get("tools") or []
         assert isinstance(tools, list)
-        names = [str(one["function"]["name"]) for one in tools]  # type: ignore[index, call-overload]
+        names = [str(tool["function"]["name"]) for tool in tools]  # type: ignore[index, call-overload]
         return [name for name in names if name != "respond"]
 
 
@@ -346,8 +346,8 @@ async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) 
         hosting(program()) as hosted,
     ):
         url = "http://{}:{}/mcp".format(*trap.sockets[0].getsockname())
-        asked = {**asks(**{member: url}), "input": "Hi", "max_tokens": 9}
-        answer = await hosted.front.client.post(path, content=json.dump(asked))
+        body = {**asks(**{member: url}), "input": "Hi", "max_tokens": 9}
+        answer = await hosted.front.client.post(path, content=json.dump(body))
     assert answer.status_code == 400, answer.text
     assert f"tools.0.{member}" in answer.text
     assert (strangers, hosted.front.backend.upstream_requests) == ([], [])

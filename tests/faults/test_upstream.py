@@ -44,9 +44,9 @@ AT_ONCE = 0.05
 
 
 def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER) -> bool:
-    """Return whether an answer is this error, in a status or, behind an early 200, in an event.
+    """Report whether a response is this error, as a status or, after an early 200, as an event.
 
-    Of a peer, any error will do.
+    For a peer, any error counts.
     """
     assert answer.error is not None, answer.body
     if name != TEMPER:
@@ -146,8 +146,8 @@ async def test_a_slow_body_is_whole_as_long_as_something_comes(
 async def test_a_slow_reply_is_whole_as_long_as_something_comes(
     *, wire: Wire, stream: bool
 ) -> None:
-    said = REPLIES[wire]
-    pieces = [said.begun, *[said.sign_of_life] * 4, said.more, said.end]
+    reply = REPLIES[wire]
+    pieces = [reply.begun, *[reply.sign_of_life] * 4, reply.more, reply.end]
     slow = paced(STREAM_HEAD, *map(chunk, pieces), LAST_CHUNK, seconds=0.08)
     patient = Timeouts(first_byte=0.4, idle=0.4)
     async with poisoned(slow, wire=wire, timeouts=patient) as front:
@@ -173,8 +173,8 @@ async def test_all_of_a_reply_has_one_hard_deadline(*, wire: Wire, stream: bool)
 async def test_a_long_prefill_is_no_failure_and_the_client_sees_signs_of_life(
     *, ping: bytes, stream: bool
 ) -> None:
-    said = REPLIES[Wire.OPENAI]
-    slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(said.reply), LAST_CHUNK, seconds=0.04)
+    reply = REPLIES[Wire.OPENAI]
+    slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(reply.reply), LAST_CHUNK, seconds=0.04)
     strict = Timeouts(first_byte=0.4, idle=0.4)
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.03))
     async with poisoned(slow, timeouts=strict, serving=lively) as front:
@@ -208,7 +208,7 @@ async def test_an_answer_that_is_cut_short_is_a_bad_gateway(
 
 @pytest.mark.fault("F05")
 async def test_a_connection_that_was_closed_while_it_rested_costs_nothing(*, stream: bool) -> None:
-    """The next question goes out once more: no byte of an answer to it can have come."""
+    """The next request is sent once more: no byte of a response to it can have arrived."""
     reply = whole(COMPLETION)
     async with poisoned(stays(reply), sends(reply)) as front:
         first = await front.ask(PLAIN, stream=stream)
@@ -291,10 +291,10 @@ async def test_raw_bytes_go_to_the_debug_log_alone_and_escaped(
     async with poisoned(sends(GARBAGE[0]), sends(whole(b"<\x1b[31m>"))) as front:
         answers = [await front.ask(PLAIN), await front.ask(PLAIN)]
     assert all(is_told(answer, "backend_protocol_error") for answer in answers)
-    told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
-    assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in told)
-    assert any("<\\x1b[31m>" in line for line in told)
-    louder = [one for one in caplog.records if one.levelno > logging.DEBUG]
-    shown = "".join(TextFormatter().format(one) for one in louder)
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in messages)
+    assert any("<\\x1b[31m>" in line for line in messages)
+    louder = [record for record in caplog.records if record.levelno > logging.DEBUG]
+    shown = "".join(TextFormatter().format(record) for record in louder)
     assert "OpenSSH" not in shown
     assert "[31m" not in shown

@@ -190,9 +190,9 @@ async def test_a_prompt_that_an_ollama_cut_in_silence_is_an_error(*, stream: boo
     async with toxic_backend(*[cut] * 3) as backend:
         engine = Ollama(BackendClient(backend.url), OllamaOverrides(num_ctx=1024))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
-            asked: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
+            body: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
             headers = {"x-temper-compaction": "off"}
-            answer = await front.ask(asked, stream=stream, headers=headers)
+            answer = await front.ask(body, stream=stream, headers=headers)
         assert b'"truncate":false' in backend.upstream_requests[0]
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
@@ -213,9 +213,9 @@ async def test_the_only_wish_of_a_user_stays_in_a_prompt_that_is_shortened(*, st
         with_window(front)
         answer = await front.ask(conversation(30), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
-    (asked,) = front.backend.upstream_requests
-    assert asked.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
-    assert len(b"".join(asked.messages)) < len(json.dump(conversation(30)["messages"]))
+    (upstream_request,) = front.backend.upstream_requests
+    assert upstream_request.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
+    assert len(b"".join(upstream_request.messages)) < len(json.dump(conversation(30)["messages"]))
 
 
 @pytest.mark.fault("F19")

@@ -175,9 +175,9 @@ GIGABYTE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: 1073741
 async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
     *, subject: str, kind: bytes, stream: bool
 ) -> None:
-    """The gigabyte is announced; 256 MB of it are sent to those who take it.
+    """The gigabyte is announced; 256 MB of it are sent to subjects that read them.
 
-    An allocator may move a large buffer instead of extending it, so one good try of three counts.
+    An allocator may move a large buffer instead of extending it, so one good run of three counts.
     """
     start = b'{"choices": [{"message": {"content": "'
     if kind != b"application/json":

@@ -27,7 +27,7 @@ CALL = _completion("tool_calls", content=None, tool_calls=_CALLS)
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a backend says; `begun` and `half_call` lack their ends."""
+    """The replies of a backend; `begun` and `half_call` lack their ends."""
 
     begun: bytes
     more: bytes

@@ -1,6 +1,6 @@
-"""Replies of engines as bytes on the wire: right, broken or hostile, in all of their languages.
+"""Replies of engines as bytes: right, broken or hostile, in all of their protocols.
 
-Whatever comes, a client gets a whole answer or one error, and only calls that are valid.
+The client always gets a whole response or one error, and only valid calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ ENDS_IN_CALLS = {
 
 
 class Played(NamedTuple):
-    """How a reply is played: its first bytes say so, the others are what the engine sends."""
+    """A replay: the first bytes select how it is played, the others are the engine's reply."""
 
     engine: int
     path: str
@@ -73,7 +73,7 @@ def played(data: bytes) -> Played:
 
 
 def judge(data: bytes) -> None:
-    """Let an engine send something, whatever its client asked."""
+    """Send bytes from an engine; the client's request is fixed."""
     how = played(data)
     client = HandMadeClient(body_of(how.path, TOOLS, stream=how.stream), "POST", how.path)
     wire = ask(ENGINES[how.engine], client, how.pieces)
@@ -138,7 +138,7 @@ _CHATS = st.one_of(
     ).map(json.dump),
     VALUES.map(json.dump),
 )
-_LINES = st.lists(nearly(LINE).map(lambda one: json.dump(one) + b"\n") | _JUNK, max_size=5).map(
+_LINES = st.lists(nearly(LINE).map(lambda line: json.dump(line) + b"\n") | _JUNK, max_size=5).map(
     b"".join
 )
 _MESSAGES = st.lists(st.sampled_from(EVENTS).flatmap(nearly).map(_event) | _JUNK, max_size=9).map(

@@ -54,11 +54,11 @@ def _written(arguments: str) -> Reply:
 _VALUES: Mapping[str, Callable[[int], str]] = {
     "one member": lambda n: _KEY + '"a":1,' * n + '"b":1}',
     "one bare member": lambda n: _KEY + "a:1," * n + '"b":1}',
-    "bare members": lambda n: _KEY + "".join(f"a{one}:1," for one in range(n)) + '"b":1}',
-    "members": lambda n: _KEY + "".join(f'"a{one}":1,' for one in range(n)) + '"b":1}',
+    "bare members": lambda n: _KEY + "".join(f"a{i}:1," for i in range(n)) + '"b":1}',
+    "members": lambda n: _KEY + "".join(f'"a{i}":1,' for i in range(n)) + '"b":1}',
     "members without an end": lambda n: _KEY + '"a":1,' * n,
     "members that contradict each other": lambda n: (
-        _KEY + "".join(f'"a":{one},' for one in range(n)) + '"b":1}'
+        _KEY + "".join(f'"a":{i},' for i in range(n)) + '"b":1}'
     ),
     "wrong items": lambda n: '{"city":[' + "1," * n + "1]}",
     "items of no list": lambda n: '{"city":"x","unit":[' + "1," * n + "1]}",

@@ -1,8 +1,8 @@
-"""One conversation and one reply in every API dialect: they have to mean the same in each.
+"""One conversation and one reply in every API dialect: they must mean the same in each.
 
 A case is a document with a conversation, an engine's reply and its finish reason. Every ordered
-pair of the four dialects is compared, streamed and whole: what the engine is sent, the words and
-the calls that the client gets, and whether the reply ended by itself.
+pair of the four dialects is compared, streamed and whole: the upstream request, the text and the
+calls that the client gets, and whether the reply ended by itself.
 """
 
 from itertools import permutations
@@ -38,9 +38,9 @@ _ENDED = {
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
-    """A conversation of a user and an assistant by turns, and what the engine replies."""
+    """A conversation of alternating user and assistant messages, and the engine's reply."""
 
-    said: list[str]
+    texts: list[str]
     words: str
     city: str | None
     finish: str
@@ -49,7 +49,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Meaning(NamedTuple):
-    """What an engine was sent, and what its client got."""
+    """The upstream request, and the client's result."""
 
     sent: JsonValue
     status: bool
@@ -63,7 +63,7 @@ def read_case(data: bytes) -> Case | None:
         case = msgspec.json.decode(data, type=Case)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return case if 0 < len(case.said) < 8 and len(data) < 4096 else None
+    return case if 0 < len(case.texts) < 8 and len(data) < 4096 else None
 
 
 def reply_of(case: Case) -> bytes:
@@ -77,7 +77,7 @@ def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
     """Send a case in a dialect to an engine that always replies the same."""
     path, write = PATHS[dialect]
     roles = ("user", "assistant")
-    turns = [(roles[number % 2], text) for number, text in enumerate(case.said)]
+    turns = [(roles[number % 2], text) for number, text in enumerate(case.texts)]
     if len(turns) % 2 == 0:
         turns.append(("user", "And now?"))
     system = [("system", case.system)] if case.system else []
@@ -124,13 +124,13 @@ def judge_pairs(data: bytes) -> None:
         for name in PATHS
         for stream in (False, True)
     }
-    for one, other in permutations(PATHS, 2):
+    for path, other in permutations(PATHS, 2):
         for stream in (False, True):
-            assert meanings[one, stream] == meanings[other, stream], (one, other, stream)
+            assert meanings[path, stream] == meanings[other, stream], (path, other, stream)
 
 
 def judge_finish(data: bytes) -> None:
-    """Check that only a natural end is told as one, and no reason reaches a client raw."""
+    """Check that only a natural end is reported as one, and that no raw reason reaches a client."""
     if (case := read_case(data)) is None:
         return
     for name in PATHS:
@@ -152,7 +152,7 @@ _TEXT = st.text(
 def _cases(finish: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
     made = st.builds(
         Case,
-        said=st.lists(_TEXT, min_size=1, max_size=5),
+        texts=st.lists(_TEXT, min_size=1, max_size=5),
         words=_TEXT,
         city=st.none() | _TEXT,
         finish=finish,

@@ -1,4 +1,4 @@
-"""Whatever is sent to the documented endpoints, right or wrong: never a 5xx, always one error body.
+"""Arbitrary requests to the documented endpoints: never a 5xx, always one error body.
 
 HYPOTHESIS_PROFILE=searching makes a long run of it.
 """
@@ -56,7 +56,7 @@ class Case(Protocol):
 
 
 class Sent(TypedDict, total=False):
-    """What a case says is sent."""
+    """The request of a case."""
 
     method: str
     url: str
@@ -94,7 +94,7 @@ def send() -> Iterator[Send]:
 
 
 def is_of(schema: JsonValue, value: JsonValue) -> bool:
-    """Tell whether a value satisfies a schema of the document."""
+    """Report whether a value satisfies a schema of the document."""
     return Draft202012Validator({**cast("JsonObject", schema), **DOCUMENT}).is_valid(value)
 
 
@@ -111,7 +111,7 @@ def content_of(response: httpx.Response, case: Case) -> tuple[str, JsonValue]:
 
 
 def check(response: httpx.Response, case: Case) -> None:
-    """Check what every answer has to be."""
+    """Check the invariants of every response."""
     assert response.status_code < 500
     kind, schema = content_of(response, case)
     if kind == "text/event-stream":

@@ -1,4 +1,4 @@
-"""The languages of backends, whatever is said: read, or refused by name; never anything else."""
+"""The protocols of backends: arbitrary bytes are read, or rejected by name."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -89,13 +89,13 @@ def test_a_request_is_read_or_refused_and_travels_as_it_was_written(body: bytes)
     request = read(body)
     if request is None:
         return
-    written = json.split_object(body)
+    members = json.split_object(body)
     sent = json.split_object(encode_question(question_of(request), {}))
     ours = {"stream", "stream_options", "temper"}
     assert {name: raw for name, raw in sent.items() if name not in ours} == {
-        name: raw for name, raw in written.items() if name not in ours
+        name: raw for name, raw in members.items() if name not in ours
     }
-    assert [one.source for one in request.messages] == json.split_array(written["messages"])
+    assert [message.source for message in request.messages] == json.split_array(members["messages"])
 
 
 @settings(deadline=None)
@@ -183,7 +183,7 @@ LINE: JsonObject = {
 
 
 def parts_of(feed: Callable[[str], list[ReplyPart]], documents: list[JsonObject]) -> object:
-    """Read documents until one is no reply, which is a ValueError and nothing else."""
+    """Read documents until one is not a reply: that is a ValueError and nothing else."""
     parts: list[ReplyPart] = []
     try:
         for document in documents:
@@ -210,7 +210,7 @@ def test_the_short_way_to_read_a_chunk_reads_the_same(chunk: JsonObject) -> None
     slow = parts_of(ChunkDecoder().feed, [{"id": "c", **chunk}])
     if isinstance(slow, list):
         assert parts_of(begun.feed, [chunk]) == [
-            one for one in slow if not isinstance(one, ReplyStarted)
+            event for event in slow if not isinstance(event, ReplyStarted)
         ]
 
 

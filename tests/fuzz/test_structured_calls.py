@@ -57,10 +57,10 @@ def test_a_cut_anywhere_alters_nothing_not_even_within_a_character(
 ) -> None:
     body = sent(case(path, whole=whole))
     assert is_healthy(case(path))
-    inside = [place for place in range(len(body)) if 0x80 <= body[place] < 0xC0]
+    inside = [position for position in range(len(body)) if 0x80 <= body[position] < 0xC0]
     assert len(inside) >= 5
-    for place in sorted({*share(range(len(body) + 1)), *inside}):
-        judge(msgspec.json.encode(case(path, place, stream=stream, whole=whole)))
+    for position in sorted({*share(range(len(body) + 1)), *inside}):
+        judge(msgspec.json.encode(case(path, position, stream=stream, whole=whole)))
     judge(msgspec.json.encode(case(path, *inside, stream=stream, whole=whole)))
 
 

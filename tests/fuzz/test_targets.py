@@ -33,7 +33,7 @@ def loop() -> Iterator[None]:
     close()
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=[one.name for one in TARGETS])
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_every_target_accepts_its_first_inputs(target: Target) -> None:
     @settings(max_examples=examples(FEW), deadline=None, suppress_health_check=list(HealthCheck))
     @given(target.inputs)
@@ -74,9 +74,9 @@ def test_what_should_not_happen_is_found_and_its_input_kept(
     judge: Callable[[bytes], None], kind: str, tmp_path: Path
 ) -> None:
     judging = Judging(Target("planted", st.binary(), judge), tmp_path)
-    found = judging.judge(b"axb")
-    assert found is not None
-    assert found.startswith(kind)
+    judged = judging.judge(b"axb")
+    assert judged is not None
+    assert judged.startswith(kind)
     (finding,) = judging.tally.findings.values()
     assert finding.file is not None
     assert finding.file.read_bytes() == b"axb"
@@ -136,10 +136,10 @@ def test_the_command_says_what_it_found_and_ends_accordingly(
     monkeypatch.setattr(campaign, "CORPUS", tmp_path)
     monkeypatch.setattr(command, "targets", lambda: ([planted], ["elsewhere: left out"]))
     assert command.main(["--minutes", "0.002", "--seed", "1"]) == status
-    told = capsys.readouterr().out
-    assert "elsewhere: left out" in told
-    assert ("again: python -m tests.fuzz --again" in told) == bool(status)
-    assert told.splitlines()[-1] == ("0 passed, 1 failed" if status else "1 passed, 0 failed")
+    output = capsys.readouterr().out
+    assert "elsewhere: left out" in output
+    assert ("again: python -m tests.fuzz --again" in output) == bool(status)
+    assert output.splitlines()[-1] == ("0 passed, 1 failed" if status else "1 passed, 0 failed")
     kept = [*tmp_path.rglob("planted/*")]
     assert len(kept) == status
     assert not kept or command.main(["--again", str(kept[0])]) == 1

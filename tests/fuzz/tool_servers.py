@@ -31,12 +31,12 @@ _LONGEST_RESULT = 1000 + 200  # characters, with the words that tell of the cut
 _ID = re.compile(rb'"id":\s*("[^"]*"|-?\d+)')
 
 
-def answer_to(asked: bytes, answers: list[bytes], number: int) -> bytes:
-    """Return the answer of that number, with the id of what was asked."""
-    found = _ID.search(asked)
-    if found is None or number >= len(answers):
+def answer_to(request: bytes, answers: list[bytes], number: int) -> bytes:
+    """Return the answer of that number, with the id of the request."""
+    match = _ID.search(request)
+    if match is None or number >= len(answers):
         return b""
-    return answers[number].replace(b'"$ID"', found[1])
+    return answers[number].replace(b'"$ID"', match[1])
 
 
 # good messages, of the protocol before and after 2026
@@ -100,7 +100,7 @@ _SCRIPTS = st.tuples(_HELLO, _WELCOME, _LIST, _RESULTS, _NOISE).map(
 
 
 async def _use(spec: ServerSpec, patience: ServerTimeouts) -> str:
-    """Call the first tool of a server, if it tells any; returns what came of it."""
+    """Call the first tool of a server, if it lists any; return the result."""
     server = McpServer(spec, patience)
     settled = asyncio.create_task(server.wait_settled(patience.start))
     try:
@@ -135,7 +135,7 @@ _KINDS = (b"application/json", b"text/event-stream", b"")
 
 
 def judge_http(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
-    """Serve a script, in the form that the first byte says; returns the result of a call."""
+    """Serve a script, in the form that the first byte selects; return the result of a call."""
     kind = _KINDS[data[0] % len(_KINDS)] if data else _KINDS[0]
     answers = data[1:].split(_SEPARATOR)
     number = 0
@@ -144,12 +144,12 @@ def judge_http(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
         nonlocal number
         with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             head = await reader.readuntil(b"\r\n\r\n")
-            found = re.search(rb"content-length: (\d+)", head.lower())
-            asked = await reader.readexactly(int(found[1])) if found else b""
-            if not head.startswith(b"POST") or b'"id"' not in asked:
+            match = re.search(rb"content-length: (\d+)", head.lower())
+            body = await reader.readexactly(int(match[1])) if match else b""
+            if not head.startswith(b"POST") or b'"id"' not in body:
                 writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
             else:
-                writer.write(_response(kind, answer_to(asked, answers, number)))
+                writer.write(_response(kind, answer_to(body, answers, number)))
                 number += 1
             await writer.drain()
         writer.close()

@@ -1,7 +1,7 @@
-"""Watches what an input costs: processor time, and memory at its peak beside the input itself.
+"""Measures the cost of an input: CPU time, and peak memory beyond the input itself.
 
-The kernel of Linux counts the peak of a process and begins anew when it is told to. Elsewhere
-memory is not watched.
+The Linux kernel counts the peak of a process and can reset it. On other systems memory is not
+measured.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Swelled(AssertionError):
 
 @dataclass
 class Cost:
-    """What inputs have cost at most: seconds of processor time, and bytes."""
+    """The highest cost of the inputs: seconds of CPU time, and bytes."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -51,7 +51,7 @@ class Cost:
 
 @contextlib.contextmanager
 def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
-    """Measure what is done within; raises `Stalled` or `Swelled` where it is too much.
+    """Measure the block; raises `Stalled` or `Swelled` at its limits.
 
     `size` is that of the input, and `slowness` how many times slower everything is than usual.
     """
@@ -110,9 +110,9 @@ def _begin_peak() -> int:
 
 
 def _sizes() -> dict[str, int]:
-    """Return the process's memory now and at its peak, in bytes; nothing where it is not told."""
+    """Return the process's current and peak memory in bytes; empty where it is unavailable."""
     try:
-        told = _SIZES.findall(_STATUS.read_text())
+        sizes = _SIZES.findall(_STATUS.read_text())
     except OSError:
         return {}
-    return {name: int(kilobytes) * 1024 for name, kilobytes in told}
+    return {name: int(kilobytes) * 1024 for name, kilobytes in sizes}

@@ -1,4 +1,4 @@
-"""What clients get for what models write: HTTP in, HTTP out, streamed and whole."""
+"""The responses for each kind of model reply: HTTP in, HTTP out, streamed and whole."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ async def test_a_good_call_is_passed_on(*, stream: bool) -> None:
 
 
 def stream_text(stream: bool) -> str | None:
-    """Return what stands for no text: a stream begins with an empty one."""
+    """Return the value of an empty text: a stream begins with an empty delta."""
     return "" if stream else None
 
 
@@ -275,8 +275,8 @@ async def test_without_tools_everything_is_passed_on(
 async def test_a_demanded_call_is_enforced_here(*, stream: bool, choice: JsonValue) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
     async with temper(says("No."), calls("get_time", "{}"), says(forced)) as front:
-        asked = request(tool_choice=choice)
-        answer = await front.ask(asked, stream=stream)
+        body = request(tool_choice=choice)
+        answer = await front.ask(body, stream=stream)
     assert answer.called == (CALLED if isinstance(choice, dict) else [("get_time", {})])
     assert "respond" not in front.backend.upstream_requests[0].body.decode()
     assert {question.fields["tool_choice"] for question in front.backend.upstream_requests} <= {
@@ -304,8 +304,8 @@ async def test_many_clients_are_served_at_once() -> None:
     count = 40
 
     async def one(front: Front, number: int) -> None:
-        asked = request(messages=[{"role": "user", "content": f"number {number}"}])
-        answer = await front.ask(asked, stream=bool(number % 2))
+        body = request(messages=[{"role": "user", "content": f"number {number}"}])
+        answer = await front.ask(body, stream=bool(number % 2))
         assert answer.called == CALLED
 
     gate = asyncio.Event()

@@ -71,8 +71,8 @@ async def test_a_request_with_the_key_is_answered(*, headers: dict[str, str], st
 async def test_probes_need_no_key(path: str) -> None:
     async with temper(serving=LOCKED) as front:
         assert (await front.client.get(path)).status_code == 200
-        asked = await front.client.head(path)  # as many monitors do
-        assert (asked.status_code, asked.content) == (200, b"")
+        response = await front.client.head(path)  # as many monitors do
+        assert (response.status_code, response.content) == (200, b"")
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
         assert answer.status == 400
         assert answer.error is not None
         assert answer.error["param"] == "model"
-        asked = json.dump({"model": name, "prompt": "Hi"})
+        body = json.dump({"model": name, "prompt": "Hi"})
         for response in (
-            await front.client.post("/v1/completions", content=asked),
+            await front.client.post("/v1/completions", content=body),
             await front.client.get("/props", params={"model": name}),
             await front.client.get(f"/v1/models/{name}x"),
         ):
@@ -251,6 +251,6 @@ async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
             assert response.json()["error"]["param"] == "model"
             assert len(response.content) < 500
         assert front.backend.upstream_requests == []
-    own = [record for record in caplog.records if record.name.startswith("proxy")]
-    assert own
-    assert all(len(str(record.__dict__)) < 3_000 for record in own)
+    records = [record for record in caplog.records if record.name.startswith("proxy")]
+    assert records
+    assert all(len(str(record.__dict__)) < 3_000 for record in records)

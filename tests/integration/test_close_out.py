@@ -1,4 +1,4 @@
-"""The close-out check over the whole path: in every language, whatever happens meanwhile."""
+"""The close-out check over the whole path: in every dialect, with all its interruptions."""
 
 import asyncio
 from pathlib import Path
@@ -131,11 +131,11 @@ async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool)
         text = await post(front, path, stream=stream)
     first, second = front.backend.upstream_requests
     assert second.messages[: len(first.messages)] == first.messages
-    said, asked = map(json.parse, second.messages[len(first.messages) :])
-    assert said == {"role": "assistant", "content": "It failed."}
-    assert isinstance(asked, dict)
-    assert str(asked["content"]).startswith('The call of "get_weather" failed with: "')
-    assert "no such city" in str(asked["content"])
+    reply, question = map(json.parse, second.messages[len(first.messages) :])
+    assert reply == {"role": "assistant", "content": "It failed."}
+    assert isinstance(question, dict)
+    assert str(question["content"]).startswith('The call of "get_weather" failed with: "')
+    assert "no such city" in str(question["content"])
     assert text.count(MARK) >= 1
     assert "Oslo" in text
     assert "It failed." in text
@@ -178,9 +178,9 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
         seen = b""
         async for piece in answer.aiter_raw():
             seen += piece
-            behind = seen.partition(b"It failed.")[2]
-            if sign in behind and not gate.is_set():
-                assert end not in behind.replace(b'"finish_reason":null', b"")
+            tail = seen.partition(b"It failed.")[2]
+            if sign in tail and not gate.is_set():
+                assert end not in tail.replace(b'"finish_reason":null', b"")
                 gate.set()
     assert MARK.encode() in seen
 
@@ -235,7 +235,7 @@ async def test_log_metrics_and_record_tell_of_it(*, stream: bool) -> None:
         await front.ask(CHAT, stream=stream)
         seen = Exposition.read((await front.client.get("/metrics")).text)
     (record,) = records.taken
-    assert [one.kind for one in record.attempts] == ["as_asked", "close_out"]
+    assert [attempt.kind for attempt in record.attempts] == ["as_asked", "close_out"]
     assert ClosedOut("failed_result", "called") in record.facts
     name = "temper_close_out_checks_total"
     assert seen.value(name, cause="failed_result", result="called") == 1
@@ -255,7 +255,7 @@ async def test_a_recording_is_judged_the_same_and_shows_the_question(
 ) -> None:
     path = tmp_path / "recording.jsonl"
     observers = Observers((), recording=Recording(path, 10_000_000, ()))
-    (url,) = [one for one in PATHS if kind in one]
+    (url,) = [path for path in PATHS if kind in path]
     async with temper(*replies, serving=SERVING, observers=observers) as front:
         await post(front, url, stream=stream)
     (replayed,) = replay_file(path, None)
@@ -274,7 +274,7 @@ async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_l
     ran = {"find": Ended("21 degrees"), "open": Ended("Error: no such page", Status.FAILED)}
     source = FakeSource({"search": (served("find", "search"), served("open", "search"))}, ran)
     tools = ToolHosting(ToolOffer(source), CallLimits(), 10)
-    asked = request(tools=[{"type": "mcp", "server_label": "search"}])
+    body = request(tools=[{"type": "mcp", "server_label": "search"}])
     replies = (
         calls("open", '{"q": "a"}'),
         says("It cannot be opened."),
@@ -282,7 +282,7 @@ async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_l
         says("It is 21 degrees."),
     )
     async with temper(*replies, serving=SERVING, tools=tools) as front:
-        answer = await front.ask(asked, stream=stream)
+        answer = await front.ask(body, stream=stream)
     assert answer.text == "It cannot be opened.\n\nIt is 21 degrees."
     assert answer.reason == "stop"
     assert [name for name, *_ in source.calls] == ["open", "find"]

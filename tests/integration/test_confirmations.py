@@ -1,4 +1,4 @@
-"""Calls that need a person's yes: a real tool server behind Temper, a person before it."""
+"""Calls that require confirmation: a real tool server, and a scripted person."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ OPERATOR = {"authorization": "Bearer operators"}
 
 @dataclass
 class Scene:
-    """A Temper whose tool `echo` needs a person's yes, and what its tool server was asked."""
+    """A Temper whose tool `echo` requires confirmation, and the calls its server received."""
 
     front: Front
     log: Path
@@ -62,20 +62,26 @@ class Scene:
         self.records.append(record)
 
     def results(self) -> list[JsonValue]:
-        """What the model was told last."""
-        messages = [json.parse(one) for one in self.front.backend.upstream_requests[-1].messages]
-        return [one["content"] for one in messages if isinstance(one, dict) and _is_result(one)]
+        """Return the tool results of the last upstream request."""
+        messages = [
+            json.parse(message) for message in self.front.backend.upstream_requests[-1].messages
+        ]
+        return [
+            message["content"]
+            for message in messages
+            if isinstance(message, dict) and _is_result(message)
+        ]
 
     async def pending(self, many: int = 1) -> list[JsonObject]:
         """Wait until so many calls wait for a person."""
         while True:
             _, state = await asked(self.front, "state")
-            if len(found := objects(state["confirmations"])) == many:
-                return found
+            if len(confirmations := objects(state["confirmations"])) == many:
+                return confirmations
 
-    async def answer(self, name: JsonValue, said: JsonObject) -> httpx.Response:
-        """Say what a person says."""
-        return await self.front.client.post(f"/ui/api/confirmations/{name}", json=said)
+    async def answer(self, name: JsonValue, decision: JsonObject) -> httpx.Response:
+        """Answer a confirmation as the operator."""
+        return await self.front.client.post(f"/ui/api/confirmations/{name}", json=decision)
 
 
 def _is_result(message: JsonObject) -> bool:
@@ -109,8 +115,8 @@ class _Sinks:
     all: list[Scene]
 
     def take(self, record: RequestRecord) -> None:
-        for one in self.all:
-            one.take(record)
+        for sink in self.all:
+            sink.take(record)
 
 
 def begun(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
@@ -126,8 +132,8 @@ async def test_a_call_that_is_allowed_is_run(tmp_path: Path, *, stream: bool) ->
         assert isinstance(call["seconds_left"], float)
         assert 0 < call["seconds_left"] <= PATIENCE_SECONDS
         assert scene.ran == []
-        said = await scene.answer(call["id"], YES)
-        assert (said.status_code, said.json()) == (
+        response = await scene.answer(call["id"], YES)
+        assert (response.status_code, response.json()) == (
             200,
             {"confirmation": call["id"], "allowed": True},
         )
@@ -145,8 +151,11 @@ async def test_a_call_that_is_refused_is_not_run(tmp_path: Path, *, stream: bool
         assert (await scene.answer(call["id"], NO)).json()["allowed"] is False
         assert (await answer).text == "It was done."
         assert (scene.ran, scene.results()) == ([], [REFUSED])
-        late = await scene.answer(call["id"], YES)
-        assert (late.status_code, code_of(late.json())) == (404, "confirmation_over")
+        late_response = await scene.answer(call["id"], YES)
+        assert (late_response.status_code, code_of(late_response.json())) == (
+            404,
+            "confirmation_over",
+        )
     (tool,) = scene.records[0].tools
     assert (tool.status, tool.error, tool.seconds) == ("refused", "refused", 0.0)
 
@@ -173,7 +182,7 @@ async def test_a_client_who_leaves_takes_the_question_along(
         assert (await scene.answer(call["id"], YES)).status_code == 404
         await scene.front.server.settle()
         assert scene.ran == []
-    assert [one.status for one in scene.records[0].tools] == ["cancelled"]
+    assert [tool.status for tool in scene.records[0].tools] == ["cancelled"]
 
 
 async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Path) -> None:
@@ -254,7 +263,7 @@ async def test_of_two_people_who_answer_at_once_one_is_heard(tmp_path: Path) -> 
         answer = begun(scene)
         (call,) = await scene.pending()
         both = await asyncio.gather(scene.answer(call["id"], YES), scene.answer(call["id"], NO))
-        assert sorted(one.status_code for one in both) == [200, 404]
+        assert sorted(response.status_code for response in both) == [200, 404]
         assert (await answer).text == "It was done."
         was_allowed = both[0].status_code == 200
         assert scene.results() == (["Paris"] if was_allowed else [REFUSED])
@@ -283,11 +292,11 @@ async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path
         answer = begun(scene)
         rows: dict[JsonValue, JsonObject] = {}
         pending: list[JsonObject] = []
-        told: JsonObject = {}
+        data: JsonObject = {}
         while not pending:
-            name, told = await anext(events)
-            rows |= {row["id"]: row for row in objects(told.get("rows", []))}
-            pending = objects(told.get("confirmations", []))
+            name, data = await anext(events)
+            rows |= {row["id"]: row for row in objects(data.get("rows", []))}
+            pending = objects(data.get("confirmations", []))
         (call,) = pending
         row = rows[call["request"]]
         (tool,) = objects(row["tools"])
@@ -298,12 +307,12 @@ async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path
         )
         assert (tool["server"], tool["name"]) == ("fake", "echo")
         await scene.answer(call["id"], YES)
-        while name != "confirmations" or told["confirmations"]:
-            name, told = await anext(events)
+        while name != "confirmations" or data["confirmations"]:
+            name, data = await anext(events)
         await answer
         while name != "tool_servers":
-            name, told = await anext(events)
-        (card,) = objects(told["tool_servers"])
+            name, data = await anext(events)
+        (card,) = objects(data["tool_servers"])
     assert (card["name"], card["state"], card["calls"], card["failures"]) == ("fake", "ready", 1, 0)
     assert (card["tools"], card["asking"], card["problem"]) == (15, 1, "")
 
@@ -342,9 +351,9 @@ async def test_only_the_operator_can_answer_and_only_from_the_page(
         assert (denied.status_code, code_of(denied.json())) == refusal
         assert denied.headers.get("access-control-allow-origin") is None
         assert scene.ran == []
-        heard = await client.post(path, json=NO, headers=OPERATOR)
-        assert heard.status_code == 200
-        assert heard.headers["cache-control"] == "no-store"
+        response = await client.post(path, json=NO, headers=OPERATOR)
+        assert response.status_code == 200
+        assert response.headers["cache-control"] == "no-store"
         assert (await answer).text == "It was done."
     assert scene.ran == []
 
@@ -378,8 +387,8 @@ async def test_where_the_page_is_for_reading_only_nobody_answers(tmp_path: Path)
 
 async def test_an_answer_to_nothing_is_too_late(tmp_path: Path) -> None:
     async with temper(observers=Observers(board=Board())) as front:
-        late = await front.client.post("/ui/api/confirmations/x", json=YES)
-    assert (late.status_code, code_of(late.json())) == (404, "confirmation_over")
+        response = await front.client.post("/ui/api/confirmations/x", json=YES)
+    assert (response.status_code, code_of(response.json())) == (404, "confirmation_over")
 
 
 async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -394,7 +403,7 @@ async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptu
         (call,) = await scene.pending()
         await scene.answer(call["id"], YES)
         await answer
-    assert [one.getMessage() for one in caplog.records if "echo" in one.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if "echo" in record.getMessage()] == [
         "a call of fake.echo is waiting for approval at /ui (request req-7)",
         "a call of fake.echo was allowed by api_key from 127.0.0.1",
     ]

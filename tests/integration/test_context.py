@@ -56,20 +56,20 @@ def with_window(front: Front, tokens: int = WINDOW) -> None:
     }
 
 
-def shape(told: str) -> dict[str, int]:
+def shape(header: str) -> dict[str, int]:
     """Read the header."""
-    pairs = (part.split("=") for part in told.split("; "))
+    pairs = (part.split("=") for part in header.split("; "))
     return {name: int(number) for name, number in pairs}
 
 
 DONE = spoken.says("City number 3.")
 
 
-def costs(prompt: int, said: bytes = spoken.text("It is warm."), reason: str = "stop") -> bytes:
-    """Answer, and tell what the prompt cost."""
+def costs(prompt: int, reply: bytes = spoken.text("It is warm."), reason: str = "stop") -> bytes:
+    """Return a reply with its usage."""
     finish = spoken.part([{"finish_reason": reason, "index": 0, "delta": {}}])
     usage = spoken.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
-    return spoken.START + said + finish + usage + spoken.DONE
+    return spoken.START + reply + finish + usage + spoken.DONE
 
 
 async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> None:
@@ -78,9 +78,9 @@ async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> N
         answer = await front.ask(conversation(2), stream=stream)
     sent = front.backend.upstream_requests[0].messages
     assert sent == json.split_array(json.dump(conversation(2)["messages"]))
-    told = shape(answer.report["context"])
-    assert (told["n_ctx"], told["tier"], told["epoch"]) == (WINDOW, 0, 0)
-    assert told["sent"] == told["client"] > 0
+    counts = shape(answer.report["context"])
+    assert (counts["n_ctx"], counts["tier"], counts["epoch"]) == (WINDOW, 0, 0)
+    assert counts["sent"] == counts["client"] > 0
 
 
 async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
@@ -88,9 +88,9 @@ async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
         with_window(front)
         answer = await front.ask(conversation(30), stream=stream)
     assert answer.status == 200
-    told = shape(answer.report["context"])
-    assert told["tier"] >= 1
-    assert told["sent"] < WINDOW < told["client"]
+    counts = shape(answer.report["context"])
+    assert counts["tier"] >= 1
+    assert counts["sent"] < WINDOW < counts["client"]
     sent = front.backend.upstream_requests[0].messages
     assert sent[:2] == [json.dump(SYSTEM), json.dump(QUESTION)]
     assert sent[-2:] == [json.dump(message) for message in step(29)]
@@ -109,7 +109,7 @@ async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
         sent = [question.messages for question in front.backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     cut = [now > before for before, now in itertools.pairwise(epochs)]
-    assert [not one for one in cut] == kept
+    assert [not is_cut for is_cut in cut] == kept
     assert 0 < sum(cut) <= 4
 
 
@@ -133,7 +133,7 @@ async def test_a_wish_that_nobody_knows_is_refused_by_its_name() -> None:
 
 
 async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: bool) -> None:
-    """The window is not known before: the refusal tells it, and what the prompt really costs."""
+    """The window is unknown before: the rejection reports it, with the real prompt size."""
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
@@ -201,7 +201,7 @@ COST = len(json.dump(conversation(3))) // 5  # of a short one, so that the long 
 
 
 async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bool) -> None:
-    """The backend says that it read less than half of what was sent."""
+    """The backend reports that it read less than half of the prompt."""
     shorter = costs(1900, spoken.text("City number 3."))
     cut = costs(900, spoken.text("")) if stream else costs(900)
     async with temper(costs(COST), cut, shorter) as front:
@@ -218,8 +218,8 @@ async def test_a_prompt_that_was_cut_after_its_answer_was_seen_is_an_error() -> 
     async with temper(costs(COST), costs(900)) as front:
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})
-        asked = {**conversation(10), "tool_choice": "none", "max_tokens": 64}
-        answer = await front.ask(asked, stream=True)
+        body = {**conversation(10), "tool_choice": "none", "max_tokens": 64}
+        answer = await front.ask(body, stream=True)
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert "maximum context length" in str(answer.error["message"])
@@ -238,29 +238,29 @@ def in_words(text: str) -> int:
 
 
 def prose(number: int) -> list[JsonValue]:
-    """Make a step of long words, also in what is asked for."""
-    called, found = step(number)
+    """Return a step of long words, also in the arguments."""
+    called, result = step(number)
     assert isinstance(called, dict)
-    assert isinstance(found, dict)
+    assert isinstance(result, dict)
     saying = "nobody remembers everything about parameters\n"
     arguments = json.dump_text({"city": f"{saying * 2}{number}"})
     function: JsonObject = {"name": "get_weather", "arguments": arguments}
     call: JsonObject = {"id": f"call_{number}", "type": "function", "function": function}
-    return [{**called, "tool_calls": [call]}, {**found, "content": f"{number}: {saying * 12}"}]
+    return [{**called, "tool_calls": [call]}, {**result, "content": f"{number}: {saying * 12}"}]
 
 
 def chinese(number: int) -> list[JsonValue]:
     """Make a step in another script."""
-    called, found = step(number)
-    assert isinstance(found, dict)
-    return [called, {**found, "content": f"城市 {number}\n" + "今天晴朗而温暖。明天有雨。\n" * 40}]
+    called, result = step(number)
+    assert isinstance(result, dict)
+    return [called, {**result, "content": f"城市 {number}\n" + "今天晴朗而温暖。明天有雨。\n" * 40}]
 
 
 def emoji(number: int) -> list[JsonValue]:
     """Make a step that is dearer than it looks."""
-    called, found = step(number)
-    assert isinstance(found, dict)
-    return [called, {**found, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]
+    called, result = step(number)
+    assert isinstance(result, dict)
+    return [called, {**result, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]
 
 
 Steps = Callable[[int], list[JsonValue]]
@@ -282,8 +282,8 @@ async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> lis
     async with in_front_of(backend, None, ScriptedBackend()) as front:
         for number in range(turns):
             history += steps(number)
-            asked = request(messages=[SYSTEM, QUESTION, *history], max_tokens=64)
-            answer = await front.ask({**asked, "tool_choice": "none"})
+            body = request(messages=[SYSTEM, QUESTION, *history], max_tokens=64)
+            answer = await front.ask({**body, "tool_choice": "none"})
             statuses.append(answer.status)
     return statuses
 
@@ -306,7 +306,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
 async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
 ) -> None:
-    """Nobody counts, so that nothing but refusals and totals tell what prompts cost."""
+    """Without token counting, only rejections and usage reveal the size of prompts."""
     backend = TokenizingBackend(
         tokenize=tokenize, window=14_336, can_count=False, is_silent=is_silent
     )
@@ -321,15 +321,15 @@ async def test_what_is_refused_again_and_again_is_passed_on_once_nothing_is_left
     async with temper(*[refuses(400, overflow)] * 20) as front:
         with_window(front)
         answer = await front.ask(conversation(8))
-    asked = [len(b"".join(question.messages)) for question in front.backend.upstream_requests]
+    sizes = [len(b"".join(question.messages)) for question in front.backend.upstream_requests]
     assert (answer.status, answer.error is not None) == (400, True)
-    assert 2 <= len(asked) <= 9
-    assert asked == sorted(set(asked), reverse=True)
+    assert 2 <= len(sizes) <= 9
+    assert sizes == sorted(set(sizes), reverse=True)
 
 
 @dataclass
 class Watching(TokenizingBackend):
-    """Remembers when it was asked to count, and what had happened before."""
+    """Records when tokens were counted, and the events before."""
 
     happened: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""The dashboard's data over HTTP: every row, the feed, who may look, and ending a request."""
+"""The dashboard's data over HTTP: every row, the feed, access control, canceling a request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -62,7 +62,7 @@ async def rows_of(front: Front) -> list[JsonObject]:
 
 def objects(value: JsonValue) -> list[JsonObject]:
     assert isinstance(value, list)
-    return [one for one in value if isinstance(one, dict)]
+    return [item for item in value if isinstance(item, dict)]
 
 
 def code_of(body: JsonObject) -> JsonValue:
@@ -85,8 +85,8 @@ async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, Jso
 
     async with front.client.stream("GET", "/ui/api/events") as response:
         assert response.status_code == 200
-        async with aclosing(events(response.aiter_bytes())) as told:
-            yield told
+        async with aclosing(events(response.aiter_bytes())) as feed:
+            yield feed
 
 
 async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None:
@@ -125,8 +125,8 @@ async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None
     assert isinstance(totals["start"], dict)
     everything = totals["start"][""]
     assert isinstance(everything, dict)
-    told = [everything[name] for name in ("clean", "repaired", "retried", "exhausted", "failed")]
-    assert told == [1, 1, 1, 1, 2]
+    counts = [everything[name] for name in ("clean", "repaired", "retried", "exhausted", "failed")]
+    assert counts == [1, 1, 1, 1, 2]
 
 
 async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: bool) -> None:
@@ -157,9 +157,9 @@ async def test_a_flood_and_what_was_told_after_it_make_a_later_state() -> None:
             await asyncio.gather(*(front.ask(request()) for _ in range(flood)))
             await front.ask(request())
             while [row["phase"] for row in rows.values()].count("over") <= flood:
-                name, told = await anext(events)
+                name, data = await anext(events)
                 if name in ("state", "requests"):
-                    known = objects(told["requests" if name == "state" else "rows"])
+                    known = objects(data["requests" if name == "state" else "rows"])
                     rows = {
                         **({} if name == "state" else rows),
                         **{row["id"]: row for row in known},
@@ -328,11 +328,11 @@ async def test_no_key_is_in_anything_that_is_shown() -> None:
         assert (await front.client.post(CHAT, json=quoting)).status_code == 200
         (row,) = await rows_of(front)
         paths = ("state", "requests", f"requests/{row['id']}", f"requests/{row['id']}/exchange")
-        told = [(await front.client.get(f"/ui/api/{path}")).text for path in paths]
+        pages = [(await front.client.get(f"/ui/api/{path}")).text for path in paths]
         async with following(front) as events:
-            told.append(str(await anext(events)))
-    assert [text for text in told if any(key in text for key in KEYS.values())] == []
-    assert "Bearer" not in "".join(told)
+            pages.append(str(await anext(events)))
+    assert [text for text in pages if any(key in text for key in KEYS.values())] == []
+    assert "Bearer" not in "".join(pages)
 
 
 @pytest.mark.parametrize(

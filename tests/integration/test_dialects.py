@@ -1,4 +1,4 @@
-"""A language that nobody speaks, served beside the others."""
+"""A toy dialect, served next to the real ones."""
 
 import inspect
 from pathlib import Path
@@ -53,5 +53,5 @@ async def test_its_errors_and_counts_are_in_its_own_words() -> None:
 
 
 def test_a_front_end_takes_no_more_than_sixty_lines() -> None:
-    written = Path(inspect.getfile(Shouting)).read_text(encoding="utf-8")
-    assert sum(bool(line.strip()) for line in written.splitlines()) <= 60
+    source = Path(inspect.getfile(Shouting)).read_text(encoding="utf-8")
+    assert sum(bool(line.strip()) for line in source.splitlines()) <= 60

@@ -1,4 +1,4 @@
-"""Content that is brought to the client past everybody who waits, over the whole HTTP path."""
+"""Content that bypasses the queue of events, over the whole HTTP path."""
 
 import asyncio
 import contextlib
@@ -69,8 +69,8 @@ class Steps:
 async def temper(
     steps: Steps, observers: Observers | None = None
 ) -> AsyncGenerator[tuple[Watched, httpx.AsyncClient], None]:
-    async with listening(ScriptedBackend(steps.script)) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+    async with listening(ScriptedBackend(steps.script)) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         app = Watched(create_app(ServerOptions().alone(engine), ServerOptions(), observers))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with (
@@ -83,11 +83,11 @@ async def temper(
 
 
 async def answer(
-    client: httpx.AsyncClient, steps: Steps, asked: JsonObject, headers: dict[str, str]
+    client: httpx.AsyncClient, steps: Steps, sent: JsonObject, headers: dict[str, str]
 ) -> tuple[int, bytes]:
     """Stream an answer; each time something comes the backend may go on."""
     going_on, received = steps.passed(), b""
-    body = {**asked, "stream": True}
+    body = {**sent, "stream": True}
     async with client.stream("POST", CHAT, json=body, headers=headers) as response:
         async for piece in response.aiter_bytes():
             received += piece
@@ -100,22 +100,22 @@ def said() -> Steps:
 
 
 @pytest.mark.parametrize(
-    ("asked", "headers", "is_direct"),
+    ("body", "headers", "is_direct"),
     [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
 async def test_a_client_gets_the_same_on_either_way(
-    asked: JsonObject, headers: dict[str, str], *, is_direct: bool
+    body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
     steps = said()
     async with temper(steps) as (app, client):
-        status, received = await answer(client, steps, asked, headers)
+        status, received = await answer(client, steps, body, headers)
     assert status == 200
     chunks = [line for line in received.split(b"\n\n") if b'"content":"' in line]
     assert len(chunks) == len(WORDS) + 2  # the first has the role
     assert received.endswith(b"data: [DONE]\n\n")
     assert b"outcome=clean" in received
     words = [word.strip(' "').encode() for word in WORDS]
-    directly = [word for word in words if not any(word in one for one in app.sent)]
+    directly = [word for word in words if not any(word in sent for sent in app.sent)]
     assert bool(directly) is is_direct
 
 
@@ -152,8 +152,8 @@ async def test_a_limit_of_tokens_holds_for_direct_content() -> None:
 
 async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
     steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.NEVER)
-    async with listening(backend := ScriptedBackend(steps.script)) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+    async with listening(backend := ScriptedBackend(steps.script)) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with serving(
                 create_app(ServerOptions().alone(engine), ServerOptions()), socket, 1

@@ -1,4 +1,4 @@
-"""The suite as a task of Inspect AI, whose own command asks a simulated model over HTTP."""
+"""The suite as a task of Inspect AI, whose command evaluates a simulated model over HTTP."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ FAMILIES = ("parallel", "verbatim", "failing", "none", "trap", "forced", "ordere
 async def inspected(
     profile: str, families: tuple[str, ...], folder: Path
 ) -> dict[str, tuple[bool, str]]:
-    """Let Inspect run these families; returns what is right, and why not."""
+    """Let Inspect run these families; return the scores and their explanations."""
     async with serve(SimulatedServer(load_profile(profile), 0.0)) as url:
         command = [
             *(
@@ -46,8 +46,8 @@ async def inspected(
 def scores_in(folder: Path) -> dict[str, tuple[bool, str]]:
     (path,) = folder.glob("*.eval")
     samples = inspect_log.read_eval_log(str(path)).samples
-    scores = {str(one.id): next(iter(one.scores.values())) for one in samples}
-    return {name: (one.value == "C", str(one.explanation)) for name, one in scores.items()}
+    scores = {str(sample.id): next(iter(sample.scores.values())) for sample in samples}
+    return {name: (score.value == "C", str(score.explanation)) for name, score in scores.items()}
 
 
 async def test_inspect_finds_right_what_the_plain_loop_finds_right(tmp_path: Path) -> None:
@@ -56,13 +56,13 @@ async def test_inspect_finds_right_what_the_plain_loop_finds_right(tmp_path: Pat
 
     choice = EvaluationChoice(families=FAMILIES, profiles=("p-small",), arms=("direct",), pace=0.0)
     records = await evaluate(choice, tmp_path / "own", ignore)
-    expected = {one.scenario: one.right for one in records.runs}
+    expected = {run.scenario: run.right for run in records.runs}
     assert {*expected.values()} == {True, False}
-    found = await inspected("p-small", FAMILIES, tmp_path / "logs")
-    assert {name: right for name, (right, _) in found.items()} == expected
+    scores = await inspected("p-small", FAMILIES, tmp_path / "logs")
+    assert {name: right for name, (right, _) in scores.items()} == expected
 
 
 async def test_a_request_that_fails_makes_a_run_wrong_and_ends_nothing(tmp_path: Path) -> None:
-    found = await inspected("healthy", ("long", "single"), tmp_path / "logs")
-    assert [name for name, (right, _) in found.items() if not right] == ["long-0"]
-    assert "exceeds the available context size" in found["long-0"][1]
+    scores = await inspected("healthy", ("long", "single"), tmp_path / "logs")
+    assert [name for name, (right, _) in scores.items() if not right] == ["long-0"]
+    assert "exceeds the available context size" in scores["long-0"][1]

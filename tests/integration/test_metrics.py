@@ -1,4 +1,4 @@
-"""What `/metrics` tells of real exchanges: outcomes, repairs, and where clients left."""
+"""The `/metrics` of real exchanges: outcomes, repairs, and disconnects."""
 
 import asyncio
 
@@ -50,10 +50,10 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
 
 
 async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
-    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     async with temper(*[says("Hi.")] * 4, observers=counting()) as front:
-        await front.client.post("/v1/messages", json=asked)
-        await front.client.post("/api/chat", json=asked)
+        await front.client.post("/v1/messages", json=body)
+        await front.client.post("/api/chat", json=body)
         await front.client.post("/v1/messages", json={})
         await front.client.post("/v1/responses", json={"model": "m", "input": "Hi"})
         await front.ask(request(tools=None))
@@ -153,8 +153,8 @@ async def test_whose_key_it_was_is_counted_and_in_the_log(caplog: pytest.LogCapt
             response = await front.client.get("/metrics", headers=headers)
     seen = Exposition.read(response.text)
     assert seen.value("temper_client_requests_total", client="bob", outcome="clean") == 1
-    (told,) = (one for one in caplog.records if one.name == "proxy.requests")
-    record: object = vars(told)["request"]
+    (log_record,) = (record for record in caplog.records if record.name == "proxy.requests")
+    record: object = vars(log_record)["request"]
     assert isinstance(record, RequestRecord)
     assert record.client == "bob"
     assert "key-2" not in str(record)

@@ -1,4 +1,4 @@
-"""Several models behind one Temper, of which one has room: who is asked, who waits, who is told."""
+"""Several models in one Temper, one of which fits in memory: routing, queueing, events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -51,8 +51,8 @@ async def two_models(
     services = []
     async with AsyncExitStack() as stack:
         for name, backend in backends.items():
-            behind = await stack.enter_async_context(listening(backend))
-            engine = LlamaServer(BackendClient(behind.url))
+            upstream = await stack.enter_async_context(listening(backend))
+            engine = LlamaServer(BackendClient(upstream.url))
             stack.push_async_callback(engine.close)
             services.append(serving.service(engine, name=name, aliases=(name * 3,), fleet=fleet))
         front = await stack.enter_async_context(
@@ -100,7 +100,7 @@ async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: b
 
 @asynccontextmanager
 async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
-    """Ask for a in a stream and wait until that begins; yields what reads the whole of it."""
+    """Start a stream of model a; yield a function that reads the rest of it."""
     async with two.front.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
         pieces = aiter(came.aiter_raw())
         first = await anext(pieces)
@@ -162,7 +162,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_others_alone(*, stream: 
 async def test_models_are_listed_without_loading_one() -> None:
     async with two_models() as two:
         listed = (await two.front.client.get("/v1/models")).json()
-        assert [(one["id"], one["status"]["value"]) for one in listed["data"]] == [
+        assert [(model["id"], model["status"]["value"]) for model in listed["data"]] == [
             ("a", "unloaded"),
             ("b", "unloaded"),
         ]

@@ -1,4 +1,4 @@
-"""What a client gets when Temper itself fails: an answer that says so, and a log that says why."""
+"""The response when Temper itself fails: an error for the client, and the reason in the log."""
 
 import logging
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ BRANCH = f'{{"left":{LEAF},"right":{LEAF}}}'
 
 
 class Buggy(ScriptedBackend):
-    """Fails amid its answer in a way that nobody foresaw."""
+    """Fails in the middle of a reply with an unexpected exception."""
 
     async def stream(
         self,
@@ -100,9 +100,9 @@ async def test_whatever_a_call_violates_it_is_asked_for_again(
     *, schema: JsonObject, wrong: str, right: str, stream: bool
 ) -> None:
     function: JsonObject = {"name": "f", "parameters": schema}
-    asked = request(tools=[{"type": "function", "function": function}])
+    body = request(tools=[{"type": "function", "function": function}])
     async with temper(calls("f", wrong), calls("f", right)) as front:
-        answer = await front.ask(asked, stream=stream)
+        answer = await front.ask(body, stream=stream)
         assert len(front.backend.upstream_requests) == 2
     assert answer.status == 200
     assert answer.called == [("f", json.parse(right))]
@@ -112,7 +112,7 @@ async def test_whatever_a_call_violates_it_is_asked_for_again(
 async def test_whatever_an_answer_violates_it_is_answered(*, mode: str, stream: bool) -> None:
     wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'
     form: JsonObject = {"type": "json_schema", "json_schema": {"name": "p", "schema": PRICES}}
-    asked = request(response_format=form)
+    body = request(response_format=form)
     async with temper(says(wrong), says(right)) as front:
-        answer = await front.ask(asked, stream=stream, headers={"x-temper-guardrails": mode})
+        answer = await front.ask(body, stream=stream, headers={"x-temper-guardrails": mode})
     assert (answer.status, answer.text) == (200, right if mode == "on" else wrong)

@@ -1,4 +1,4 @@
-"""What is passed on without guardrails, completions and embeddings, over the whole HTTP path."""
+"""Passthrough without guardrails, completions and embeddings, over the whole HTTP path."""
 
 import asyncio
 
@@ -31,9 +31,9 @@ async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -
     async with temper(Script((answer,), headers=JSON)) as front:
         body = b'{"model":"m","input":["\xc3\xa9", [1, 2]],"dimensions": 3.0,"odd":{"a":null}}'
         response = await front.client.post(EMBEDDINGS, content=body)
-        (asked,) = front.backend.upstream_requests
+        (upstream_request,) = front.backend.upstream_requests
     assert (response.status_code, response.content) == (200, answer)
-    assert asked.raw == {
+    assert upstream_request.raw == {
         "model": b'"m"',
         "input": '["é", [1, 2]]'.encode(),
         "dimensions": b"3.0",
@@ -136,9 +136,9 @@ async def test_a_prompt_that_is_too_long_blames_the_prompt() -> None:
     }
     async with temper(refuses(400, error)) as front:
         response = await front.client.post(COMPLETIONS, json={"prompt": "Hi"})
-    told = response.json()["error"]
-    assert (response.status_code, told["code"]) == (400, "context_length_exceeded")
-    assert (told["param"], told["n_ctx"]) == ("prompt", 8)
+    details = response.json()["error"]
+    assert (response.status_code, details["code"]) == (400, "context_length_exceeded")
+    assert (details["param"], details["n_ctx"]) == ("prompt", 8)
 
 
 @pytest.mark.parametrize(
@@ -171,30 +171,30 @@ async def test_only_headers_of_the_list_travel() -> None:
     sent = {"x-conversation-id": "1", "cookie": "a=b", "authorization": "Bearer k", "x-key": "k"}
     async with temper(Script((b"{}",), headers=JSON), api_key="own") as front:
         await front.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
-        heard = front.backend.upstream_requests[0].headers
-    assert heard["authorization"] == "Bearer own"
-    assert not {"x-conversation-id", "cookie", "x-key"} & set(heard)
-    assert heard["x-request-id"].startswith("req_")
+        headers = front.backend.upstream_requests[0].headers
+    assert headers["authorization"] == "Bearer own"
+    assert not {"x-conversation-id", "cookie", "x-key"} & set(headers)
+    assert headers["x-request-id"].startswith("req_")
 
 
 async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
-    one, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
+    backend, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
     serving = ServerOptions()
-    async with listening(one) as first, listening(other) as second:
-        engines = [LlamaServer(BackendClient(place.url)) for place in (first, second)]
+    async with listening(backend) as first, listening(other) as second:
+        engines = [LlamaServer(BackendClient(server.url)) for server in (first, second)]
         services = Services(
             [
                 serving.service(engines[0], name="small"),
                 serving.service(engines[1], name="embedder", aliases=("e",), upstream="org/e"),
             ]
         )
-        async with serving_all(services, serving, one) as front:
+        async with serving_all(services, serving, backend) as front:
             answered = await front.client.post(EMBEDDINGS, json={"model": "e", "input": "a"})
             unknown = await front.client.post(EMBEDDINGS, json={"model": "x", "input": "a"})
             nameless = await front.client.post(EMBEDDINGS, json={"input": "a"})
         for engine in engines:
             await engine.close()
-    assert (answered.status_code, one.upstream_requests) == (200, [])
+    assert (answered.status_code, backend.upstream_requests) == (200, [])
     assert other.upstream_requests[0].fields["model"] == "org/e"
     assert (unknown.status_code, nameless.status_code) == (404, 404)
     assert "small, embedder" in unknown.json()["error"]["message"]
@@ -209,11 +209,11 @@ async def test_properties_are_those_that_the_backend_tells() -> None:
         "total_slots": 3,
         "default_generation_settings": {"n_ctx": 4096, "seed": 1},
     }
-    async with listening(backend) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+    async with listening(backend) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         async with in_front_of(engine, None, backend) as front:
-            told = (await front.client.get("/props")).json()
-    assert told == {
+            properties = (await front.client.get("/props")).json()
+    assert properties == {
         "model_alias": "m",
         "default_generation_settings": {"n_ctx": 4096},
         "chat_template": "{{ tools }}",

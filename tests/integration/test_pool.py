@@ -1,4 +1,4 @@
-"""Several servers of one model behind one Temper: who is asked, and what clients see of it."""
+"""Several servers of one model in one Temper: routing, and its effects for clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -23,7 +23,7 @@ BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
 @dataclass(frozen=True)
 class FakeServers:
-    """Temper and the servers behind it."""
+    """Temper and its servers."""
 
     front: Front
     servers: Sequence[ScriptedBackend]
@@ -76,25 +76,27 @@ async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stre
         answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
         assert sorted(scene.asked()) == [0, 4]
         home = scene.urls[scene.asked().index(4)]
-        (server,) = (one for one in scene.servers if one.upstream_requests)
+        (server,) = (server for server in scene.servers if server.upstream_requests)
     assert {answer.headers["x-temper-backend"] for answer in answers} == {home}
     (prefix,) = {answer.headers["x-temper-prefix"] for answer in answers}
-    assert [asked.headers["x-temper-prefix"] for asked in server.upstream_requests] == [prefix] * 4
+    assert [
+        upstream_request.headers["x-temper-prefix"] for upstream_request in server.upstream_requests
+    ] == [prefix] * 4
 
 
 async def test_a_clients_session_decides(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
         for number in range(6):
-            asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
-            await scene.front.ask(asked, stream=stream, headers={"x-session-id": "one"})
+            body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
+            await scene.front.ask(body, stream=stream, headers={"x-session-id": "one"})
         assert sorted(scene.asked()) == [0, 6]
 
 
 async def test_conversations_spread_over_all_servers() -> None:
     async with fake_servers([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
         for number in range(80):
-            asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
-            await scene.front.ask(asked)
+            body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
+            await scene.front.ask(body)
         assert min(scene.asked()) >= 16  # of fair coins, one of 50 million times less
 
 

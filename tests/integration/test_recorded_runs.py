@@ -100,7 +100,9 @@ async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_
     path = tmp_path / "recording.jsonl"
     _, exchange = await recorded(path, SCRIPTS[name], asked(), stream=stream)
     assert isinstance(exchange.run, RecordedRun)
-    assert sum(one.generations for one in exchange.run.rounds) == len(exchange.generations)
+    assert sum(tool_round.generations for tool_round in exchange.run.rounds) == len(
+        exchange.generations
+    )
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) in (("same", ()), ("incomplete", ()))
     assert (replayed.status == "incomplete") == (name == "a failure behind a round")
@@ -133,26 +135,26 @@ async def test_a_recording_has_the_tools_and_what_became_of_their_calls(tmp_path
     )
     assert exchange.run is not None
     assert exchange.run.owned == ("find", "open")
-    assert [one.outcomes for one in exchange.run.rounds] == [
+    assert [tool_round.outcomes for tool_round in exchange.run.rounds] == [
         (RecordedOutcome(name="find", arguments='{"q": 1}', text="21 degrees", status="done"),),
         (RecordedOutcome(name="open", arguments="{}", text=LOST, status="lost"),),
         (),
     ]
     tools = exchange.request["tools"]
     assert isinstance(tools, list)
-    assert [one["function"]["name"] for one in tools] == ["get_weather", "find", "open"]
+    assert [tool["function"]["name"] for tool in tools] == ["get_weather", "find", "open"]
 
 
 async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
     _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), asked(), stream=False)
     assert exchange.run is not None
     first, last = exchange.run.rounds
-    (found,) = first.outcomes
-    other = structs.replace(found, arguments='{"q": 9}')
+    (outcome,) = first.outcomes
+    other = structs.replace(outcome, arguments='{"q": 9}')
     rounds = (structs.replace(first, outcomes=(other,)), last)
     run = structs.replace(exchange.run, rounds=rounds)
     changed = structs.replace(exchange, run=run)
-    changes = {one.what: one.now for one in replay(changed, load_profiles(None)).changes}
+    changes = {change.what: change.now for change in replay(changed, load_profiles(None)).changes}
     assert changes["outcome"] == "calls other tools"
 
 
@@ -165,7 +167,7 @@ async def test_the_dashboard_shows_what_tools_said_between_the_generations(tmp_p
     )
     shown = before_after(msgspec.json.encode(exchange) + b"\n", load_profiles(None))
     first, second, third = shown.generations
-    assert [one.role for one in first.nudge] == ["user"]
+    assert [message.role for message in first.nudge] == ["user"]
     assert second.nudge == [Nudge("tool", "21 degrees")]
     assert (third.nudge, shown.calls) == ([], ())
     assert shown.text.endswith("It is 21 degrees.")

@@ -1,4 +1,4 @@
-"""What is recorded of real exchanges is judged the same offline, and holds no key."""
+"""Recordings of real exchanges are judged the same offline, and contain no key."""
 
 import asyncio
 from pathlib import Path
@@ -108,11 +108,11 @@ async def test_an_exchange_without_an_end_is_kept_and_said_to_be_incomplete(
 async def test_no_key_is_ever_in_it(*, stream: bool, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     keys = ("operators-key", "clients-key-1", "clients-key-2", "sk-abcdefghijklmnop0000")
-    said = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
-    async with temper(said, observers=recording_to(path)) as front:
-        asked = request(tools=None, messages=[{"role": "user", "content": " ".join(keys)}])
+    reply = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
+    async with temper(reply, observers=recording_to(path)) as front:
+        body = request(tools=None, messages=[{"role": "user", "content": " ".join(keys)}])
         headers = {"authorization": f"Bearer {keys[1]}", "x-api-key": keys[2]}
-        answer = await front.ask(asked, stream=stream, headers=headers)
+        answer = await front.ask(body, stream=stream, headers=headers)
     assert all(key in (answer.text or "") for key in keys)
     text = path.read_text(encoding="utf-8")
     assert not any(key in text for key in keys)
@@ -174,11 +174,11 @@ ASKED_IN: dict[str, tuple[str, JsonObject]] = {
 async def test_whatever_language_a_request_was_in_it_is_judged_the_same_offline(
     *, dialect: str, stream: bool, tmp_path: Path
 ) -> None:
-    """The call is a good one but for what is enforced here: rules of order, allowed tools."""
+    """The call is valid except for rules that Temper enforces: order rules, allowed tools."""
     path = tmp_path / "recording.jsonl"
-    route, asked = ASKED_IN[dialect]
+    route, body = ASKED_IN[dialect]
     async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as front:
-        answer = await front.client.post(route, json={"model": "m", "stream": stream, **asked})
+        answer = await front.client.post(route, json={"model": "m", "stream": stream, **body})
     assert answer.status_code == 200
     assert "get_time" in answer.text
     (kept,) = read_recording(path)
@@ -194,6 +194,6 @@ async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
     async with temper(*[GOOD] * count, observers=recording_to(path)) as front:
         await asyncio.gather(*[front.client.post(CHAT, json=request()) for _ in range(count)])
     kept = list(read_recording(path))
-    assert len({one.id for one in kept}) == count
-    assert all(one.changes == () for one in replay_file(path, None))
-    assert all(len(one.generations) == 1 for one in kept)
+    assert len({exchange.id for exchange in kept}) == count
+    assert all(replayed.changes == () for replayed in replay_file(path, None))
+    assert all(len(exchange.generations) == 1 for exchange in kept)

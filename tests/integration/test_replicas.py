@@ -1,6 +1,6 @@
-"""Two Tempers in front of one server, asked in turns: nothing differs from one of them alone.
+"""Two Tempers in front of one server, in turns: the responses equal those of one Temper.
 
-Nothing is kept between requests that an answer depends on, so replicas need no common memory.
+No state between requests affects a response, so replicas need no shared memory.
 """
 
 import re
@@ -65,7 +65,7 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
 
 
 def unpriced(script: Script | bytes) -> Script | bytes:
-    """Leave out what the prompt cost: it is learnt, and scripts know nothing of prompts."""
+    """Remove the usage: it is learned, and scripts do not depend on prompts."""
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")
@@ -74,7 +74,7 @@ def unpriced(script: Script | bytes) -> Script | bytes:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a session looked like from both ends; `sent` are the bodies, without fresh ids."""
+    """Both ends of a session; `sent` are the upstream bodies, without fresh ids."""
 
     answers: list[Answer]
     sent: list[bytes]
@@ -89,15 +89,21 @@ async def played(replicas: int, *, stream: bool) -> Seen:
         "default_generation_settings": {"n_ctx": WINDOW},
     }
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(listening(server))
+        upstream = await stack.enter_async_context(listening(server))
         fronts = [
-            await stack.enter_async_context(temper_before(behind.url)) for _ in range(replicas)
+            await stack.enter_async_context(temper_before(upstream.url)) for _ in range(replicas)
         ]
         answers = [
             await fronts[number % replicas].ask(turn, stream=stream)
             for number, (turn, _) in enumerate(SESSION)
         ]
-    return Seen(answers, [_FRESH_ID.sub(b"call_x", one.body) for one in server.upstream_requests])
+    return Seen(
+        answers,
+        [
+            _FRESH_ID.sub(b"call_x", upstream_request.body)
+            for upstream_request in server.upstream_requests
+        ],
+    )
 
 
 def told(answer: Answer) -> tuple[object, ...]:

@@ -68,7 +68,7 @@ def asking(*more: JsonValue, **others: JsonValue) -> JsonObject:
 
 
 def sent_messages(front: Front, number: int) -> list[JsonValue]:
-    return [json.parse(one) for one in front.backend.upstream_requests[number].messages]
+    return [json.parse(message) for message in front.backend.upstream_requests[number].messages]
 
 
 def offered(front: Front, number: int = 0) -> list[JsonValue]:
@@ -115,8 +115,8 @@ async def test_requests_without_tools_may_get_some(offering: Offering, *, stream
 
 
 async def test_a_clients_call_is_its_own_business(*, stream: bool) -> None:
-    own = calls("get_weather", '{"city": "Paris"}')
-    async with with_tools(own, tools=hosting(offering="always")) as front:
+    client_call = calls("get_weather", '{"city": "Paris"}')
+    async with with_tools(client_call, tools=hosting(offering="always")) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert offered(front) == ["get_weather", "get_time", "find", "open"]
@@ -129,8 +129,8 @@ async def test_mixed_calls_run_ours_first_and_never_the_clients(*, stream: bool)
         + spoken.call_delta("get_weather", '{"city": "Paris"}', index=1, call_id="theirs")
         + spoken.end("tool_calls")
     )
-    own = calls("get_weather", '{"city": "Paris"}')
-    async with with_tools(mixed, own, tools=hosting(offering="always")) as front:
+    client_call = calls("get_weather", '{"city": "Paris"}')
+    async with with_tools(mixed, client_call, tools=hosting(offering="always")) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     _, ours, theirs = sent_messages(front, 1)[1:]
@@ -225,8 +225,8 @@ async def test_hosted_tools_of_all_languages_are_done_by_ours() -> None:
     for path, body in searches.items():
         for stream in (False, True):
             async with with_tools(FIND, SAYS) as front:
-                asked = json.dump({"model": "m", "stream": stream, **body})
-                answer = await front.client.post(path, content=asked)
+                encoded = json.dump({"model": "m", "stream": stream, **body})
+                answer = await front.client.post(path, content=encoded)
             assert answer.status_code == 200, answer.text
             assert offered(front) == ["find"]
             assert "21 degrees." in answer.text
@@ -259,7 +259,7 @@ async def test_a_client_who_leaves_ends_the_calls() -> None:
         await until(lambda: bool(records.taken))
     assert source.running == 0
     (record,) = records.taken
-    assert (record.status, [one.status for one in record.tools]) == (499, ["cancelled"])
+    assert (record.status, [tool.status for tool in record.tools]) == (499, ["cancelled"])
 
 
 async def test_records_tell_of_calls_and_rounds(*, stream: bool) -> None:
@@ -271,7 +271,10 @@ async def test_records_tell_of_calls_and_rounds(*, stream: bool) -> None:
     assert (tool.server, tool.name, tool.round, tool.status) == ("search", "find", 1, "done")
     assert tool.call_id == "call_backend"
     assert tool.span_id != 0
-    assert [(one.kind, one.round) for one in record.attempts] == [("as_asked", 1), ("as_asked", 2)]
+    assert [(attempt.kind, attempt.round) for attempt in record.attempts] == [
+        ("as_asked", 1),
+        ("as_asked", 2),
+    ]
     assert record.finish_reason == "stop"
 
 
@@ -337,6 +340,6 @@ def rounds_in(body: bytes) -> JsonValue:
     for line in body.splitlines():
         if b'"tool_rounds"' in line:
             choice = json.parse(line.removeprefix(b"data: "))["choices"][0]  # type: ignore[index, call-overload]
-            said = choice.get("message") or choice["delta"]  # type: ignore[union-attr, index, call-overload]
-            return said["tool_rounds"]  # type: ignore[index, call-overload]
+            message = choice.get("message") or choice["delta"]  # type: ignore[union-attr, index, call-overload]
+            return message["tool_rounds"]  # type: ignore[index, call-overload]
     raise AssertionError(body)

@@ -1,4 +1,4 @@
-"""Traces of real exchanges, read back: the client's trace goes on here and at the backend."""
+"""Traces of real exchanges, read back: the client's trace continues here and upstream."""
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -25,12 +25,12 @@ async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, st
     async with temper(says("Prose."), GOOD, observers=observers) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-temper-text-policy": "respond"}
         await front.ask(request(), stream=stream, headers=headers)
-        told = [question.headers["traceparent"] for question in front.backend.upstream_requests]
+        parents = [question.headers["traceparent"] for question in front.backend.upstream_requests]
     tracing.close()
     first, second, whole = sorted(
         exporter.get_finished_spans(), key=lambda span: span.kind.name == "SERVER"
     )
-    assert told == [f"00-{TRACE}-{name_of(one)}-01" for one in (first, second)]
+    assert parents == [f"00-{TRACE}-{name_of(span)}-01" for span in (first, second)]
     assert whole.parent is not None
     assert f"{whole.parent.span_id:016x}" == PARENT
     assert {f"{span.context.trace_id:032x}" for span in (first, second, whole)} == {TRACE}
@@ -62,9 +62,9 @@ async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> N
     observers = Observers((tracing,), traces=True)
     reply = Script((b"{}",), headers={"content-type": "application/json"})
     async with temper(reply, reply, observers=observers) as front:
-        for path, asked in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
-            await front.client.post(path, json={"model": "m", asked: "Hi"}, headers=headers)
-        told = [question.headers["traceparent"] for question in front.backend.upstream_requests]
+        for path, member in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
+            await front.client.post(path, json={"model": "m", member: "Hi"}, headers=headers)
+        parents = [question.headers["traceparent"] for question in front.backend.upstream_requests]
     tracing.close()
     names = [span.name for span in exporter.get_finished_spans()]
     attempts = exporter.get_finished_spans()[::2]
@@ -74,9 +74,9 @@ async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> N
         "embeddings m",
         "POST /v1/embeddings",
     ]
-    assert [header.split("-")[2] for header in told] == [name_of(span) for span in attempts]
+    assert [header.split("-")[2] for header in parents] == [name_of(span) for span in attempts]
     if headers:
-        assert {header.split("-")[1] for header in told} == {TRACE}
+        assert {header.split("-")[1] for header in parents} == {TRACE}
 
 
 async def test_a_failed_request_has_its_spans_too(*, stream: bool) -> None:

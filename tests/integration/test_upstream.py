@@ -1,4 +1,4 @@
-"""What a backend is sent: the client's own bytes, and headers from a short list."""
+"""The upstream request: the client's own bytes, and headers from a short list."""
 
 import pytest
 
@@ -58,8 +58,8 @@ async def test_tools_travel_byte_for_byte_and_respond_is_offered_behind_them(
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.send(written(members, stream=stream), headers)
     assert answer.called == [("odd", {"a": 1})]
-    own, respond = front.backend.upstream_requests[0].tools
-    assert own == ODD_TOOL
+    client_tool, respond = front.backend.upstream_requests[0].tools
+    assert client_tool == ODD_TOOL
     assert b'"name":"respond"' in respond
     assert front.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
 
@@ -90,9 +90,9 @@ async def test_by_default_a_call_is_the_one_that_was_made_of_what_was_sent(*, st
 async def test_options_of_the_stream_are_kept_and_usage_is_always_asked_for(
     *, stream: bool
 ) -> None:
-    asked = request(stream_options={"include_usage": False, "chunk_size": 7})
+    body = request(stream_options={"include_usage": False, "chunk_size": 7})
     async with temper(says("Hi.")) as front:
-        await front.ask({**asked, "tools": None}, stream=stream)
+        await front.ask({**body, "tools": None}, stream=stream)
     options = front.backend.upstream_requests[0].fields["stream_options"]
     assert options == {"include_usage": True, "chunk_size": 7}
 

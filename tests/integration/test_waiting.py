@@ -1,6 +1,6 @@
-"""Commands that wait for a slow model: what a person sees meanwhile, and that Ctrl-C ends the wait.
+"""Commands that wait for a slow model: the progress shown, and Ctrl-C during the wait.
 
-The engine answers when the test lets it: a reply that never comes is the slowest there is.
+The engine answers on command: a reply that never comes is the slowest one.
 """
 
 import re
@@ -54,7 +54,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[tuple[PacedEngine, str]]:
-    """An engine that reads every prompt for ever, until it is told otherwise."""
+    """An engine that processes every prompt forever, until a test releases it."""
     silent = PacedEngine(is_silent=True)
     with listening_in_thread(silent) as url:
         yield silent, url
@@ -157,11 +157,11 @@ def test_doctor_without_a_terminal_shows_findings_only(
         assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
         time.sleep(1.5)  # in which a terminal would be shown the check
         process.send_signal(signal.SIGINT)
-        said, complained = process.communicate(timeout=PATIENCE_SECONDS)
+        output, complained = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert complained == ""
-    assert "\x1b" not in said
-    assert "checking" not in said
+    assert "\x1b" not in output
+    assert "checking" not in output
 
 
 def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
@@ -169,8 +169,8 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
 ) -> None:
     silent, url = engine
     with on_terminal(120, "tune", "--backend-url", url, "--minutes", "30") as command:
-        told = r"29 min \d+ s left: without tools in the prompt, as \w+, \w+-\d+ \(\d+ s\)"
-        command.read_until(told)
+        pattern = r"29 min \d+ s left: without tools in the prompt, as \w+, \w+-\d+ \(\d+ s\)"
+        command.read_until(pattern)
         assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
         shown = interrupt(command)
     assert silent.left.acquire(timeout=PATIENCE_SECONDS)
@@ -187,8 +187,8 @@ def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
     if silent.arrived.acquire(blocking=False):  # a busy machine starts no Temper in that time
         assert silent.left.acquire(timeout=PATIENCE_SECONDS)
     assert "respond: no case was finished: off" in done.stdout
-    told = " ".join(done.stdout.split())
-    assert "not one case was finished with a setting and without it. Pass --minutes " in told
+    text = " ".join(done.stdout.split())
+    assert "not one case was finished with a setting and without it. Pass --minutes " in text
     (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")
     assert file.read_bytes() == b""
 

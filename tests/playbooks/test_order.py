@@ -212,8 +212,8 @@ def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
     book.ask()
     assert str(book.last_message["content"]).endswith("do not guess: ask the user.")
     write(book, "For which city?")
-    said = [event.text for event in book.shown if isinstance(event, TextDelta)]
-    assert "".join(said) == "For which city?"
+    texts = [event.text for event in book.shown if isinstance(event, TextDelta)]
+    assert "".join(texts) == "For which city?"
     assert book.shown[-1] == ReplyFinished("stop")
 
 

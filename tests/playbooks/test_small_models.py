@@ -1,4 +1,4 @@
-"""What a small model writes after its tools have run, and the answer that the client gets for it.
+"""Replies of a small model after its tools have run, and the response to the client.
 
 No call runs twice, no markup is shown, and every turn ends in words. The neighbors of each failure,
 which look like it and are right, pass unchanged and cost one generation.

@@ -1,4 +1,4 @@
-"""Calls that the client sees while they are written, and what becomes of them."""
+"""Calls that are streamed to the client, and their end when they turn out wrong."""
 
 import pytest
 from msgspec.structs import replace
@@ -86,10 +86,10 @@ def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict(
 def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
     book = begin(streamed().receive(TextDelta(prose)), "get_weather", PARIS)
     book.receive(ReplyFinished("tool_calls"))
-    place = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
-    said = "".join(event.text for event in book.shown[:place] if isinstance(event, TextDelta))
-    assert said == prose
-    assert not any(isinstance(event, TextDelta) for event in book.shown[place:])
+    index = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
+    text = "".join(event.text for event in book.shown[:index] if isinstance(event, TextDelta))
+    assert text == prose
+    assert not any(isinstance(event, TextDelta) for event in book.shown[index:])
 
 
 def test_white_space_before_a_call_that_is_not_shown_commits_to_nothing() -> None:
@@ -155,7 +155,7 @@ def test_two_calls_stream_one_after_the_other() -> None:
 
 
 def broken(tail: str = '"mode": "old"}') -> Playbook:
-    """A call whose later member is wrong, behind two that the client has seen."""
+    """A call whose later member is wrong, after two members that the client has received."""
     book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
@@ -274,7 +274,7 @@ def test_a_backend_that_dies_while_a_call_is_to_be_completed_leaves_an_error() -
 
 
 def good_and_bad() -> Playbook:
-    """A good call that the client has seen whole, and a bad one behind it."""
+    """A good call that the client has received whole, and a bad one after it."""
     book = begin(streamed(), "get_weather", PARIS)
     begin(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == PARIS

@@ -1,4 +1,4 @@
-"""What prose is worth while tools are offered: every row of the table of text policies."""
+"""The treatment of prose while tools are offered: every row of the text policy table."""
 
 import pytest
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ def nudge(book: Playbook) -> str:
 
 
 def announced(policy: Policy | None = None) -> Playbook:
-    """A turn whose model has announced a call, and was asked for it."""
+    """A turn whose model has announced a call and was prompted for it."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -95,10 +95,10 @@ def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
 def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     book = announced()
     assert book.upstream_request is not None
-    said, asked = book.upstream_request.messages[-2:]
-    assert (said.role, said.text) == ("assistant", ANNOUNCED)
-    assert "call it now (get_weather, get_time)" in asked.text
-    assert "write DONE" in asked.text
+    reply, question = book.upstream_request.messages[-2:]
+    assert (reply.role, reply.text) == ("assistant", ANNOUNCED)
+    assert "call it now (get_weather, get_time)" in question.text
+    assert "write DONE" in question.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -182,21 +182,21 @@ NO_CITY, NO_TOOL = ("get_weather", "{}"), ("launch_rocket", "{}")
 
 
 def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
-    """A turn whose model was told that its call was wrong."""
+    """A turn whose model was told the error of its call."""
     return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "reply"),
     [
-        *((NO_CITY, one) for one in ("Sorry, it is sunny.", "DONE", ANNOUNCED, "")),
-        *((NO_TOOL, one) for one in ("DONE", ANNOUNCED, "")),
+        *((NO_CITY, reply) for reply in ("Sorry, it is sunny.", "DONE", ANNOUNCED, "")),
+        *((NO_TOOL, reply) for reply in ("DONE", ANNOUNCED, "")),
     ],
 )
 def test_behind_a_rejected_call_prose_does_not_end_the_turn_before_the_constrained_attempt(
-    wrong: tuple[str, str], said: str
+    wrong: tuple[str, str], reply: str
 ) -> None:
-    book = write(corrected(*wrong), said)
+    book = write(corrected(*wrong), reply)
     book.shown.clear()
     book.ask()
     assert "get_weather" in str(book.schema())
@@ -234,7 +234,7 @@ def test_the_constrained_attempt_may_correct_the_call_and_make_no_other(
 def test_who_has_named_no_tool_that_there_is_may_take_any_in_the_end() -> None:
     book = call(corrected(*NO_TOOL), "launch_rocket", "{}")
     book.ask()
-    assert all(one in str(book.schema()) for one in ("get_weather", "get_time", "respond"))
+    assert all(name in str(book.schema()) for name in ("get_weather", "get_time", "respond"))
 
 
 def test_who_has_called_no_tool_that_there_is_may_answer_instead() -> None:

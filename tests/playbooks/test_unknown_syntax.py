@@ -1,4 +1,4 @@
-"""A call in a syntax that no reader knows: nobody sees it, and it is asked for once."""
+"""A call in a syntax that no parser reads: hidden from the client, and retried once."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ TOLD = Policy(quirks=Quirks(convention="hermes"))
 
 
 def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
-    """A turn whose model has written such a call, and was asked for it."""
+    """A turn whose model has written such a call and was prompted for a readable one."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()
@@ -30,10 +30,10 @@ def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
 def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
     book = asked_again(text)
     assert book.upstream_request is not None
-    *before, asked = book.upstream_request.messages
-    assert not any(text in one.text for one in before)
-    assert "in a form that is not read" in asked.text
-    assert "call it now (get_weather, get_time, search)" in asked.text
+    *before, question = book.upstream_request.messages
+    assert not any(text in message.text for message in before)
+    assert "in a form that is not read" in question.text
+    assert "call it now (get_weather, get_time, search)" in question.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -85,10 +85,10 @@ def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> No
 def test_it_is_asked_for_only_once(again: str) -> None:
     book = asked_again()
     write(book, again)
-    told = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
-    said = shown_text(book)
-    assert said.startswith(told if again in (HARMONY, HELD[2]) else again)
-    assert said.count(again) == (again not in (HARMONY, HELD[2]))
+    error = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
+    text = shown_text(book)
+    assert text.startswith(error if again in (HARMONY, HELD[2]) else again)
+    assert text.count(again) == (again not in (HARMONY, HELD[2]))
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()
@@ -146,9 +146,9 @@ def test_a_message_of_the_tool_for_answers_is_one_whatever_it_looks_like() -> No
 @given(st.sampled_from(HELD), st.lists(st.integers(1, 9), max_size=30))
 def test_it_is_the_same_in_whatever_pieces_it_comes(text: str, sizes: list[int]) -> None:
     book = Playbook.of(make_request(tools=TOOLS)).ask()
-    place = 0
+    position = 0
     for size in sizes:
-        book.receive(TextDelta(text[place : place + size]))
-        place += size
-    book.receive(TextDelta(text[place:]), ReplyFinished("stop"))
+        book.receive(TextDelta(text[position : position + size]))
+        position += size
+    book.receive(TextDelta(text[position:]), ReplyFinished("stop"))
     book.ask()

@@ -1,8 +1,8 @@
 """Real models behind Temper: `TEMPER_REAL_MODELS=DIR pytest tests/real`.
 
 Nothing here runs unless this folder is named (tests/conftest.py). Each model gets one llama-server
-and one Temper for all tests. Generations take seconds to minutes on a processor, so nothing here
-has a limit on time but one that a hanging process would exceed.
+and one Temper for all tests. Generations take seconds to minutes on a CPU, so the only time limits
+are those that a hanging process would exceed.
 """
 
 import time
@@ -93,7 +93,7 @@ collect_ignore_glob = [] if chosen() else [f"test_{name}.py" for name in NEEDING
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "model" in metafunc.fixturenames:
-        metafunc.parametrize("model", chosen(), ids=lambda one: one.id, scope="session")
+        metafunc.parametrize("model", chosen(), ids=lambda model: model.id, scope="session")
 
 
 @pytest.fixture(scope="session")

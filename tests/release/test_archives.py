@@ -16,7 +16,7 @@ PACKAGES = ("proxy", "temper", "temper_evals")
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 def test_two_builds_are_equal_byte_for_byte(build_archives: Build) -> None:
@@ -68,5 +68,5 @@ def test_the_sdist_can_be_tested_and_says_its_commit(build_archives: Build) -> N
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert {"proxy/commit.txt", "LICENSE", "README.md", "CHANGELOG.md", "hatch_build.py"} <= held
-    assert {one.partition("/")[0] for one in held} >= {*PACKAGES, "tests", "docs", "config"}
+    assert {name.partition("/")[0] for name in held} >= {*PACKAGES, "tests", "docs", "config"}
     assert sdist.name == f"temper_proxy-{VERSION}.tar.gz"

@@ -1,4 +1,4 @@
-"""Workflows, forms and units: checked by the tools of those who run them, never run here."""
+"""Workflows, issue forms and systemd units: checked by their own tools, never run here."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ SCHEMAS = {
     "vendor.github-workflows": sorted((GITHUB / "workflows").glob("*.yml")),
     "vendor.dependabot": [GITHUB / "dependabot.yml"],
     "vendor.github-issue-forms": [
-        GITHUB / "ISSUE_TEMPLATE" / f"{one}.yml" for one in ("bug", "model")
+        GITHUB / "ISSUE_TEMPLATE" / f"{name}.yml" for name in ("bug", "model")
     ],
     "vendor.citation-file-format": [REPOSITORY / "CITATION.cff"],
 }
@@ -38,11 +38,11 @@ def test_the_bill_of_materials_names_what_is_installed(environment: Path, tmp_pa
     pytest.importorskip("cyclonedx_py", reason=MISSING.format("cyclonedx-bom"))
     bill = tmp_path / "sbom.json"
     project = ("--pyproject", REPOSITORY / "pyproject.toml", "--output-reproducible", "--validate")
-    asked = ("environment", environment / "bin/python", *project, "-o", bill)
-    run(sys.executable, "-m", "cyclonedx_py", *asked)
-    written = bill.read_text(encoding="utf-8")
-    assert f'"version": "{VERSION}"' in written
-    assert all(f'"name": "{name}"' in written for name in ("temper-proxy", "fastapi", "xllamacpp"))
+    arguments = ("environment", environment / "bin/python", *project, "-o", bill)
+    run(sys.executable, "-m", "cyclonedx_py", *arguments)
+    text = bill.read_text(encoding="utf-8")
+    assert f'"version": "{VERSION}"' in text
+    assert all(f'"name": "{name}"' in text for name in ("temper-proxy", "fastapi", "xllamacpp"))
 
 
 def test_what_is_installed_may_be_given_away(environment: Path) -> None:

@@ -1,4 +1,4 @@
-"""Units on a real Ray Serve: each replica starts a llama-server of its own, and ends it."""
+"""Units on a real Ray Serve: each replica starts a separate llama-server, and ends it."""
 
 import os
 import re
@@ -35,15 +35,15 @@ def units(ray_cluster: Cluster, model: Path) -> tuple[Cluster, JsonObject]:
 
 
 def engines(cluster: Cluster) -> dict[int, int]:
-    """Return the processes of llama-servers, and whose children they are."""
+    """Return the llama-server processes with their parents."""
     pattern = re.compile(r"\) \S (\d+) ")
-    found = {}
+    engines = {}
     for number, command in cluster.processes().items():
         if "scripted.gguf" in command:
             stat = pattern.search(Path(f"/proc/{number}/stat").read_text())
             assert stat is not None
-            found[number] = int(stat[1])
-    return found
+            engines[number] = int(stat[1])
+    return engines
 
 
 def ask(cluster: Cluster, session: str) -> httpx.Response:
@@ -64,9 +64,9 @@ def test_an_engine_dies_with_its_replica_and_another_pair_takes_their_place(
     before = cluster.replicas()
     assert len(engines(cluster)) == 2
     killed, number = next(iter(before.items()))
-    own = {engine for engine, parent in engines(cluster).items() if parent == number}
+    remaining = {engine for engine, parent in engines(cluster).items() if parent == number}
     os.kill(number, signal.SIGKILL)
-    cluster.until(lambda: own.isdisjoint(engines(cluster)))
+    cluster.until(lambda: remaining.isdisjoint(engines(cluster)))
     cluster.until(lambda: len(cluster.replicas()) == 2 and killed not in cluster.replicas())
     cluster.until(lambda: len(engines(cluster)) == 2)
     assert {ask(cluster, f"session-{number}").status_code for number in range(6)} == {200}

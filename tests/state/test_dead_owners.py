@@ -1,4 +1,4 @@
-"""A replica that dies while it makes an answer: another one takes over."""
+"""A replica that dies during a generation: another one takes over."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tests.state.servers import StoreServer
 
 @contextmanager
 def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run a Temper in a process of its own, which a test may kill."""
+    """Run a Temper in a separate process that a test may kill."""
     command = [*COMMAND, "serve", "--port", "0", "--json"]
     state = {"TEMPER_STATE__URL": store, "TEMPER_STATE__SECRET": SECRET}
     surroundings = {**os.environ, "TEMPER_BACKEND__URL": backend, **state}
@@ -36,8 +36,8 @@ def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[byt
 
 async def test_the_other_takes_over_from_an_owner_that_was_killed(store: StoreServer) -> None:
     backend = ScriptedBackend(Script((spoken.START, Ending.NEVER)), spoken.says(SAID))
-    async with listening(backend) as behind, replica(behind.url, store.url) as other:
-        with mortal(behind.url, store.url) as (url, process):
+    async with listening(backend) as upstream, replica(upstream.url, store.url) as other:
+        with mortal(upstream.url, store.url) as (url, process):
             async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
                 body = {"model": "m", "messages": [{"role": "user", "content": "Warm?"}]}
                 sent = {**body, "stream": False}

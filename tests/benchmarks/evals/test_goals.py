@@ -15,7 +15,7 @@ ACTING = "p-small@over_acting=0.1"
 def found(
     parts: Mapping[str, list[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Promise]:
-    return {one.endpoint: one for one in goals(evidence_of(parts, verdicts))}
+    return {goal.endpoint: goal for goal in goals(evidence_of(parts, verdicts))}
 
 
 def beside(forge: str, tuned: str, /, **changes: object) -> dict[str, Promise]:
@@ -31,7 +31,7 @@ def test_nothing_is_said_of_what_was_not_run() -> None:
 
 def test_tuned_and_forge_are_held_against_each_other() -> None:
     good = beside(HALF, ALL)
-    assert {one.outcome for one in good.values()} == {Outcome.MET}
+    assert {goal.outcome for goal in good.values()} == {Outcome.MET}
     assert good[f"{TITLE}: success"].measured.startswith("+25.0")
     worse = beside(ALL, HALF, prompt=900)
     for what in ("success", "harmed", "tokens"):
@@ -73,9 +73,9 @@ def test_where_a_model_acts_again_tuning_leaves_the_check_off(
     verdicts: tuple[str, ...], outcome: Outcome
 ) -> None:
     runs = [*arm("temper", ALL, ACTING), *arm("temper-tuned", ALL, ACTING)]
-    told = found({"over-acting": runs}, {ACTING: verdicts})
-    assert told[f"{ACTING}: close_out left off"].outcome is outcome
-    assert told[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
+    outcomes = found({"over-acting": runs}, {ACTING: verdicts})
+    assert outcomes[f"{ACTING}: close_out left off"].outcome is outcome
+    assert outcomes[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
 
 
 def test_forge_and_temper_stand_in_the_first_table() -> None:
@@ -98,4 +98,4 @@ def test_forge_and_temper_stand_in_the_first_table() -> None:
 def test_recorded_replies_are_held_against_own_handlers(
     counts: ReplyCounts, outcomes: list[Outcome]
 ) -> None:
-    assert [one.outcome for one in reply_goals("simple", counts)] == outcomes
+    assert [reply_goal.outcome for reply_goal in reply_goals("simple", counts)] == outcomes

@@ -18,11 +18,11 @@ def arm(name: str, pattern: str, bed: str = "p-small", /, **changes: object) -> 
         structs.replace(RUN, bed=bed, arm=name, scenario=f"chain-{n}", right=mark == "+")
         for n, mark in enumerate(pattern)
     ]
-    return [structs.replace(one, **changes) for one in runs]
+    return [structs.replace(run, **changes) for run in runs]
 
 
 def found(parts: Mapping[str, list[RunRecord]]) -> dict[str, Promise]:
-    return {one.endpoint: one for one in promises(evidence_of(parts))}
+    return {promise.endpoint: promise for promise in promises(evidence_of(parts))}
 
 
 DIRECT, HALF, ALL = arm("direct", "-" * 20 + "+" * 20), "+" * 30 + "-" * 10, "+" * 40
@@ -42,7 +42,7 @@ def test_a_lift_is_held_against_what_was_promised(pattern: str, outcome: Outcome
 
 
 def test_the_native_model_is_compared_with_the_loop_that_urges() -> None:
-    runs = [structs.replace(one, bed="n-8b") for one in DIRECT]
+    runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
     assert found({"main": runs})["n-8b"].outcome is Outcome.MET
@@ -50,7 +50,7 @@ def test_the_native_model_is_compared_with_the_loop_that_urges() -> None:
 
 def test_a_mismatch_is_held_against_the_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
-    worse, better = (arm("temper", one, "mismatch") for one in (HALF, ALL))
+    worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
     assert found({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
     assert found({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
@@ -76,7 +76,7 @@ def test_harm_that_was_not_seen_in_few_runs_is_not_shown_and_one_that_was_is_mis
 def test_traps_count_where_there_are_enough_of_them() -> None:
     def traps(count: int, **changes: object) -> dict[str, list[RunRecord]]:
         both = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
-        return {"traps": [structs.replace(one, family="trap") for one in both]}
+        return {"traps": [structs.replace(run, family="trap") for run in both]}
 
     assert found(traps(2_000))["p-small: traps"].outcome is Outcome.MET
     assert found(traps(10))["p-small: traps"].outcome is Outcome.NOT_SHOWN
@@ -91,15 +91,15 @@ def test_controls_have_to_be_equal_to_the_byte() -> None:
     assert found({"controls": [*direct, *same]})[key].outcome is Outcome.MET
     other = [*same[:-1], structs.replace(same[-1], digest="other")]
     assert found({"controls": [*direct, *other]})[key].outcome is Outcome.MISSED
-    values = [structs.replace(one, bed="values-only") for one in (*DIRECT, *arm("temper", HALF))]
+    values = [structs.replace(run, bed="values-only") for run in (*DIRECT, *arm("temper", HALF))]
     assert found({"controls": values})["values-only, `temper`"].outcome is Outcome.MISSED
 
 
 def test_the_worst_cell_of_the_grid_counts() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
-    cell = [structs.replace(one, bed="p-small@low-low-low") for one in runs]
+    cell = [structs.replace(run, bed="p-small@low-low-low") for run in runs]
     worse = [*DIRECT, *arm("temper", "-" * 40)]
-    low = [structs.replace(one, bed="p-small@low-low-high") for one in worse]
+    low = [structs.replace(run, bed="p-small@low-low-high") for run in worse]
     assert found({"grid": cell})["whole grid"].outcome is Outcome.MET
     assert found({"grid": [*cell, *low]})["whole grid"].outcome is Outcome.MISSED
 

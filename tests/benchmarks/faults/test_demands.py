@@ -16,8 +16,8 @@ CALLED = Demand((Wanted(calls=(PARIS,), reason="tool_calls"),))
 FAILING = Demand(failures=frozenset({502, 504}), shown="It is sunny.")
 
 
-def text(said: str, reason: str = "stop") -> Seen:
-    return Seen(200, text=said, reason=reason, is_done=True)
+def text(content: str, reason: str = "stop") -> Seen:
+    return Seen(200, text=content, reason=reason, is_done=True)
 
 
 def called(*made: Call) -> Seen:

@@ -65,10 +65,10 @@ def test_a_delta_travels_until_its_last_character_is_there() -> None:
 def test_a_delta_that_is_held_counts_from_the_one_that_lets_it_out() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ","))
     seen = Seen(sent_at=100.0, arrived={"text": [(4, 3.0)]})
-    asked = Asked("1", b"", [101.0, 102.0, 102.5])
-    assert list(delays(seen, asked, deltas)) == [2.0, 1.0]
-    assert list(delays(seen, asked, deltas, (1, 2))) == [1.0, 0.5]
-    assert list(delays(seen, asked, deltas, (1, 3))) == [1.0]
+    request = Asked("1", b"", [101.0, 102.0, 102.5])
+    assert list(delays(seen, request, deltas)) == [2.0, 1.0]
+    assert list(delays(seen, request, deltas, (1, 2))) == [1.0, 0.5]
+    assert list(delays(seen, request, deltas, (1, 3))) == [1.0]
 
 
 def test_a_delta_that_never_arrived_has_no_delay() -> None:

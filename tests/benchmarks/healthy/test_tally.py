@@ -24,31 +24,31 @@ def batch(through: Seen, generations: int = 1, wish: Wish = WISH) -> Batch:
 
 
 def test_a_healthy_reply_is_counted_as_one() -> None:
-    found = batch(seen(TEXT, 1.0))
-    assert counted(found) == {
+    comparison = batch(seen(TEXT, 1.0))
+    assert counted(comparison) == {
         "replies": 1,
         "changed": 0,
         "again": 0,
         "generations": 1,
         "prompts": 0,
     }
-    assert told("prose", found) == []
+    assert told("prose", comparison) == []
 
 
 def test_a_reply_that_was_changed_or_asked_for_again_is_counted_and_named() -> None:
-    found = batch(seen("No.", 1.0), generations=3)
-    counts = counted(found)
+    comparison = batch(seen("No.", 1.0), generations=3)
+    counts = counted(comparison)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
-    assert told("prose", found) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
+    assert told("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
 
 def test_a_prompt_that_was_changed_is_counted_and_named() -> None:
-    found = batch(seen(TEXT, 1.0))
-    found.ledger["1-temper"] = [asked("temper", wish=Wish("one call", 1))]
-    assert counted(found)["prompts"] == 1
-    assert told("prose", found) == ["prose: the messages were changed"]
-    found.ledger.clear()
-    assert told("prose", found) == ["prose: no question arrived"]
+    comparison = batch(seen(TEXT, 1.0))
+    comparison.ledger["1-temper"] = [asked("temper", wish=Wish("one call", 1))]
+    assert counted(comparison)["prompts"] == 1
+    assert told("prose", comparison) == ["prose: the messages were changed"]
+    comparison.ledger.clear()
+    assert told("prose", comparison) == ["prose: no question arrived"]
 
 
 def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -> None:
@@ -63,7 +63,7 @@ def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
     wish = Wish("one call", 15)
     arrived = {"name 0": [(11, 1.0)], "arguments 0": [(26, 2.0)]}
     both = Seen(200, reason="tool_calls", arrived=arrived)
-    sent = [place / 100 for place in range(17)]
+    sent = [i / 100 for i in range(17)]
     body = body_of(wish)
     ledger = {wish.named(side): [Asked("", body, sent)] for side in ("direct", "temper")}
     figures = timed(Batch([Pair(wish, both, both)], {}))

@@ -20,8 +20,8 @@ def test_what_is_no_table_is_refused(text: str) -> None:
 
 
 def test_growth_is_a_share_of_the_table() -> None:
-    found = {"start": 103, "calls": 50, "new": 9}
-    assert dict(figures.compare({"start": 100, "calls": 100, "gone": 7}, found)) == {
+    measured = {"start": 103, "calls": 50, "new": 9}
+    assert dict(figures.compare({"start": 100, "calls": 100, "gone": 7}, measured)) == {
         "start": pytest.approx(0.03),
         "calls": -0.5,
     }

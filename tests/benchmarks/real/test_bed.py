@@ -148,14 +148,16 @@ def test_each_set_has_eight_tasks_of_three_kinds_and_at_most_six_tools() -> None
 
 
 def test_tasks_of_a_set_follow_each_other_so_that_the_prompt_stays_cached() -> None:
-    changes = [one.name != other.name for (one, _), (other, _) in pairwise(TASKS.values())]
+    changes = [first.name != other.name for (first, _), (other, _) in pairwise(TASKS.values())]
     assert sum(changes) == len(TOOL_SETS) - 1
 
 
 def test_each_set_has_a_tool_that_returns_plain_text_and_one_that_refuses_wrong_input() -> None:
     solved = [(tools, made(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
     for tools in TOOL_SETS:
-        results = [call.result for one, calls in solved if one is tools for call in calls]
+        results = [
+            call.result for task_tools, calls in solved if task_tools is tools for call in calls
+        ]
         assert any(not result.startswith("{") for result in results)
         for tool in tools.tools:
             result, succeeded = tools.run(World(tools.tables), tool.name, {})

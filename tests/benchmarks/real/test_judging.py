@@ -152,10 +152,10 @@ def test_copies_in_a_recorded_generation_may_be_text_or_structured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", None), ("{", None)]
+    ("arguments", "read"), [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_none(written: str, read: JsonObject | None) -> None:
-    assert read_arguments(written) == read
+def test_arguments_are_an_object_or_none(arguments: str, read: JsonObject | None) -> None:
+    assert read_arguments(arguments) == read
 
 
 def run(*replies: Reply, calls: tuple[MadeCall, ...] = (), problem: str = "") -> TaskRun:
