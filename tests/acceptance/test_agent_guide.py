@@ -74,7 +74,9 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_an_example_prints_what_comes_of_it(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_prints_the_documented_output(
+    title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     scripts, printed = EXAMPLES[title]
     backend = ScriptedBackend(*scripts)
     with listening_in_thread(backend) as url:

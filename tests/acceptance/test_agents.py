@@ -70,7 +70,7 @@ class Book:
         return f"Page {self.read}: {f'It rained on day {self.read}. ' * 25}{end}"
 
 
-async def test_a_tool_is_called_and_the_answer_tells_what_it_said(server: RunningServer) -> None:
+async def test_tool_is_called_and_its_result_answered(server: RunningServer) -> None:
     async with opened(server) as model:
         result = await Agent(model, [get_weather]).run("How is Paris? [[weather]]")
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is 21 degrees in Paris.")
@@ -79,7 +79,7 @@ async def test_a_tool_is_called_and_the_answer_tells_what_it_said(server: Runnin
     assert result.usage.cached_tokens > 0
 
 
-async def test_a_terminal_tool_that_comes_too_early_is_asked_for_again(
+async def test_premature_terminal_tool_is_retried(
     server: RunningServer,
 ) -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
@@ -95,7 +95,7 @@ async def test_a_terminal_tool_that_comes_too_early_is_asked_for_again(
     assert roles == ["user", *("assistant", "tool") * 2]  # nothing of the retry stays
 
 
-async def test_thirty_rounds_go_on_within_a_window_that_holds_a_third_of_them(
+async def test_thirty_rounds_fit_a_window_of_ten(
     server: RunningServer,
 ) -> None:
     book = Book(PAGES)
@@ -110,7 +110,7 @@ async def test_thirty_rounds_go_on_within_a_window_that_holds_a_third_of_them(
     assert len(result.messages) == 2 + 2 * PAGES  # of the conversation nothing is cut
 
 
-async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
+async def test_canceled_run_frees_its_slot(
     server: RunningServer,
 ) -> None:
     async with opened(server) as model:
@@ -124,7 +124,7 @@ async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
         assert (line.served, line.waiting) == (0, 0)
 
 
-async def test_two_agents_keep_to_their_slots_and_to_what_is_cached_there(
+async def test_two_agents_keep_their_slots_and_prompt_caches(
     server: RunningServer,
 ) -> None:
     async with opened(server) as model:

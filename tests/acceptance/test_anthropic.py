@@ -85,7 +85,7 @@ async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnt
 
 
 @pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[unknown tool]]"])
-async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+async def test_client_gets_valid_calls_for_every_spelling(
     double: AnthropicDouble, prompt: str
 ) -> None:
     async with chat(double) as client:
@@ -99,7 +99,7 @@ async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
     }
 
 
-async def test_calls_stream_while_they_are_written(double: AnthropicDouble) -> None:
+async def test_calls_are_streamed(double: AnthropicDouble) -> None:
     async with chat(double) as client:
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -115,7 +115,7 @@ async def test_calls_stream_while_they_are_written(double: AnthropicDouble) -> N
     assert len(arguments) > 2
 
 
-async def test_answers_stream_with_their_thoughts_and_their_cost(double: AnthropicDouble) -> None:
+async def test_text_streams_with_reasoning_and_usage(double: AnthropicDouble) -> None:
     async with chat(double, "accept") as client:
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -142,7 +142,7 @@ async def test_a_respond_call_becomes_the_answer(double: AnthropicDouble) -> Non
     assert completion.choices[0].message.content == "".join(SENTENCES)
 
 
-async def test_prose_where_a_call_is_demanded_is_forced_into_one(double: AnthropicDouble) -> None:
+async def test_prose_for_a_required_call_is_forced_into_a_call(double: AnthropicDouble) -> None:
     """There is no grammar: the last attempt forces a call, and the prompt stays unchanged."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
@@ -173,7 +173,7 @@ def content_of(message: Message) -> list[JsonValue]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-async def test_anthropics_sdk_gets_through_to_anthropics_language(
+async def test_anthropic_sdk_works_with_an_anthropic_backend(
     double: AnthropicDouble, *, is_streamed: bool
 ) -> None:
     async def told(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
@@ -213,7 +213,7 @@ async def test_anthropics_sdk_gets_through_to_anthropics_language(
     assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
 
 
-async def test_tokens_are_counted_there(double: AnthropicDouble) -> None:
+async def test_tokens_are_counted_by_the_backend(double: AnthropicDouble) -> None:
     async with messages(double) as client:
         counted = await client.messages.count_tokens(
             model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=IN_MESSAGES
@@ -224,7 +224,7 @@ async def test_tokens_are_counted_there(double: AnthropicDouble) -> None:
     assert [(model.id, model.max_input_tokens) for model in listed] == [(MODEL, WINDOW)]
 
 
-async def test_a_prompt_that_is_too_long_is_the_clients_error(double: AnthropicDouble) -> None:
+async def test_oversized_prompt_is_a_client_error(double: AnthropicDouble) -> None:
     async with chat(double) as client:
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "word " * 20_000)
@@ -232,7 +232,7 @@ async def test_a_prompt_that_is_too_long_is_the_clients_error(double: AnthropicD
     assert f"maximum context length is {WINDOW} tokens" in raised.value.message
 
 
-async def test_a_conversation_that_outgrows_the_window_is_shortened(
+async def test_conversation_that_exceeds_the_window_is_compacted(
     double: AnthropicDouble,
 ) -> None:
     lines = "\n".join(f"line {number} of the log" for number in range(30))
@@ -249,7 +249,7 @@ async def test_a_conversation_that_outgrows_the_window_is_shortened(
     assert "tier=0" not in reports[-1]
 
 
-async def test_a_model_that_there_is_not_is_named_with_those_there_are(
+async def test_unknown_model_error_lists_the_known_models(
     double: AnthropicDouble,
 ) -> None:
     async with front_before(double) as front:
@@ -275,7 +275,7 @@ async def test_a_model_that_there_is_not_is_named_with_those_there_are(
         (Fault(events=1), 502, None),
     ],
 )
-async def test_what_fails_there_is_told_as_what_it_is(
+async def test_backend_errors_keep_their_meaning(
     double: AnthropicDouble, fault: Fault, status: int, retry_after: str | None
 ) -> None:
     double.faults = [fault]
@@ -309,7 +309,7 @@ async def test_a_stream_that_breaks_ends_in_an_error(double: AnthropicDouble, ki
     ("extra", "param"),
     [({"seed": 1}, "seed"), ({"response_format": {"type": "json_object"}}, None)],
 )
-async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
+async def test_unsupported_options_are_rejected_or_emulated(
     double: AnthropicDouble, extra: JsonObject, param: str | None
 ) -> None:
     async with chat(double, "accept") as client:
@@ -322,7 +322,7 @@ async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
     assert double.requests == []
 
 
-async def test_the_command_serves_what_speaks_the_language(llama_server: RunningServer) -> None:
+async def test_command_serves_an_anthropic_backend(llama_server: RunningServer) -> None:
     """Without anything in between: the real server, its own list of models and its own errors."""
 
     def use() -> None:

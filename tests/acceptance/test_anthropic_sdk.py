@@ -121,7 +121,7 @@ def read(message: Message) -> SdkAnswer:
 
 
 @each_answer
-def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
+def test_every_sdk_method_returns_the_chat_completions_result(
     url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
     check_as_in_chat(url, question, get(url, way, question), answer)
@@ -157,9 +157,7 @@ def turn_after(message: Message) -> list[MessageParam]:
 
 
 @pytest.mark.parametrize("prompt", ["[[call]]", "[[two calls]]", "[[thinking call]]", "[[coder]]"])
-def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
-    client: anthropic.Anthropic, prompt: str
-) -> None:
+def test_second_turn_reuses_the_cached_prompt(client: anthropic.Anthropic, prompt: str) -> None:
     question = user(f"Cached: {prompt}")
     first = client.messages.create(model="any", max_tokens=400, messages=[question], tools=OFFERED)
     assert first.stop_reason == "tool_use"
@@ -172,7 +170,7 @@ def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
     assert (second.usage.cache_read_input_tokens or 0) >= 0.95 * begun
 
 
-def test_tokens_are_counted_as_they_are_used(client: anthropic.Anthropic) -> None:
+def test_counted_tokens_equal_the_usage(client: anthropic.Anthropic) -> None:
     messages = [user("[[four]]")]
     counted = client.messages.count_tokens(model="any", messages=messages, tools=OFFERED)
     used = client.messages.create(model="any", max_tokens=9, messages=messages, tools=OFFERED).usage
@@ -229,7 +227,7 @@ def test_the_message_of_an_error_names_the_field_once(
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for(
+def test_oversized_prompt_error_has_the_wording_that_clients_parse(
     client: anthropic.Anthropic, is_stream: bool
 ) -> None:
     with pytest.raises(anthropic.BadRequestError) as raised:
@@ -243,7 +241,7 @@ def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for
     assert int(match[1]) > int(match[2]) == CONTEXT_TOKENS
 
 
-def test_a_stop_sequence_is_named_and_the_default_model_can_be_looked_up(
+def test_stop_sequence_is_reported_and_the_default_model_listed(
     client: anthropic.Anthropic,
 ) -> None:
     messages = [user("[[prose]]")]

@@ -55,7 +55,7 @@ def chat(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, process.returncode, answered, complained)
 
 
-def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
+def test_piped_input_is_answered_line_by_line(model: Path, tools: Path) -> None:
     typed = f"{QUESTION}\ny\n/retry\ny\n/tools\n/new\n/retry\n/hepl\n/quit\n[[prose]] never asked\n"
     answered = chat(typed, "--model", str(model), "--tools", str(tools))
     assert answered.returncode == 0, answered.stderr
@@ -76,13 +76,13 @@ def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
     ]
 
 
-def test_a_call_is_not_made_without_a_yes(model: Path, tools: Path) -> None:
+def test_call_requires_confirmation(model: Path, tools: Path) -> None:
     answered = chat(f"{QUESTION}\nno\n", "--model", str(model), "--tools", str(tools))
     assert "21 degrees" not in answered.stdout
 
 
 @pytest.mark.parametrize(("answer", "came"), [("y", '"timezone": "UTC"'), ("", "refused")])
-def test_tools_of_servers_are_offered_and_asked_about(
+def test_server_tools_are_offered_and_confirmed(
     model: Path, tmp_path: Path, answer: str, came: str
 ) -> None:
     settings = tmp_path / "temper.toml"
@@ -98,7 +98,7 @@ def test_tools_of_servers_are_offered_and_asked_about(
     assert came in result[1]
 
 
-def test_one_question_is_answered_and_no_more(model: Path) -> None:
+def test_single_prompt_mode_answers_once(model: Path) -> None:
     answered = chat("", "--model", str(model), "[[four]] two and two?")
     assert (answered.stdout, answered.stderr, answered.returncode) == (
         "The answer is four.\n",
@@ -107,7 +107,7 @@ def test_one_question_is_answered_and_no_more(model: Path) -> None:
     )
 
 
-def test_a_dead_backend_is_one_sentence() -> None:
+def test_unreachable_backend_is_an_error_of_one_sentence() -> None:
     answered = chat("", "--backend-url", "http://127.0.0.1:9", "hello")
     assert answered.returncode == 1
     assert answered.stderr.startswith("temper: The backend http://127.0.0.1:9 cannot be reached")

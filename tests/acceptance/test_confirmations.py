@@ -21,7 +21,7 @@ KEY = {"authorization": "Bearer operators-key"}
 @pytest.mark.parametrize(
     ("allow", "became"), [(True, "done"), (False, "refused")], ids=["allowed", "refused"]
 )
-def test_a_person_decides_whether_a_real_tool_is_run(
+def test_operator_confirms_a_real_tool_call(
     *, allow: bool, became: str, llama_server: RunningServer, tmp_path: Path
 ) -> None:
     clock = json.dump_text([sys.executable, "-m", "mcp_server_time"])

@@ -155,7 +155,7 @@ def test_an_engine_without_the_model_is_an_error_with_a_remedy(
     assert problem in sentence
 
 
-def test_an_engine_that_wants_a_key_is_an_error_with_a_remedy() -> None:
+def test_engine_that_requires_a_key_is_an_error_with_a_remedy() -> None:
     with listening_in_thread(ScriptedEngine([*models(MODEL)], key=KEY).app) as url:
         shown = ended("demo", "--backend-url", url, *ONCE)
     assert shown.returncode == 1
@@ -174,7 +174,7 @@ def test_an_engine_that_wants_a_key_is_an_error_with_a_remedy() -> None:
         (("--backend-model", "a"), "--backend-model", "--backend-url"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error_with_a_remedy(
+def test_unusable_model_is_an_error_with_a_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     flags: Sequence[str],

@@ -60,7 +60,7 @@ def check_tried() -> None:
         ("codex", f"model_context_window = {CONTEXT_TOKENS}"),
     ],
 )
-def test_for_a_client_its_requests_are_tried_and_its_settings_shown(
+def test_doctor_tries_the_requests_of_a_client_and_prints_its_settings(
     llama_server: RunningServer, client: str, line: str
 ) -> None:
     flags = ("--backend-url", llama_server.base_url, "--client", client)

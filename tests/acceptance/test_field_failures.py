@@ -249,7 +249,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_what_was_seen_is_read_in_every_language(row: Row, front: Front) -> None:
+async def test_observed_replies_are_read_in_every_dialect(row: Row, front: Front) -> None:
     for language, stream in EVERYWHERE:
         front.backend.play(*row.scripts)
         got = await ask(front, language, CHAT, stream=stream)
@@ -277,7 +277,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
-async def test_s13_a_valid_call_beside_words_is_asked_about_and_not_repeated(
+async def test_s13_valid_call_next_to_words_is_verified_without_repeating_it(
     content: str, front: Front
 ) -> None:
     """As deepseek-coder and gemma-7b write them."""
@@ -303,7 +303,7 @@ EMPTY = (
 
 
 @pytest.mark.parametrize("content", ASKING.values(), ids=ASKING)
-async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
+async def test_s16_question_next_to_a_call_without_values_is_the_answer(
     content: str, front: Front
 ) -> None:
     """Hermes 2 Pro asks for missing values in this way."""
@@ -349,7 +349,7 @@ DOUBTED = f"{TOLD.strip()} is how I look at it."
 
 
 @pytest.mark.parametrize("again", [DOUBTED, ""])
-async def test_of_a_doubtful_call_that_is_written_again_only_the_words_are_shown(
+async def test_only_the_words_of_a_repeated_ambiguous_call_are_shown(
     again: str, front: Front
 ) -> None:
     for language, stream in EVERYWHERE:
@@ -363,9 +363,7 @@ async def test_of_a_doubtful_call_that_is_written_again_only_the_words_are_shown
         assert "{" not in got.text
 
 
-async def test_tools_of_a_namespace_are_called_by_their_own_names(
-    stream: bool, front: Front
-) -> None:
+async def test_namespaced_tools_are_called_by_their_names(stream: bool, front: Front) -> None:
     """As in ollama#17618: Codex sends them."""
     member: JsonObject = {"type": "function", **CHAT.functions[1]}
     space: JsonObject = {"type": "namespace", "name": "files", "tools": [member]}
@@ -391,9 +389,7 @@ SPLIT = "Hello there."
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_thoughts_without_a_beginning_are_shown_once_at_most(
-    language: str, stream: bool
-) -> None:
+async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, stream: bool) -> None:
     """As in opencode#27540: the first reply decides how the next one is parsed."""
     async with temper() as front:
         shown = []
@@ -405,7 +401,7 @@ async def test_s10_thoughts_without_a_beginning_are_shown_once_at_most(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_thoughts_that_the_template_opens_are_never_shown(
+async def test_s10_reasoning_opened_by_the_template_is_never_shown(
     language: str, stream: bool
 ) -> None:
     path, write = PATHS[language]
@@ -416,9 +412,7 @@ async def test_s10_thoughts_that_the_template_opens_are_never_shown(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_nothing_is_held_of_thoughts_that_the_engine_splits_off(
-    language: str, stream: bool
-) -> None:
+async def test_s10_reasoning_split_by_the_engine_is_not_held(language: str, stream: bool) -> None:
     native = spoken.START + spoken.delta({"reasoning_content": "I greet back."})
     async with temper() as front:
         front.backend.play(spoken.says(UNOPENED), native + spoken.text(SPLIT) + spoken.end())
@@ -426,7 +420,7 @@ async def test_s10_nothing_is_held_of_thoughts_that_the_engine_splits_off(
         assert (await ask(front, language, CHAT, stream=stream)).text == SPLIT
 
 
-async def test_s10_nothing_is_held_where_the_client_wants_no_thoughts() -> None:
+async def test_s10_text_is_not_held_with_reasoning_disabled() -> None:
     body: JsonObject = {"model": "m", **CHAT.chat()}
     async with temper() as front:
         front.backend.play(spoken.says(UNOPENED), spoken.says(UNOPENED))

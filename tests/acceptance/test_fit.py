@@ -67,7 +67,7 @@ def total(lines: list[str], pattern: str) -> float:
         (shapes.linear, 8192, 4, CacheType.F16),
     ],
 )
-def test_a_model_takes_the_memory_that_was_calculated(
+def test_allocated_memory_matches_the_plan(
     model: Callable[[Path], Path], window: int, slots: int, cache: CacheType, tmp_path: Path
 ) -> None:
     path = model(tmp_path)

@@ -74,7 +74,7 @@ def test_the_cuts_of_a_script_are_the_deltas_of_the_stream(client: httpx.Client)
     assert all(f'"content":"{sentence}"' in response.text for sentence in SENTENCES)
 
 
-def test_the_server_recognises_calls_in_the_syntax_of_the_template(client: httpx.Client) -> None:
+def test_server_recognizes_calls_in_the_template_syntax(client: httpx.Client) -> None:
     choice = ask(client, "[[two calls]]", tools=list(TOOLS))
     assert choice["finish_reason"] == "tool_calls"
     message = choice["message"]

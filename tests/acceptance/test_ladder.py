@@ -193,9 +193,7 @@ def told(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
     return {**facts, "repairs": repairs} if repairs else facts
 
 
-async def test_a_good_call_is_asked_for_once_and_is_clean(
-    server: RunningServer, *, stream: bool
-) -> None:
+async def test_good_call_needs_one_attempt(server: RunningServer, *, stream: bool) -> None:
     async with ladder(server) as temper:
         answer = await temper.ask("[[call]]", stream=stream)
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
@@ -205,7 +203,7 @@ async def test_a_good_call_is_asked_for_once_and_is_clean(
     assert attempt.upstream_request.schema is None
 
 
-async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
+async def test_readable_call_is_rescued_without_a_retry(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -224,7 +222,7 @@ async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
         ("[[prose]]", "prose", ["assistant", "user"]),
     ],
 )
-async def test_a_model_that_learns_is_told_once_what_was_wrong(
+async def test_one_nudge_suffices_for_a_model_that_learns(
     server: RunningServer, prompt: str, defect: str, added: list[str], *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -242,7 +240,7 @@ async def test_a_model_that_learns_is_told_once_what_was_wrong(
     assert second.upstream_request.schema is None
 
 
-async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_every_attempt(
+async def test_retries_bypass_the_server_parser_after_a_lost_reply(
     failing_server: RunningServer, *, stream: bool
 ) -> None:
     """Both the raw and the nudged reply are in a form that the server cannot parse."""
@@ -263,7 +261,7 @@ async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_ever
     [("[[empty]]", "auto", "empty"), ("[[other tool]]", NAMED, "wrong_tool")],
     ids=["auto", "named"],
 )
-async def test_a_model_that_does_not_learn_can_only_write_a_valid_call_in_the_end(
+async def test_last_attempt_forces_a_valid_call(
     server: RunningServer, prompt: str, choice: JsonValue, defect: str, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -289,7 +287,7 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
     assert [attempt.upstream_request.schema is None for attempt in attempts] == [True, True, False]
 
 
-async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(
+async def test_exhausted_ladder_returns_the_last_reply_and_reports_it(
     server: RunningServer, *, stream: bool
 ) -> None:
     """The call under the grammar is cut off, so even the third attempt yields none."""
@@ -301,9 +299,7 @@ async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(
     assert answer.error is None
 
 
-async def test_the_only_attempt_that_is_allowed_is_the_answer(
-    server: RunningServer, *, stream: bool
-) -> None:
+async def test_single_allowed_attempt_is_the_answer(server: RunningServer, *, stream: bool) -> None:
     async with ladder(server, Policy(attempts=1)) as temper:
         answer = await temper.ask("[[violation]]", stream=stream)
     assert (answer.called, answer.reason) == ([], "stop")
@@ -311,7 +307,7 @@ async def test_the_only_attempt_that_is_allowed_is_the_answer(
     assert answer.report["outcome"] == "exhausted"
 
 
-async def test_a_strict_ladder_that_ends_is_an_error_not_worth_repeating(
+async def test_exhausted_strict_ladder_is_an_error_without_retry(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server, Policy(is_strict=True)) as temper:
@@ -361,7 +357,7 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
 @pytest.mark.parametrize(
     ("prompt", "kinds"), [("[[violation]]", 2), ("[[empty]]", 3)], ids=["nudged", "constrained"]
 )
-async def test_a_retry_finds_nearly_all_of_the_first_prompt_in_the_cache(
+async def test_retry_reuses_nearly_all_of_the_cached_prompt(
     server: RunningServer, prompt: str, kinds: int, *, stream: bool
 ) -> None:
     """The first words of the prompt are new to the server, so no other request has cached them."""

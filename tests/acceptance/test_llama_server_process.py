@@ -72,7 +72,7 @@ def test_published_sampling_is_what_the_server_does_by_default(scripted_model: P
 
 
 @pytest.mark.fault("F22")
-def test_the_server_is_closed_to_strangers_and_web_pages(llama_server: RunningServer) -> None:
+def test_server_rejects_requests_without_its_key_and_web_pages(llama_server: RunningServer) -> None:
     assert (
         httpx.get(
             llama_server.base_url + "/slots", trust_env=False, timeout=PATIENCE_SECONDS
@@ -92,7 +92,7 @@ def test_the_key_is_on_no_command_line_and_in_no_description(llama_server: Runni
     assert llama_server.api_key not in " ".join(plan_for(Path("model.gguf")).command())
 
 
-def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
+def test_start_is_reported_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
     progress: list[StartProgress] = []
 
     async def start_and_stop() -> RunningServer:

@@ -32,7 +32,7 @@ def test_a_loop_runs_before_a_real_llama_server(
     assert capsys.readouterr().out.strip() == said("<tool_response>")
 
 
-def test_every_example_is_run_by_somebody() -> None:
+def test_every_example_is_tested() -> None:
     assert {*guide.examples()} == {
         *LOOPS,
         *FRAMEWORKS,
@@ -43,7 +43,7 @@ def test_every_example_is_run_by_somebody() -> None:
 
 
 @pytest.mark.parametrize("title", LOOPS)
-def test_a_loop_asks_again_runs_the_call_and_answers(
+def test_loop_retries_runs_the_call_and_answers(
     title: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts = (says(BROKEN), says(run_on_call(OSLO)), says(ANSWER))
@@ -60,7 +60,7 @@ def test_a_loop_asks_again_runs_the_call_and_answers(
     assert b"21 degrees in Oslo" in scripted.upstream_requests[2].messages[-1]
 
 
-def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_function_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     scripted = ScriptedBackend(calls("get_weather", OSLO))
     with listening_in_thread(scripted) as url:
         guide.run("Functions alone", url=url)
@@ -69,7 +69,7 @@ def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert b"Its name, in English." in scripted.upstream_requests[0].tools[0]
 
 
-def test_parts_alone_ask_again_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guardrail_parts_retry_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
     scripted = ScriptedBackend(says(BROKEN), says(run_on_call(OSLO)))
     with listening_in_thread(scripted) as url:
         guide.run("Parts of it", url=url)

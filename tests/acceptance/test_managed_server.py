@@ -125,9 +125,7 @@ def gated(tmp_path: Path, gate: Path) -> Path:
 
 @pytest.mark.fault("F13")
 @pytest.mark.fault("F25")
-def test_temper_answers_while_the_model_loads_and_requests_wait_for_it(
-    model: Path, gate: Path, gated: Path
-) -> None:
+def test_requests_wait_while_the_model_loads(model: Path, gate: Path, gated: Path) -> None:
     with served(model, TEMPER_MODEL__SERVER=str(gated)) as temper, ThreadPoolExecutor() as threads:
         loading = temper.get("/health")
         assert loading.status_code == 503
@@ -142,7 +140,7 @@ def test_temper_answers_while_the_model_loads_and_requests_wait_for_it(
 
 
 @pytest.mark.fault("F13")
-def test_a_wait_for_the_model_has_an_end(model: Path, gated: Path) -> None:
+def test_wait_for_the_model_is_limited(model: Path, gated: Path) -> None:
     waits = {"TEMPER_MODEL__SERVER": str(gated), "TEMPER_BACKEND__LOAD_WAIT_SECONDS": "0.1"}
     with served(model, **waits) as temper:
         answer = temper.post("hello")
@@ -152,7 +150,7 @@ def test_a_wait_for_the_model_has_an_end(model: Path, gated: Path) -> None:
 
 
 @pytest.mark.fault("F52")
-def test_two_hundred_clients_that_wait_for_a_start_are_all_served_by_it(
+def test_two_hundred_waiting_clients_are_served_after_one_start(
     model: Path, gate: Path, gated: Path
 ) -> None:
     # nobody reads the log lines meanwhile, and so many fill a pipe
@@ -168,7 +166,7 @@ def test_two_hundred_clients_that_wait_for_a_start_are_all_served_by_it(
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-def test_a_crash_amid_a_stream_is_told_within_a_second_and_the_server_comes_back(
+def test_crash_within_a_stream_is_reported_and_the_server_restarts(
     model: Path,
 ) -> None:
     with served(model) as temper:
@@ -192,7 +190,7 @@ def test_a_crash_amid_a_stream_is_told_within_a_second_and_the_server_comes_back
 
 
 @pytest.mark.fault("F20")
-def test_a_crash_loop_is_left_alone_with_a_reason(model: Path) -> None:
+def test_crash_loop_ends_restarts_with_a_reason(model: Path) -> None:
     with served(model) as temper:
         for _ in range(5):
             temper.until("/health", 200)
@@ -210,7 +208,7 @@ def test_a_crash_loop_is_left_alone_with_a_reason(model: Path) -> None:
 
 @pytest.mark.fault("F24")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(
+def test_unloadable_model_exits_with_the_reason(
     scripted_model: Path, tmp_path: Path, workers: str
 ) -> None:
     broken = tmp_path / "broken.gguf"
@@ -225,7 +223,7 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(
 
 
 @pytest.mark.fault("F24")
-def test_an_argument_that_the_server_does_not_know_is_named(model: Path) -> None:
+def test_unknown_server_argument_is_named(model: Path) -> None:
     extra = {"TEMPER_MODEL__EXTRA_ARGUMENTS": '["--warp", "9"]'}
     with temper("serve", "--model", str(model), "--port", "0", **extra) as process:
         _, errors = process.communicate()
@@ -235,7 +233,7 @@ def test_an_argument_that_the_server_does_not_know_is_named(model: Path) -> None
 
 
 @pytest.mark.fault("F22")
-def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: Path) -> None:
+def test_occupied_port_is_rejected_and_a_free_one_used(model: Path) -> None:
     port = str(free_port())  # or another test might be given it meanwhile
     with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
@@ -253,7 +251,7 @@ def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: P
 
 
 @pytest.mark.fault("F23")
-def test_open_streams_get_an_error_when_their_time_is_over(model: Path) -> None:
+def test_open_streams_get_an_error_after_the_grace_period(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="0.1") as temper:
         with temper.open_stream() as lines:
             temper.process.send_signal(signal.SIGTERM)
@@ -265,7 +263,7 @@ def test_open_streams_get_an_error_when_their_time_is_over(model: Path) -> None:
 
 
 @pytest.mark.fault("F23")
-def test_a_second_signal_ends_it_at_once(model: Path) -> None:
+def test_second_signal_exits_at_once(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="600") as temper:
         with temper.open_stream() as lines:
             temper.process.send_signal(signal.SIGTERM)
@@ -280,7 +278,7 @@ def test_a_second_signal_ends_it_at_once(model: Path) -> None:
 
 @pytest.mark.fault("F21")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_no_server_is_left_when_temper_is_killed(model: Path, workers: str) -> None:
+def test_killed_temper_leaves_no_server(model: Path, workers: str) -> None:
     with served(model, "--workers", workers) as temper:
         temper.until("/health", 200)
         temper.process.kill()
@@ -289,7 +287,7 @@ def test_no_server_is_left_when_temper_is_killed(model: Path, workers: str) -> N
 
 
 @pytest.mark.fault("F20")
-def test_workers_share_a_server_and_hear_of_its_crashes(model: Path) -> None:
+def test_workers_share_a_server_and_its_crash_reports(model: Path) -> None:
     with served(model, "--workers", "2") as temper:
         assert temper.post("[[plain]] hello").status_code == 200
         assert len(temper.servers) == 1

@@ -78,7 +78,7 @@ def check_bodies(double: OllamaDouble) -> None:
 
 
 @pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[bad json]]"])
-async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+async def test_client_gets_valid_calls_for_every_spelling(
     double: OllamaDouble, prompt: str
 ) -> None:
     async with temper(double) as (client, _):
@@ -89,7 +89,7 @@ async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
 
 
 @pytest.mark.fault("F16")
-async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
+async def test_call_that_ollama_cannot_parse_is_retried_without_its_parser(
     double: OllamaDouble,
 ) -> None:
     """Where Ollama itself parses, the text of a broken call is lost in an error."""
@@ -181,7 +181,7 @@ async def test_a_model_without_tools_has_them_in_its_prompt(
     check_bodies(double)
 
 
-async def test_the_window_is_one_and_the_same_for_all_questions(double: OllamaDouble) -> None:
+async def test_all_requests_use_the_same_window(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         await ask(client, "[[call]]", extra={"seed": 1})
         await ask(client, "[[violation]]", extra={"temperature": 0.5})
@@ -196,7 +196,7 @@ async def test_a_model_that_is_loaded_keeps_its_window(double: OllamaDouble) -> 
     assert double.unloaded == [], "it was there before, and stays"
 
 
-async def test_a_model_that_was_loaded_for_us_is_unloaded(double: OllamaDouble) -> None:
+async def test_model_loaded_by_temper_is_unloaded(double: OllamaDouble) -> None:
     async with temper(double, OllamaOverrides(keep_alive="10m")) as (client, _):
         await ask(client, "[[call]]")
         assert double.loaded == {MODEL: 4096}
@@ -204,7 +204,7 @@ async def test_a_model_that_was_loaded_for_us_is_unloaded(double: OllamaDouble) 
     assert double.requests[0]["keep_alive"] == "10m"
 
 
-async def test_a_prompt_that_is_too_long_is_the_clients_error(double: OllamaDouble) -> None:
+async def test_oversized_prompt_is_a_client_error(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "word " * 10_000)
@@ -212,7 +212,7 @@ async def test_a_prompt_that_is_too_long_is_the_clients_error(double: OllamaDoub
     assert "maximum context length is 4096 tokens" in raised.value.message
 
 
-async def test_a_conversation_that_outgrows_the_window_is_shortened(double: OllamaDouble) -> None:
+async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaDouble) -> None:
     """Ollama has no token counting: the usage that it reports for each prompt must suffice."""
     lines = "\n".join(f"line {number} of the log" for number in range(10))
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
@@ -231,7 +231,7 @@ async def test_a_conversation_that_outgrows_the_window_is_shortened(double: Olla
     assert double.loads == [6144]
 
 
-async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: OllamaDouble) -> None:
+async def test_unknown_window_is_learned_from_the_rejection(double: OllamaDouble) -> None:
     """No model is loaded and no window configured: Ollama reports its window in the rejection."""
     double.default_window = 1024
     async with temper(double, OllamaOverrides()) as (client, _):
@@ -242,9 +242,7 @@ async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: Olla
 
 
 @pytest.mark.fault("F18")
-async def test_a_prompt_that_was_cut_in_silence_is_an_error(
-    double: OllamaDouble, *, stream: bool
-) -> None:
+async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, stream: bool) -> None:
     """An old Ollama drops the oldest messages and answers all the same."""
     double.is_old = True
     async with temper(double, OllamaOverrides(num_ctx=1024), policy="accept") as (_, front):
@@ -287,7 +285,7 @@ async def test_an_error_in_the_middle_reaches_the_client(double: OllamaDouble) -
 @pytest.mark.parametrize(
     ("extra", "param"), [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")]
 )
-async def test_what_it_cannot_do_is_refused_by_name(
+async def test_unsupported_options_are_rejected_by_name(
     double: OllamaDouble, extra: JsonObject, param: str
 ) -> None:
     double.capabilities = ("completion", "tools")
@@ -297,7 +295,7 @@ async def test_what_it_cannot_do_is_refused_by_name(
     assert raised.value.param == param
 
 
-async def test_a_client_that_leaves_ends_the_work_at_once(
+async def test_disconnect_cancels_the_work_at_once(
     double: OllamaDouble, llama_server: RunningServer
 ) -> None:
     headers = {"authorization": f"Bearer {llama_server.api_key}"}

@@ -157,7 +157,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
+def test_response_equals_the_direct_one_except_for_times(
     mock: RightOllama, both: tuple[str, Served], way: Way, question: str
 ) -> None:
     direct, served = both
@@ -170,9 +170,7 @@ def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_what_can_be_looked_up_is_what_comes_directly(
-    both: tuple[str, Served], *, is_async: bool
-) -> None:
+def test_metadata_equals_the_direct_one(both: tuple[str, Served], *, is_async: bool) -> None:
     lookups: list[tuple[str, dict[str, object]]] = [
         ("list", {}),
         ("ps", {}),
@@ -187,7 +185,7 @@ def test_what_can_be_looked_up_is_what_comes_directly(
         assert ask(served.url, method, **members) == ask(direct, method, **members)
 
 
-def test_models_are_managed_by_the_ollama_behind(
+def test_model_management_is_forwarded_to_ollama(
     mock: RightOllama, both: tuple[str, Served]
 ) -> None:
     _, served = both
@@ -214,9 +212,7 @@ def test_a_model_is_loaded_and_unloaded(mock: RightOllama, both: tuple[str, Serv
     ]
 
 
-def test_what_is_about_loading_reaches_the_ollama(
-    mock: RightOllama, both: tuple[str, Served]
-) -> None:
+def test_load_options_are_forwarded_to_ollama(mock: RightOllama, both: tuple[str, Served]) -> None:
     _, served = both
     options = {"num_gpu": 3, "num_ctx": 4096, "temperature": 0.5}
     messages = [user("Hi")]
@@ -332,14 +328,14 @@ def test_home_assistant_runs_its_tools(mock: RightOllama, loop: Served) -> None:
         )
 
 
-def test_home_assistant_has_a_form_filled(loop: Served) -> None:
+def test_home_assistant_gets_structured_output(loop: Served) -> None:
     home = HomeAssistant(loop.url)
     home.history.append(ollama.Message(role="user", content=FACTS))
     message = cast("JsonObject", home.ask(form=FACT_SCHEMA)["message"])
     assert json.parse(f"{message['content']}") == FACT
 
 
-def test_vs_code_finds_the_models_and_asks_them_in_chat_completions(loop: Served) -> None:
+def test_vs_code_lists_models_and_uses_chat_completions(loop: Served) -> None:
     with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
         version = f"{client.get('/api/version').json()['version']}"
         assert [*map(int, version.split("."))] >= [0, 6, 4]  # or it offers no model
@@ -356,7 +352,7 @@ def test_vs_code_finds_the_models_and_asks_them_in_chat_completions(loop: Served
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_answer_of_a_llama_server_has_its_form(leaking: Served, way: Way) -> None:
+def test_llama_server_response_has_ollamas_format(leaking: Served, way: Way) -> None:
     answer = way(leaking.url, "chat", model=MODEL, messages=[user(FACTS)], format=FACT_SCHEMA)
     message = cast("JsonObject", answer["message"])
     assert json.parse(f"{message['content']}") == FACT
@@ -380,7 +376,7 @@ def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
     assert {"completion", "tools"} <= {*(shown.capabilities or ())}
 
 
-def test_thoughts_stand_apart(both: tuple[str, Served]) -> None:
+def test_reasoning_is_separate(both: tuple[str, Served]) -> None:
     _, served = both
     answer = whole(served.url, "chat", model=MODEL, messages=[user(THINK)], think=True)
     message = cast("JsonObject", answer["message"])
@@ -394,7 +390,7 @@ def refused(url: str, way: Way, method: str = "chat", **fields: object) -> tuple
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Way) -> None:
+def test_errors_are_one_sentence(both: tuple[str, Served], way: Way) -> None:
     url = both[1].url
     picture = [user("See?", images=[PICTURE])]
     status, message = refused(url, way, model=BLIND, messages=picture)
@@ -406,7 +402,7 @@ def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Wa
 
 
 @pytest.mark.parametrize("way", [streamed, async_streamed])
-def test_a_reply_that_breaks_off_ends_with_an_error_that_clients_raise(
+def test_truncated_reply_ends_with_an_error_that_clients_raise(
     both: tuple[str, Served], way: Way
 ) -> None:
     url = both[1].url
@@ -419,7 +415,7 @@ def test_a_reply_that_breaks_off_ends_with_an_error_that_clients_raise(
     assert [as_object(line)["done"] for line in begun] == [False, False]
 
 
-def test_a_key_is_asked_for_as_everywhere(both: tuple[str, Served]) -> None:
+def test_key_is_required(both: tuple[str, Served]) -> None:
     surroundings = {"TEMPER_SERVER__API_KEY": "sesame", "TEMPER_BACKEND__KIND": "ollama"}
     with running_temper("--backend-url", both[0], environment=surroundings) as url:
         status, message = refused(url, whole, model=MODEL, messages=[user("Hi")])
@@ -451,7 +447,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_it_listens_where_clients_look_for_an_ollama(both: tuple[str, Served]) -> None:
+def test_default_address_is_ollamas(both: tuple[str, Served]) -> None:
     direct, served = both
     with like_ollama(free_port(), direct) as url:
         assert httpx.get(url, trust_env=False).text == "Ollama is running"
@@ -461,7 +457,7 @@ def test_it_listens_where_clients_look_for_an_ollama(both: tuple[str, Served]) -
     assert httpx.head(served.url, trust_env=False).status_code == 200
 
 
-def test_a_port_that_an_ollama_has_is_told_with_the_remedy(both: tuple[str, Served]) -> None:
+def test_port_used_by_ollama_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
     direct, _ = both
     port = direct.rpartition(":")[2]
     failure = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)

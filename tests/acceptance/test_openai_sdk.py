@@ -146,7 +146,7 @@ def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
 
 @pytest.mark.parametrize("prompt", CALLS)
 @pytest.mark.parametrize("policy", ["respond", "accept"])
-def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+def test_client_gets_valid_calls_for_every_spelling(
     url: str, way: str, policy: str, prompt: str
 ) -> None:
     answer = get(url, way, Ask(prompt, policy))
@@ -177,7 +177,7 @@ def test_accepted_prose_is_streamed_in_several_deltas(url: str, way: str) -> Non
     assert answer.pieces > 1 or "stream" not in way
 
 
-def test_prose_is_asked_about_once_and_then_taken(url: str, way: str) -> None:
+def test_prose_is_nudged_once_and_then_accepted(url: str, way: str) -> None:
     answer = get(url, way, Ask("[[prose]]"))
     assert answer.text == said("You answered in plain text.")
     assert answer.reason == "stop"
@@ -197,12 +197,12 @@ def test_a_named_tool_is_the_only_one_that_is_called(url: str, way: str) -> None
     assert answer.calls == [("get_weather", {"city": "Paris"})]
 
 
-def test_without_tools_or_with_the_choice_none_the_answer_goes_through(url: str, way: str) -> None:
+def test_request_without_usable_tools_passes_through(url: str, way: str) -> None:
     assert get(url, way, Ask("[[four]]", has_tools=False)).text == said("[[four]]")
     assert get(url, way, Ask("[[four]]", choice="none")).text == said("[[four]]")
 
 
-def test_thinking_arrives_as_reasoning(url: str, way: str) -> None:
+def test_think_blocks_arrive_as_reasoning(url: str, way: str) -> None:
     answer = get(url, way, Ask("[[thinking]]", policy="accept"))
     assert answer.reasoning.strip() == THOUGHTS
     assert answer.text == "The answer is 4."
@@ -221,14 +221,14 @@ def test_a_conversation_goes_on_after_the_tool_has_run(url: str, way: str) -> No
     assert answer.text == said("<tool_response>")
 
 
-def test_a_context_that_is_too_long_is_the_clients_error(url: str, way: str) -> None:
+def test_oversized_context_is_a_client_error(url: str, way: str) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         get(url, way, Ask("word " * 20_000))
     assert raised.value.code == "context_length_exceeded"
     assert "maximum context length" in raised.value.message
 
 
-def test_a_schema_that_the_server_refuses_does_not_fail_the_request(url: str) -> None:
+def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> None:
     """llama-server answers 400 to boolean sub-schemas; the reply is checked all the same."""
     properties = {"city": {"enum": ["Lyon"]}, "anything": True, "odd": {"type": "any"}}
     schema = {"type": "object", "properties": properties}
@@ -276,7 +276,7 @@ async def until(is_so: Callable[[list[bool]], bool], server: RunningServer) -> f
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_a_client_that_leaves_frees_the_slot_within_a_second(
+def test_disconnect_frees_the_slot_within_a_second(
     url: str, llama_server: RunningServer, is_stream: bool
 ) -> None:
     body = {

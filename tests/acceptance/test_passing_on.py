@@ -39,7 +39,7 @@ def test_a_prompt_is_completed_whole_and_as_a_stream(url: str) -> None:
     assert len(pieces) > 2
 
 
-def test_a_prompt_that_is_too_long_is_the_clients_fault(url: str) -> None:
+def test_oversized_completion_prompt_is_a_client_error(url: str) -> None:
     with client(url) as asking, pytest.raises(openai.BadRequestError) as raised:
         asking.completions.create(model="m", prompt=[5] * (CONTEXT_TOKENS + 1), max_tokens=5)
     assert (raised.value.code, raised.value.param) == ("context_length_exceeded", "prompt")
@@ -56,7 +56,7 @@ def test_texts_are_embedded(embedder: str) -> None:
         assert packed.embedding == pytest.approx(plain.embedding)
 
 
-def test_a_text_that_is_too_long_to_embed_is_the_clients_fault(embedder: str) -> None:
+def test_oversized_embedding_input_is_a_client_error(embedder: str) -> None:
     with client(embedder) as asking, pytest.raises(openai.BadRequestError) as raised:
         asking.embeddings.create(model="m", input=[5] * (CONTEXT_TOKENS + 1))
     assert raised.value.param == "input"

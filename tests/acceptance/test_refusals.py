@@ -279,7 +279,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
-async def test_a_refusal_is_acted_on_and_remembered(
+async def test_rejection_is_handled_and_remembered(
     row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
@@ -423,9 +423,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
-    name: str, stream: bool
-) -> None:
+async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, stream: bool) -> None:
     body, status, message, is_mended, learnt = BODIES[name]
     answer = spoken.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (refused("openai", status, message), answer, answer)
@@ -457,7 +455,7 @@ async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
          "tokens (910 in the messages, 300 in the completion).", 75),
     ],
 )  # fmt: skip
-async def test_only_the_answer_is_too_long_for_the_window(
+async def test_max_tokens_beyond_the_window_is_reduced(
     most: int, message: str, sent: int | None
 ) -> None:
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": most, "stream": False}
@@ -473,7 +471,7 @@ async def test_only_the_answer_is_too_long_for_the_window(
     assert "limited" in answer.headers["x-temper-repairs"]
 
 
-async def test_a_prompt_that_is_too_long_stays_an_overflow() -> None:
+async def test_oversized_prompt_stays_an_overflow() -> None:
     message = (
         "This model's maximum context length is 1000 tokens. However, you requested 1210 tokens "
         "(1010 in the messages, 200 in the completion)."
@@ -498,7 +496,7 @@ LITELLM: JsonObject = {
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("error", [GROQ, LITELLM], ids=["groq", "litellm"])
-async def test_a_call_that_an_error_quotes_is_rescued(
+async def test_call_quoted_in_an_error_is_rescued(
     error: JsonObject, language: str, stream: bool
 ) -> None:
     async with before("openai", refuses(400, error)) as (front, _):
@@ -508,7 +506,7 @@ async def test_a_call_that_an_error_quotes_is_rescued(
 
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
-async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: str) -> None:
+async def test_running_conversation_keeps_its_request_format(language: str) -> None:
     """A reply that the engine failed to parse moves only the tools of its conversation."""
     first = Chat((("user", "a"),), has_tools=True)
     later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
@@ -538,9 +536,7 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
 
 @pytest.mark.parametrize("language", PATHS)
 @pytest.mark.parametrize("message", [PEG, HARMONY])
-async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again(
-    language: str, message: str
-) -> None:
+async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, message: str) -> None:
     """Streamed text cannot be withdrawn, so the call follows it."""
     prefix = spoken.START + spoken.text("Let me look.\n")
     lost = prefix + spoken.event({"error": {"message": message, "code": 500}})
@@ -574,7 +570,7 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     assert got.called == (("get_weather", {"city": "OSLO"}),)
 
 
-async def test_at_most_five_refusals_are_acted_on() -> None:
+async def test_at_most_five_rejections_are_handled() -> None:
     chat = Chat(
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
@@ -589,7 +585,7 @@ async def test_at_most_five_refusals_are_acted_on() -> None:
     assert "alternate" in got.error
 
 
-async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
+async def test_learned_rejections_are_forgotten_with_another_build() -> None:
     answer = says("llama-server", WRITTEN)
     script = refused("llama-server", 400, GRAMMAR)
     async with before("llama-server", script, answer, answer) as (front, engine):
@@ -603,7 +599,7 @@ async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
 
 
 @pytest.mark.parametrize("others", [(), ("other",)])
-async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[str, ...]) -> None:
+async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) -> None:
     scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
     async with before("llama-server", *scripts) as (front, _):
         front.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
@@ -617,7 +613,7 @@ async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[st
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream: bool) -> None:
+async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream: bool) -> None:
     """A prompt that Ollama cut to 4,096 tokens may have lost the user's question."""
     words = " ".join(f"word{number}" for number in range(250))
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
@@ -632,9 +628,7 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
-    language: str, stream: bool
-) -> None:
+async def test_r8_window_is_widened_where_the_model_allows_it(language: str, stream: bool) -> None:
     chat = Chat((("user", "word " * 4000),))
     message = "HTTP 500: no user query found in messages"
     scripts: list[Script | bytes] = [refused("ollama", 500, message), *[lines("Fine.")] * 2]
@@ -667,7 +661,7 @@ FORM: JsonObject = {
 }
 
 
-async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
+async def test_r1_response_format_is_simplified_where_temper_validates(stream: bool) -> None:
     replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
     scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
@@ -685,7 +679,7 @@ async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(st
     ]
 
 
-async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() -> None:
+async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> None:
     async with before("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
         body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
         got = await post(front, "/v1/chat/completions", body)
@@ -693,7 +687,7 @@ async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() ->
     assert "Pattern must start" in got.error
 
 
-async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
+async def test_rejection_limit_covers_all_attempts() -> None:
     chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
     first = [refused("openai", 400, refusal) for refusal in (QWEN, FIRST)]
     again = [refused("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
@@ -705,7 +699,7 @@ async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("engine", ["openai", "llama-server"])
-async def test_r9_a_refused_picture_is_a_named_error(
+async def test_r9_rejected_image_is_a_specific_error(
     engine: str, language: str, stream: bool
 ) -> None:
     script = refused(engine, 500, "image_url is not supported")
@@ -720,7 +714,7 @@ async def test_r9_a_refused_picture_is_a_named_error(
 @pytest.mark.parametrize("language", ["chat", "responses"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("broken", ["{city: Paris", '{"city": "Paris"', "Paris"])
-async def test_r10_broken_calls_of_the_history_are_healed(
+async def test_r10_broken_calls_in_the_history_are_repaired(
     engine: str, language: str, stream: bool, broken: str
 ) -> None:
     async with before(engine, says(engine, "Fine.")) as (front, _):
@@ -768,7 +762,7 @@ EFFORTS = [
 
 
 @pytest.mark.parametrize(("model", "effort", "name", "sent"), EFFORTS)
-async def test_r2_where_the_profile_knows_the_efforts_nothing_is_refused(
+async def test_r2_efforts_of_the_profile_avoid_rejections(
     model: str, effort: str, name: str, sent: str
 ) -> None:
     async with temper(serving=ServerOptions(profiles=load_profiles())) as front:

@@ -50,7 +50,7 @@ def status(url: str, key: str) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
+def test_sighup_loads_new_keys_and_ignores_an_invalid_file(
     llama_server: RunningServer, tmp_path: Path, workers: int
 ) -> None:
     config = tmp_path / "temper.toml"
@@ -76,7 +76,7 @@ def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
         wait_until(lambda: status(url, "first") == 401)
 
 
-def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
+def test_only_changed_tool_servers_restart_on_reload(
     llama_server: RunningServer, tmp_path: Path
 ) -> None:
     config = tmp_path / "temper.toml"

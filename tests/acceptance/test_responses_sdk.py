@@ -121,7 +121,7 @@ def usage_of(response: Response) -> ResponseUsage:
 
 
 @each_answer
-def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
+def test_every_sdk_method_returns_the_chat_completions_result(
     url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
     check_as_in_chat(url, question, get(url, way, question), answer)
@@ -155,7 +155,7 @@ def question(prompt: str) -> ResponseInputParam:
 
 @pytest.mark.parametrize("prompt", ["[[call]]", "[[two calls]]", "[[thinking call]]", "[[coder]]"])
 @pytest.mark.parametrize("is_chain", [False, True])
-def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
+def test_second_turn_reuses_the_cached_prompt(
     client: openai.OpenAI, prompt: str, is_chain: bool
 ) -> None:
     sdk_question = question(f"Cached {is_chain}: {prompt}")
@@ -176,7 +176,7 @@ def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
     assert usage.input_tokens_details.cached_tokens >= 0.95 * usage_of(first).input_tokens
 
 
-def test_a_chain_gives_the_same_prompt_as_the_whole_input(client: openai.OpenAI) -> None:
+def test_chained_responses_produce_the_same_prompt_as_whole_input(client: openai.OpenAI) -> None:
     sdk_question = question("[[thinking call]] in a chain")
     first = client.responses.create(model="any", input=sdk_question, tools=OFFERED)
     results = results_of(first)
@@ -194,13 +194,13 @@ def test_a_chain_gives_the_same_prompt_as_the_whole_input(client: openai.OpenAI)
     assert chained.previous_response_id == first.id
 
 
-def test_tokens_are_counted_as_they_are_used(client: openai.OpenAI) -> None:
+def test_counted_tokens_equal_the_usage(client: openai.OpenAI) -> None:
     counted = client.responses.input_tokens.count(model="any", input="[[four]]", tools=OFFERED)
     used = client.responses.create(model="any", input="[[four]]", tools=OFFERED)
     assert counted.input_tokens == usage_of(used).input_tokens
 
 
-def test_a_response_is_kept_until_it_is_deleted(client: openai.OpenAI) -> None:
+def test_response_is_stored_until_deleted(client: openai.OpenAI) -> None:
     made = client.responses.create(model="any", input="[[four]]")
     assert client.responses.retrieve(made.id).output_text == said("[[four]]")
     (item,) = client.responses.input_items.list(made.id)
@@ -210,7 +210,7 @@ def test_a_response_is_kept_until_it_is_deleted(client: openai.OpenAI) -> None:
         client.responses.retrieve(made.id)
 
 
-def test_an_unknown_earlier_response_is_the_clients_error(client: openai.OpenAI) -> None:
+def test_unknown_previous_response_is_a_client_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="any", input="Hi", previous_response_id="resp_nobody")
     assert raised.value.code == "previous_response_not_found"
@@ -234,9 +234,7 @@ def test_an_error_names_the_field(client: openai.OpenAI, body: json.JsonObject, 
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_context_that_is_too_long_is_the_clients_error(
-    client: openai.OpenAI, is_stream: bool
-) -> None:
+def test_oversized_context_is_a_client_error(client: openai.OpenAI, is_stream: bool) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="any", input="word " * 20_000, stream=is_stream)
     assert raised.value.code == "context_length_exceeded"

@@ -99,9 +99,7 @@ def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) ->
     assert processes_with(str(own_model)) == []
 
 
-def test_a_backend_that_is_not_there_is_said_so_everywhere_and_keeps_nothing_from_starting() -> (
-    None
-):
+def test_missing_backend_is_reported_and_does_not_prevent_the_start() -> None:
     nowhere = f"http://{own_address()}:9"
     with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
         url, _ = announced(process)
@@ -133,7 +131,7 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
         wait_until(lambda: not is_listening(httpx.URL(url)))
 
 
-def test_pages_that_watch_do_not_keep_it_from_stopping() -> None:
+def test_open_dashboards_do_not_delay_the_shutdown() -> None:
     with temper(
         *("serve", "--backend-url", "http://127.0.0.1:9", "--port", "0", "--json"),
         TEMPER_SERVER__GRACE_SECONDS="600",

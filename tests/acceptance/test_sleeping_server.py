@@ -51,13 +51,15 @@ def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> No
 
 
 @pytest.mark.fault("F25")
-def test_looking_at_it_keeps_no_server_awake(sleeper: RunningServer, front: httpx.Client) -> None:
+def test_monitoring_does_not_keep_a_server_awake(
+    sleeper: RunningServer, front: httpx.Client
+) -> None:
     assert front.post("/v1/chat/completions", json=FOUR).status_code == 200
     until_asleep(sleeper, front, *LOOKS)
 
 
 @pytest.mark.fault("F25")
-def test_a_sleeping_server_is_healthy_and_known_and_sleeps_on(
+def test_sleeping_server_is_reported_healthy_without_waking_it(
     sleeper: RunningServer, front: httpx.Client
 ) -> None:
     until_asleep(sleeper, front)
@@ -70,7 +72,7 @@ def test_a_sleeping_server_is_healthy_and_known_and_sleeps_on(
 
 
 @pytest.mark.fault("F25")
-def test_a_question_wakes_it_and_is_answered(
+def test_request_wakes_the_server(
     *, sleeper: RunningServer, front: httpx.Client, stream: bool
 ) -> None:
     until_asleep(sleeper, front)
@@ -80,13 +82,13 @@ def test_a_question_wakes_it_and_is_answered(
 
 
 @pytest.mark.fault("F25")
-def test_what_is_passed_on_wakes_it_too(sleeper: RunningServer, front: httpx.Client) -> None:
+def test_passthrough_request_wakes_the_server(sleeper: RunningServer, front: httpx.Client) -> None:
     until_asleep(sleeper, front)
     answer = front.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
-def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
+def test_doctor_reports_a_sleeping_server_as_healthy(
     sleeper: RunningServer, front: httpx.Client
 ) -> None:
     until_asleep(sleeper, front)

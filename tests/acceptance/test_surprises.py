@@ -45,7 +45,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("text", FOLDERS)
-def test_what_is_named_at_the_call_replaces_what_the_folder_names(folder: Path, text: str) -> None:
+def test_environment_variable_overrides_the_folder_settings(folder: Path, text: str) -> None:
     (folder / "temper.toml").write_text(FOLDERS[text], encoding="utf-8")
     kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
@@ -55,7 +55,7 @@ def test_what_is_named_at_the_call_replaces_what_the_folder_names(folder: Path, 
             assert server.url
 
 
-def test_what_is_named_as_a_flag_replaces_what_the_folder_names(folder: Path) -> None:
+def test_flag_overrides_the_folder_settings(folder: Path) -> None:
     (folder / "temper.toml").write_text(FOLDERS["several"], encoding="utf-8")
     with (
         listening_in_thread(ScriptedBackend()) as upstream,
@@ -65,15 +65,13 @@ def test_what_is_named_as_a_flag_replaces_what_the_folder_names(folder: Path) ->
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_thoughts_are_split_off_where_no_tools_are_offered(
-    language: str, *, stream: bool
-) -> None:
+async def test_reasoning_is_split_without_tools(language: str, *, stream: bool) -> None:
     async with temper(THOUGHT) as front:
         got = await ask(front, language, Chat(), stream=stream)
     assert (got.status, got.text) == (200, "Hello there.")
 
 
-async def test_thoughts_of_a_chat_without_tools_are_reasoning_and_are_learnt() -> None:
+async def test_reasoning_format_is_learned_in_a_chat_without_tools() -> None:
     opened = says("Hm.\n", "</think>\n", "Hello.")
     async with temper(THOUGHT, opened, opened) as front:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -85,7 +83,7 @@ async def test_thoughts_of_a_chat_without_tools_are_reasoning_and_are_learnt() -
     assert (last["reasoning_content"], last["content"]) == ("Hm.", "Hello.")
 
 
-async def test_where_nothing_may_be_changed_thoughts_stay_as_they_came() -> None:
+async def test_reasoning_is_unchanged_with_guardrails_off() -> None:
     serving = ServerOptions(policy=Policy(mode=Mode.OFF))
     async with temper(THOUGHT, serving=serving) as front:
         got = await ask(front, "chat", Chat(), stream=True)
@@ -103,7 +101,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("language", PATHS)
-async def test_the_log_says_what_was_wrong_with_a_request(language: str) -> None:
+async def test_log_contains_the_error_of_a_request(language: str) -> None:
     kept = Kept()
     async with temper(observers=Observers((kept,))) as front:
         path, _ = PATHS[language]
@@ -114,7 +112,7 @@ async def test_the_log_says_what_was_wrong_with_a_request(language: str) -> None
     assert record.refusal in json.dump_text(answer.json())
 
 
-async def test_a_stop_sequence_is_named_where_the_engine_tells_it() -> None:
+async def test_stop_sequence_of_the_engine_is_reported() -> None:
     reported = (
         START
         + text("Hello")
@@ -141,7 +139,7 @@ def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 
 
-async def test_background_requests_wait_behind_people_and_are_counted_apart() -> None:
+async def test_background_requests_have_lower_priority_and_separate_metrics() -> None:
     go = asyncio.Event()
     meter = Metrics()
     scripts: list[Script | bytes] = [Script((START, go, text("Hi."), end()))]
@@ -179,7 +177,7 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
     assert "use one of: high, normal, low" in unknown.text
 
 
-async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
+async def test_pdf_is_replaced_by_its_text() -> None:
     pytest.importorskip("pypdf", reason="needs the extra `documents`")
     data = b64encode(make_pdf("The bill is 21 crowns.")).decode()
     source: JsonObject = {"type": "base64", "media_type": "application/pdf", "data": data}

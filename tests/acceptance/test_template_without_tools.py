@@ -93,7 +93,7 @@ async def ask(
     return answer, engine
 
 
-def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) -> None:
+def test_server_rejects_such_a_conversation(server: RunningServer) -> None:
     hello: JsonObject = {"role": "user", "content": "Hi"}
     body: JsonObject = {"messages": [hello, hello]}
     headers = {"authorization": f"Bearer {server.api_key}"}
@@ -114,7 +114,7 @@ async def test_tools_are_described_in_the_prompt_by_any_convention(
     assert (message.role, "Be kind." in message.text) == ("user", True)
 
 
-async def test_what_the_template_says_decides_where_nobody_else_does(server: RunningServer) -> None:
+async def test_template_decides_without_settings(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]")
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert engine.attempts[0].upstream_request.tools == ()
@@ -139,7 +139,7 @@ async def test_a_nudge_keeps_the_turns_and_the_cache(
     assert second.cached >= 0.9 * first.prompt
 
 
-async def test_results_are_told_in_turns_as_well(server: RunningServer) -> None:
+async def test_results_respect_the_turn_order(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]", *RAN, policy="accept")
     assert answer.text == "Good to know."
     roles = [message.role for message in engine.attempts[0].upstream_request.messages]
@@ -155,7 +155,7 @@ REACT = Overrides(convention="react")
 
 
 @pytest.mark.parametrize("policy", ["auto", "respond"])
-async def test_thoughts_and_answers_in_labelled_lines_are_told_apart(
+async def test_labeled_reasoning_and_answers_are_separated(
     server: RunningServer, policy: str
 ) -> None:
     answer, engine = await ask(server, "[[labelled]]", overrides=REACT, policy=policy)
@@ -172,7 +172,7 @@ async def test_a_model_is_stopped_before_it_invents_a_result(server: RunningServ
     assert "dropped" not in answer.report["repairs"]
 
 
-async def test_a_history_of_actions_is_written_with_its_labels(server: RunningServer) -> None:
+async def test_history_of_actions_keeps_its_labels(server: RunningServer) -> None:
     answer, engine = await ask(server, "Hello", *RAN, overrides=REACT, policy="auto")
     assert answer.text == "Good to know."
     texts = [message.text for message in engine.attempts[0].upstream_request.messages]

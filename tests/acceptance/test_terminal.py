@@ -37,9 +37,7 @@ def end(command: WatchedCommand) -> str:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_load_moves_ends_with_one_line_and_a_request_is_one_line(
-    model: Path, columns: int
-) -> None:
+def test_load_progress_and_requests_are_one_line_each(model: Path, columns: int) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(columns, *serve) as command:
         ask(command.read_until(READY)[1])
@@ -54,7 +52,7 @@ def test_a_load_moves_ends_with_one_line_and_a_request_is_one_line(
     assert " in, " in request
 
 
-def test_nobody_gets_colours_who_wants_none(model: Path) -> None:
+def test_no_color_disables_colors(model: Path) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(80, *serve, environment={"NO_COLOR": "1"}) as command:
         ask(command.read_until(READY)[1])
@@ -64,7 +62,7 @@ def test_nobody_gets_colours_who_wants_none(model: Path) -> None:
     assert colours <= {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[m"}
 
 
-def test_at_debug_level_a_terminal_gets_all_that_is_known(model: Path) -> None:
+def test_debug_level_prints_all_fields(model: Path) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(200, *serve, environment={"TEMPER_LOGGING__LEVEL": "debug"}) as command:
         ask(command.read_until(READY)[1])

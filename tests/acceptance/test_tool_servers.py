@@ -92,7 +92,7 @@ def ask(client: httpx.Client, text: str, *tools: JsonValue, stream: bool = False
     ("offer", "tools"),
     [("asked", (TIME,)), ("toolless", ()), ("always", ()), ("always", (WEATHER_TOOL,))],
 )
-def test_a_real_tool_server_is_asked_for_the_time(
+def test_real_tool_server_is_called(
     clients: Mapping[str, httpx.Client], offer: str, tools: tuple[JsonValue, ...], *, stream: bool
 ) -> None:
     answer = ask(clients[offer], "[[our time]]", *tools, stream=stream)
@@ -100,7 +100,7 @@ def test_a_real_tool_server_is_asked_for_the_time(
     assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
 
 
-def test_rounds_that_are_sent_back_make_the_same_prompt(
+def test_returned_tool_rounds_produce_the_same_prompt(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     client = clients["asked"]
@@ -126,7 +126,7 @@ def test_rounds_that_are_sent_back_make_the_same_prompt(
     assert used["prompt_tokens_details"]["cached_tokens"] >= 0.9 * before  # type: ignore[index, call-overload, operator]
 
 
-def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
+def test_response_contains_executed_calls_and_continues_from_them(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     with openai.OpenAI(base_url=f"{clients['asked'].base_url}/v1", api_key="none") as client:
@@ -155,7 +155,7 @@ def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
     assert cached >= 0.9 * first.usage.input_tokens
 
 
-def test_messages_have_the_calls_that_ran_where_they_are_wanted(
+def test_messages_contain_executed_calls_on_request(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     url, wanted = str(clients["always"].base_url), {"temper": {"tool_rounds": True}}
@@ -187,7 +187,7 @@ def test_messages_have_the_calls_that_ran_where_they_are_wanted(
     assert "mcp_tool_use" not in [str(block.type) for block in plain.content]
 
 
-def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -> None:
+def test_tools_run_only_on_request(clients: Mapping[str, httpx.Client]) -> None:
     answer = ask(clients["asked"], "[[call]]", WEATHER_TOOL)
     choice = answer.json()["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
@@ -195,7 +195,7 @@ def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -
     assert "x-temper-tools" not in answer.headers
 
 
-def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.Client]) -> None:
+def test_mixed_calls_run_only_the_operators_tools(clients: Mapping[str, httpx.Client]) -> None:
     answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)
     read = read_answer(answer)
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
@@ -208,7 +208,7 @@ def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.
         pytest.param(signal.SIGKILL, marks=pytest.mark.fault("F71")),
     ],
 )
-def test_no_program_outlives_temper_whatever_ends_it(
+def test_no_tool_program_outlives_temper(
     llama_server: RunningServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     log, flags = tmp_path / "log", ("--config", str(configured(tmp_path)), "--port", "0", "--json")

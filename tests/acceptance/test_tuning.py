@@ -76,9 +76,7 @@ async def ask(target: ModelTarget) -> tuple[str, str]:
     return content, models.json()["data"][0].get("tuned", "")
 
 
-async def test_an_effort_that_was_earned_is_what_serve_asks_with(
-    server: RunningServer, tmp_path: Path
-) -> None:
+async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path) -> None:
     home, tasks, state = (tmp_path / name for name in ("own", "tasks", "state"))
     for folder in (home, tasks, state):
         folder.mkdir()
@@ -111,9 +109,7 @@ async def test_an_effort_that_was_earned_is_what_serve_asks_with(
         assert await ask(temper) == (SCRIPTS["[[low]]"], "effort = low")
 
 
-def test_a_model_file_is_served_and_tuned_within_its_minutes(
-    scripted_model: Path, tmp_path: Path
-) -> None:
+def test_model_file_is_tuned_within_the_time_limit(scripted_model: Path, tmp_path: Path) -> None:
     model = tmp_path / "tuned.gguf"  # the shared file is served for other tests as well
     model.hardlink_to(scripted_model)
     flags = ("--model", str(model), "--minutes", "0.1", "--dry-run")

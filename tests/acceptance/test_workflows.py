@@ -60,7 +60,7 @@ async def ask(
 @pytest.mark.parametrize(
     "rules", [Workflow(("get_time",)), Workflow(("get_time",), (), ("get_weather",))]
 )
-async def test_an_answer_before_its_steps_becomes_the_step(
+async def test_answer_before_a_required_step_is_replaced_by_the_step(
     server: RunningServer, rules: Workflow, *, stream: bool
 ) -> None:
     answer = await ask(server, said("user", "[[four]]"), rules=rules, stream=stream)
@@ -76,7 +76,7 @@ async def test_a_model_without_the_arguments_asks_for_them(
     assert "rejected=invalid_arguments" in answer.report["repairs"]
 
 
-async def test_after_three_rounds_of_failures_the_model_changes_its_way(
+async def test_model_changes_its_approach_after_three_failed_rounds(
     server: RunningServer, *, stream: bool
 ) -> None:
     answer = await ask(server, said("user", "How is it?"), *FAILED, stream=stream)

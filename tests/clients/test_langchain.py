@@ -84,7 +84,7 @@ async def test_a_graph_goes_from_the_model_to_the_tools_and_back(
     check_trip_ended(served, tools, messages[-1].content)
 
 
-async def test_an_answer_has_the_form_of_a_class(served: Served, model: ChatOpenAI) -> None:
+async def test_response_is_parsed_into_a_class(served: Served, model: ChatOpenAI) -> None:
     assert model.with_structured_output(Fact).invoke(FACTS) == PARIS
     called = model.with_structured_output(Fact, method="function_calling")
     assert called.invoke("File it. [[call Fact]]") == PARIS

@@ -44,7 +44,7 @@ async def answer(served: Served, messages: list[object], *, is_streamed: bool) -
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_loop_with_tools_ends_in_the_answer(served: Served, is_streamed: bool) -> None:
+async def test_agent_loop_ends_in_the_answer(served: Served, is_streamed: bool) -> None:
     tools = Tools([])
     messages: list[object] = [{"role": "user", "content": TRIP}]
     message = await answer(served, messages, is_streamed=is_streamed)
@@ -57,7 +57,7 @@ async def test_a_loop_with_tools_ends_in_the_answer(served: Served, is_streamed:
     check_trip_ended(served, tools, message.content)
 
 
-async def test_an_answer_has_the_form_of_a_class(served: Served) -> None:
+async def test_response_is_parsed_into_a_class(served: Served) -> None:
     response = await litellm.acompletion(
         model=f"openai/{MODEL}",
         api_base=served.url,

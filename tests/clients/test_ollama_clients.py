@@ -310,7 +310,7 @@ def test_a_loop_runs_its_tools_and_answers(client: Asking, server: Served, *, st
 
 
 @both
-def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
+def test_response_equals_the_direct_one_except_for_times(
     client: Asking, mock: tuple[str, Served], *, stream: bool
 ) -> None:
     direct, served = mock
@@ -340,7 +340,7 @@ def test_an_answer_has_its_form(client: Asking, server: Served) -> None:
 
 
 @both
-def test_thoughts_stand_apart(client: Asking, mock: tuple[str, Served], *, stream: bool) -> None:
+def test_reasoning_is_separate(client: Asking, mock: tuple[str, Served], *, stream: bool) -> None:
     assert client.think(mock[1].url, stream=stream) == (THOUGHT, ANSWER)
 
 

@@ -43,7 +43,7 @@ def readings(path: Path) -> set[str]:
     }
 
 
-def test_only_what_writes_down_a_moment_reads_the_clock_on_the_wall() -> None:
+def test_only_timestamps_use_the_wall_clock() -> None:
     reading = {path.relative_to(PROXY).as_posix() for path in PROXY.rglob("*.py") if readings(path)}
     assert reading <= set(DATED)
 
@@ -59,7 +59,7 @@ class Jumping:
         return 1_700_000_000 + HOUR * (self.looks if self.looks % 2 else -self.looks)
 
 
-async def test_a_clock_that_jumps_ends_no_request_and_makes_none_wait(
+async def test_clock_jumps_neither_end_nor_delay_requests(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jumping = Jumping()

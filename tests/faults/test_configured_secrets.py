@@ -42,16 +42,16 @@ def told(text: str) -> list[str]:
     return [canary for canary in CANARIES if canary in text]
 
 
-def test_every_secret_is_known_as_one(settings: Settings) -> None:
+def test_every_secret_setting_is_declared_secret(settings: Settings) -> None:
     assert set(secrets_of(settings)) == set(CANARIES)
 
 
-def test_nothing_that_is_made_of_settings_shows_a_secret(settings: Settings) -> None:
+def test_representations_of_settings_show_no_secret(settings: Settings) -> None:
     shown = (settings, settings.model_dump_json(), server_options_of(settings))
     assert told("".join(f"{value!r}{value}" for value in shown)) == []
 
 
-def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path: Path) -> None:
+def test_support_bundle_shows_no_secret(settings: Settings, tmp_path: Path) -> None:
     findings = [
         CheckResult(f"asked {canary}", fail(f"it said: {canary}", canary)) for canary in CANARIES
     ]
@@ -72,7 +72,7 @@ def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path
         f'[server]\napi_key = ["{SERVER}"]\n',
     ],
 )
-def test_a_wrong_setting_is_refused_without_its_value(wrong_file: str, tmp_path: Path) -> None:
+def test_error_of_a_secret_setting_omits_its_value(wrong_file: str, tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text(wrong_file, encoding="utf-8")
     with pytest.raises(InvalidConfiguration) as refused:
@@ -80,7 +80,7 @@ def test_a_wrong_setting_is_refused_without_its_value(wrong_file: str, tmp_path:
     assert told(f"{refused.value!r}{refused.value}") == []
 
 
-def test_a_file_of_keys_is_refused_without_its_lines(settings: Settings) -> None:
+def test_error_of_a_key_file_omits_its_lines(settings: Settings) -> None:
     path = settings.server.api_keys_file
     assert path is not None
     path.write_text(f"{OWNER}\n", encoding="utf-8")

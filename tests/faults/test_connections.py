@@ -95,7 +95,7 @@ def asked_to_stream() -> bytes:
 
 
 @READER
-async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_left() -> None:
+async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.5)
     async with (
@@ -110,7 +110,7 @@ async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_lef
 
 
 @READER
-async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+async def test_slow_client_is_not_cut_off() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.2)
     async with (
@@ -132,7 +132,7 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
 )
-async def test_heads_and_bodies_that_do_not_come_are_given_up_and_others_served(raw: bytes) -> None:
+async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: bytes) -> None:
     async with (
         raw_backend(*[nothing] * 8) as backend,
         open_to_all(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
@@ -151,7 +151,7 @@ async def nothing(caller: Caller) -> None:
 
 
 @DAWDLER
-async def test_there_are_only_so_many_connections() -> None:
+async def test_connections_are_limited() -> None:
     limits = ConnectionLimits(most=3)
     async with (
         raw_backend(*[nothing] * 8) as backend,
@@ -200,7 +200,7 @@ LEFT_TO_A_SERVER = {"a folded header", "bare line feeds"}
 
 @SMUGGLER
 @pytest.mark.parametrize("name", SMUGGLED)
-async def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
+async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
     *, subject: str, name: str
 ) -> None:
     if subject != TEMPER and name in LEFT_TO_A_SERVER:
@@ -237,7 +237,7 @@ TARGETS = {
 
 @REBINDING
 @pytest.mark.parametrize("name", TARGETS)
-async def test_the_host_of_an_absolute_target_is_checked(name: str) -> None:
+async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
     target, status = TARGETS[name]
     async with (
         raw_backend() as backend,
@@ -250,7 +250,7 @@ async def test_the_host_of_an_absolute_target_is_checked(name: str) -> None:
 
 @STRAY
 @pytest.mark.parametrize("stray", [b"\r\n", b"\n", b"G", GOOD[:-2]])
-async def test_connections_with_a_stray_byte_make_room_for_others(stray: bytes) -> None:
+async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
         raw_backend(*[nothing] * 8) as backend,
@@ -280,7 +280,7 @@ UNREAD = {
 
 @STRAY
 @pytest.mark.parametrize("name", UNREAD)
-async def test_a_body_that_goes_on_after_its_response_ends_with_the_connection(name: str) -> None:
+async def test_unfinished_body_closes_the_connection_after_its_response(name: str) -> None:
     piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
     async with (
         raw_backend() as backend,
@@ -343,7 +343,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 @HALF_CLOSED
 @pytest.mark.parametrize("has_gone", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_ends_its_side_is_answered_unless_it_has_gone(
+async def test_half_closed_client_is_answered_unless_it_has_disconnected(
     *, stream: bool, has_gone: bool
 ) -> None:
     is_answered, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -64,7 +64,7 @@ async def is_disconnected(question: Asked) -> bool:
     ],
 )
 @pytest.mark.parametrize("body", [chats(), asks()], ids=["plain", "with tools"])
-async def test_the_generation_ends_when_the_client_leaves(
+async def test_disconnect_cancels_the_generation(
     *, subject: str, script: Script, body: JsonObject, stream: bool
 ) -> None:
     async with before(subject, script, UNUSED) as front:
@@ -75,7 +75,7 @@ async def test_the_generation_ends_when_the_client_leaves(
 
 
 @STREAMING
-async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -> None:
+async def test_disconnect_within_a_stream_cancels_the_generation() -> None:
     async with temper(TALKING, UNUSED) as front:
         body = chats(stream=True)
         async with front.client.stream("POST", CHAT, json=body) as response:
@@ -94,7 +94,7 @@ async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -
 @pytest.mark.parametrize("second", [SILENT, TALKING], ids=["silent", "talking"])
 @WAITING
 @WHOLE
-async def test_a_later_attempt_ends_when_the_client_leaves(
+async def test_disconnect_cancels_a_retry(
     *, subject: str, first: tuple[bytes, ...], count: int, second: Script, stream: bool
 ) -> None:
     async with before(subject, *first, second, UNUSED) as front:
@@ -106,7 +106,7 @@ async def test_a_later_attempt_ends_when_the_client_leaves(
 
 @WAITING
 @WHOLE
-async def test_nothing_is_asked_again_for_a_client_that_left_while_a_bad_reply_arrived(
+async def test_disconnect_during_a_bad_reply_prevents_the_retry(
     *, subject: str, stream: bool
 ) -> None:
     gate = asyncio.Event()
@@ -120,7 +120,7 @@ async def test_nothing_is_asked_again_for_a_client_that_left_while_a_bad_reply_a
 
 
 @WAITING
-async def test_nobody_waits_for_a_model_to_load_for_a_client_that_left(*, stream: bool) -> None:
+async def test_disconnect_ends_the_wait_for_a_loading_model(*, stream: bool) -> None:
     loading = refuses(503, {"message": "Loading model", "type": "unavailable_error"})
     async with temper(loading, UNUSED, load_wait=60) as front:
         front.backend.health = 503
@@ -133,7 +133,7 @@ async def test_nobody_waits_for_a_model_to_load_for_a_client_that_left(*, stream
 
 
 @WAITING
-async def test_a_client_that_leaves_the_queue_is_never_asked_for(*, stream: bool) -> None:
+async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> None:
     gate = asyncio.Event()
     good = calls("get_weather", '{"city": "Paris"}')
     async with temper(Script((gate, good)), good) as front:
@@ -161,7 +161,7 @@ async def settled(front: Front, inside: int) -> None:
 
 
 @WAITING
-async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing(subject: str) -> None:
+async def test_disconnect_within_the_body_prevents_the_request(subject: str) -> None:
     async with before(subject, *[says("Hi.")] * 2) as front:
         async with connected(front.address) as (_, writer):
             writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n")
@@ -174,7 +174,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing(sub
 
 @STREAMING
 @WHOLE
-async def test_a_client_that_leaves_does_not_disturb_others(*, subject: str, stream: bool) -> None:
+async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream: bool) -> None:
     gate = asyncio.Event()
     patient = Script((spoken.START, gate, spoken.text("Hi.") + spoken.end()))
     async with before(subject, patient, TALKING) as front:
@@ -190,7 +190,7 @@ async def test_a_client_that_leaves_does_not_disturb_others(*, subject: str, str
 
 @STREAMING
 @WHOLE
-async def test_twenty_clients_that_leave_at_once_are_all_noticed(
+async def test_twenty_simultaneous_disconnects_are_all_noticed(
     *, subject: str, stream: bool
 ) -> None:
     count = 20
@@ -206,9 +206,7 @@ async def test_twenty_clients_that_leave_at_once_are_all_noticed(
 
 @STREAMING
 @WHOLE
-async def test_a_client_that_left_is_logged_as_such(
-    *, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_disconnect_is_logged(*, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper(TALKING) as front:
         async with asking(front.client, chats(stream=stream)):
@@ -253,7 +251,7 @@ async def slot_works(server: RunningServer, *, expected: bool) -> float:
         pytest.param(False, marks=WHOLE, id="whole"),
     ],
 )
-async def test_a_real_slot_is_idle_within_a_second(
+async def test_disconnect_frees_a_real_slot_within_a_second(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=stream)
@@ -267,7 +265,7 @@ async def test_a_real_slot_is_idle_within_a_second(
 
 
 @WAITING
-async def test_what_waits_for_a_real_slot_never_begins_for_a_client_that_left(
+async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=True)

@@ -22,7 +22,7 @@ PIECES = {
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
+async def test_endless_reply_is_cut_off_at_the_byte_limit(
     *, wire: Wire, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "STREAM_BYTES", MOST_BYTES)
@@ -37,7 +37,7 @@ async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, stream: bool) -> None:
+async def test_endless_reply_is_cut_off_at_the_time_limit(*, wire: Wire, stream: bool) -> None:
     reply = REPLIES[wire]
     endless = repeats(chunked(reply.begun, is_whole=False), chunk(reply.more), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
@@ -50,7 +50,7 @@ async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, st
 
 
 @pytest.mark.fault("F10")
-async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: bool) -> None:
+async def test_endless_call_is_cut_off_and_never_completed(*, stream: bool) -> None:
     first = spoken.START + spoken.call_delta("get_weather", '{"city": "P')
     more = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris"}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.005)
@@ -74,7 +74,7 @@ LIMITS: tuple[JsonObject, ...] = (
 
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_a_reply_beyond_the_clients_limit_is_cut_off_where_the_backend_ignores_it(
+async def test_client_token_limit_is_enforced_where_the_backend_ignores_it(
     *, wire: Wire, limit: JsonObject, stream: bool
 ) -> None:
     endless = repeats(chunked(PIECES[wire][0], is_whole=False), chunk(TOO_MUCH[wire]))
@@ -88,7 +88,7 @@ async def test_a_reply_beyond_the_clients_limit_is_cut_off_where_the_backend_ign
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_beyond_the_window_is_cut_off_where_the_backend_forgets_its_beginning(
+async def test_reply_is_cut_off_at_the_window_of_a_context_shifting_backend(
     *, stream: bool
 ) -> None:
     endless = repeats(chunked(spoken.START, is_whole=False), chunk(TOO_MUCH[Wire.OPENAI]))
@@ -105,9 +105,7 @@ async def test_a_reply_beyond_the_window_is_cut_off_where_the_backend_forgets_it
 
 @pytest.mark.fault("F10")
 @pytest.mark.fault("F45")
-async def test_a_call_beyond_the_clients_limit_is_cut_off_and_never_completed(
-    *, stream: bool
-) -> None:
+async def test_call_beyond_the_token_limit_is_never_completed(*, stream: bool) -> None:
     first = spoken.START + spoken.call_delta("get_weather", '{"city": "P')
     more = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris and "}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.001)
@@ -120,7 +118,7 @@ async def test_a_call_beyond_the_clients_limit_is_cut_off_and_never_completed(
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_in_more_pieces_than_tokens_keeps_its_end(*, stream: bool) -> None:
+async def test_reply_with_more_chunks_than_tokens_is_kept_whole(*, stream: bool) -> None:
     words = "and so on " * (MOST_TOKENS // 4)
     async with before("temper", says(*words)) as front:
         answer = await front.ask({**PLAIN, "max_tokens": MOST_TOKENS}, stream=stream)
@@ -128,7 +126,7 @@ async def test_a_reply_in_more_pieces_than_tokens_keeps_its_end(*, stream: bool)
 
 
 @pytest.mark.fault("F10")
-async def test_comments_without_an_end_are_cut_off(
+async def test_endless_comments_are_cut_off(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """26 MB of them took 38 s of processor time."""
@@ -142,7 +140,7 @@ async def test_comments_without_an_end_are_cut_off(
 
 
 @pytest.mark.fault("F10")
-async def test_calls_without_an_end_are_cut_off(*, stream: bool) -> None:
+async def test_endless_calls_are_cut_off(*, stream: bool) -> None:
     """100,000 of them took 15.8 s."""
     calls = [
         spoken.call_delta("get_weather", f'{{"city": "C{at}"}}', index=at, call_id=f"c{at}")

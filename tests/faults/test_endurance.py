@@ -52,7 +52,7 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
         await writer.wait_closed()  # the end of the process blocks this loop
 
 
-async def test_streams_that_wait_take_little_memory(subject: str) -> None:
+async def test_waiting_streams_take_little_memory(subject: str) -> None:
     talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
     backend = ScriptedBackend(*[talking] * STREAMS)
     async with (
@@ -69,7 +69,7 @@ async def test_streams_that_wait_take_little_memory(subject: str) -> None:
     assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
 
 
-async def test_masses_of_requests_leave_nothing_behind(subject: str) -> None:
+async def test_many_requests_leak_nothing(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
     backend = ScriptedBackend(*[good] * (3 * REQUESTS))
 

@@ -55,17 +55,13 @@ End: TypeAlias = Callable[[HandMadeClient], Strike]
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, left])
-async def test_nothing_is_left_of_a_request_that_ends_at_any_await(
-    *, end: End, stream: bool
-) -> None:
+async def test_request_interrupted_at_any_await_leaks_nothing(*, end: End, stream: bool) -> None:
     body = request(stream=stream)
     await at_every_await(ATTEMPTS, lambda at: Interrupted(at, end, body, b"Paris"))
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, left])
-async def test_nothing_is_left_of_a_request_with_two_rounds_of_tools(
-    *, end: End, stream: bool
-) -> None:
+async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: bool) -> None:
     body = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
     sources: list[FakeSource] = []
 

@@ -55,7 +55,7 @@ async def get_time() -> str:
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, stopped])
-async def test_a_run_of_two_rounds_leaves_a_valid_history_and_nothing_else(
+async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
     end: Callable[[Attempt], Strike],
 ) -> None:
     async with scripted(*SCRIPTS * MOST_STEPS) as (model, backend), interruptible():

@@ -65,13 +65,13 @@ def refused(*arguments: str) -> str:
 
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_settings_without_sense_are_refused_in_one_sentence(text: str, problem: str) -> None:
+def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str) -> None:
     assert problem in refused("check", "--config", config(text))
 
 
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_a_profile_without_sense_is_refused_in_one_sentence(text: str, problem: str) -> None:
+def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("profiles").mkdir()
     Path("profiles/own.toml").write_text(text, encoding="utf-8")
     assert problem in refused("check", "--config", config('[profile]\nfolder = "profiles"'))
@@ -79,7 +79,7 @@ def test_a_profile_without_sense_is_refused_in_one_sentence(text: str, problem: 
 
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_a_scenario_without_sense_is_refused_in_one_sentence(text: str, problem: str) -> None:
+def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("own").mkdir()
     Path("own/one.toml").write_text(text, encoding="utf-8")
     assert problem in refused("eval", "--backend-url", URL, "--scenarios", "own")
@@ -88,7 +88,7 @@ def test_a_scenario_without_sense_is_refused_in_one_sentence(text: str, problem:
 @BEYOND_SENSE
 @pytest.mark.parametrize("name", ["TEMPER_MODELS", "TEMPER_SERVER", "TEMPER_BACKEND__URLS"])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_a_variable_without_sense_is_refused_in_one_sentence(
+def test_malformed_variable_is_rejected_in_one_sentence(
     name: str, opening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, opening * 20_000)
@@ -99,7 +99,7 @@ def test_a_variable_without_sense_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     "setting", ["server.api_keys_file", "server.api_key_file", "model.path", "responses.path"]
 )
-def test_what_is_no_file_is_refused_in_one_sentence(setting: str) -> None:
+def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> None:
     section, _, name = setting.partition(".")
     os.mkfifo("pipe")
     kinds = ["/", ENDLESS] + ["pipe"] * (name == "path")
@@ -117,12 +117,12 @@ def test_what_is_no_file_is_refused_in_one_sentence(setting: str) -> None:
         f"[models.{'a' * MANY}]\nunknown = 1",
     ],
 )
-def test_what_is_wrong_is_not_quoted_at_any_length(text: str) -> None:
+def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
     assert " ... " in refused("check", "--config", config(text))
 
 
 @BEYOND_SENSE
-def test_of_many_wrong_settings_some_are_told() -> None:
+def test_errors_of_many_invalid_settings_are_limited() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
     errors = temper("check", "--config", config(text)).stderr.splitlines()
     assert len(errors) == bounds.PROBLEMS + 1
@@ -137,7 +137,7 @@ def test_of_many_wrong_settings_some_are_told() -> None:
         *("responses.path", "recording.path", "profile.folder"),
     ],
 )
-def test_what_no_file_can_be_called_is_refused_in_one_sentence(setting: str, name: str) -> None:
+def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) -> None:
     section, _, key = setting.partition(".")
     assert setting in refused("check", "--config", config(f'[{section}]\n{key} = "{name}"'))
 
@@ -147,7 +147,7 @@ def test_what_no_file_can_be_called_is_refused_in_one_sentence(setting: str, nam
     ("member", "nonsense"),
     [("generations", [[]]), ("generations", [[[]]]), ("model", {"convention": "none"})],
 )
-def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
+def test_inconsistent_recording_is_rejected_in_one_sentence(
     member: str, nonsense: JsonValue
 ) -> None:
     recorded = json.parse(msgspec.json.encode(exchange()))
@@ -161,7 +161,7 @@ def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
 
 
 @BEYOND_SENSE
-def test_endless_settings_are_refused_in_one_sentence() -> None:
+def test_endless_settings_are_rejected_in_one_sentence() -> None:
     assert TOO_LARGE in refused("check", "--config", ENDLESS)
 
 
@@ -174,7 +174,7 @@ def test_endless_settings_are_refused_in_one_sentence() -> None:
         (b"\n" + b"x" * 1_001, "line 2 has more than 1000 bytes"),
     ],
 )
-def test_a_recording_without_sense_is_refused_in_one_sentence(
+def test_malformed_recording_is_rejected_in_one_sentence(
     content: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if len(content) < MANY:
@@ -184,13 +184,13 @@ def test_a_recording_without_sense_is_refused_in_one_sentence(
 
 
 @BEYOND_SENSE
-def test_an_endless_recording_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_recording_is_rejected_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
     assert "line 1 has more than 1000 bytes" in refused("replay", ENDLESS)
 
 
 @BEYOND_SENSE
-def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
+def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
     fields = b"".join(struct.pack("<Q8sIB", 8, b"%08d" % number, 0, 1) for number in range(MANY))
     path = tmp_path / "model.gguf"
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, MANY) + fields)
@@ -199,7 +199,7 @@ def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
 
 
 @BEYOND_SENSE
-def test_no_more_of_a_header_is_read_than_there_may_be(tmp_path: Path) -> None:
+def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     with path.open("wb") as file:  # a name of which nothing is on the disk
         file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, bounds.HEADER_BYTES))
@@ -209,7 +209,7 @@ def test_no_more_of_a_header_is_read_than_there_may_be(tmp_path: Path) -> None:
 
 
 @BEYOND_SENSE
-def test_a_scenario_fetches_nothing(tmp_path: Path) -> None:
+def test_scenario_schema_references_are_never_fetched(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     schema = f'schema = {{ "$ref" = "file://{tmp_path}/secret.json" }}\n'
@@ -219,7 +219,7 @@ def test_a_scenario_fetches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F84")
-async def test_what_cannot_be_deleted_is_not_called_gone(
+async def test_failed_deletion_is_not_reported_as_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_table: ResponsesTable, _owner: str, _response_id: str) -> bool:

@@ -129,7 +129,7 @@ def is_tolerable(flooded: Flood) -> bool:
 @pytest.mark.parametrize(
     ("name", "stream"), [*((flood, True) for flood in FLOODS), ("braces", False)]
 )
-async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
+async def test_other_clients_are_served_during_a_model_flood(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
     count = (LENGTH - len(beginning)) // len(unit)
@@ -156,7 +156,7 @@ async def answered_in(subject: str, text: str) -> float:
 
 
 @pytest.mark.parametrize("name", FLOODS)
-async def test_twice_the_flood_is_answered_in_twice_the_time(*, subject: str, name: str) -> None:
+async def test_flood_response_time_is_linear(*, subject: str, name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     beginning, unit = FLOODS[name]
     texts = [beginning + unit * (size // len(unit)) for size in (2 * CHARACTERS, 4 * CHARACTERS)]
@@ -172,7 +172,7 @@ CHARACTERS, TOKEN = 30_000, 16
 
 
 @pytest.mark.parametrize("name", ALL_FLOODS)
-def test_twice_the_flood_takes_twice_the_time(name: str) -> None:
+def test_flood_work_is_linear(name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))
     assert any(growth < MOST_GROWTH for growth in grown)

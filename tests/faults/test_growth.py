@@ -101,7 +101,7 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 @pytest.mark.fault("F80")
 @pytest.mark.usefixtures("nothing_is_kept")
 @pytest.mark.parametrize("part", share([*PARTS]))
-def test_twice_of_a_request_is_twice_the_work(part: str) -> None:
+def test_work_is_linear_in_the_request(part: str) -> None:
     dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
     answer(dialect, bodies[0])  # what is made once is made
@@ -116,7 +116,7 @@ def hear(reply: Reply) -> None:
 
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("part", share([*REPLIES]))
-def test_four_times_of_a_reply_are_four_times_the_work(part: str) -> None:
+def test_work_is_linear_in_the_reply(part: str) -> None:
     few, many = REPLIES[part](UNITS), REPLIES[part](4 * UNITS)
     hear(few)
     once, four_times = lines_run(partial(hear, few)), lines_run(partial(hear, many))
@@ -132,7 +132,7 @@ def demanding(members: int) -> Tool:
 
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("value", ["x", "1", 1.5])
-def test_what_many_schemas_say_of_each_member_is_little_work(value: JsonValue) -> None:
+def test_many_schemas_per_member_are_little_work(value: JsonValue) -> None:
     arguments = json.dump_text({f"p{number}": value for number in range(100)})
     checking = partial(check, demanding(100), arguments)
     checking()  # compiles the schema
@@ -140,7 +140,7 @@ def test_what_many_schemas_say_of_each_member_is_little_work(value: JsonValue) -
 
 
 @pytest.mark.fault("F80")
-def test_the_schemas_of_a_large_request_are_compiled_beside_the_others() -> None:
+def test_schemas_of_a_large_request_are_compiled_in_another_thread() -> None:
     tool = demanding(120)
     function: JsonObject = {"name": tool.name, "parameters": tool.parameters}
     body: JsonObject = {

@@ -63,7 +63,7 @@ def with_slots(front: Front, slots: int) -> None:
 
 
 @MALFORMED
-async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject: str) -> None:
+async def test_malformed_replies_raise_the_load_by_one_fifth(subject: str) -> None:
     begun = 0
     async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as front:
 
@@ -85,7 +85,7 @@ async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject:
 
 
 @MALFORMED
-async def test_a_client_that_leaves_gives_its_part_of_the_budget_back() -> None:
+async def test_disconnect_returns_its_retry_budget() -> None:
     never, most = asyncio.Event(), 3
     scripts = [Script((BROKEN,)), Script((never,))] * (most + 1)
     async with temper(*scripts, BROKEN, GOOD) as front:
@@ -100,7 +100,7 @@ async def test_a_client_that_leaves_gives_its_part_of_the_budget_back() -> None:
 
 
 @MALFORMED
-async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> None:
+async def test_at_most_three_retries_run_at_once() -> None:
     live, allowed = 8, 3
     first, second = asyncio.Event(), asyncio.Event()
     scripts = [Script((first, BROKEN))] * live + [Script((second, GOOD))] * allowed
@@ -124,7 +124,7 @@ async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> No
 
 
 @START
-async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one() -> None:
+async def test_requests_waiting_for_a_start_are_served_in_order() -> None:
     """The model has one slot: with several slots the order would be arbitrary."""
     backend, opens, starts = ScriptedBackend(*[GOOD] * CROWD), asyncio.Event(), 0
     backend.properties = {"model_alias": "m", "total_slots": 1}
@@ -165,7 +165,7 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
 
 
 @QUEUE
-async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: bool) -> None:
+async def test_concurrent_upstream_requests_are_limited_to_the_slots(*, stream: bool) -> None:
     gate = asyncio.Event()
     async with temper(*[Script((gate, GOOD))] * 5) as front:
         with_slots(front, 2)
@@ -180,7 +180,7 @@ async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: b
 
 
 @QUEUE
-async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> None:
+async def test_requests_beyond_the_queue_are_rejected() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=WAITING)
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
@@ -204,7 +204,7 @@ async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> 
 
 
 @QUEUE
-async def test_each_of_a_thousand_is_served_or_told_when_to_come_back(subject: str) -> None:
+async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject: str) -> None:
     serving = ServerOptions(max_waiting=WAITING)
     async with before(subject, *[GOOD] * IN_FLIGHT, serving=serving) as front:
         answers = await asyncio.gather(*(posted(front, number) for number in range(IN_FLIGHT)))
@@ -230,7 +230,7 @@ async def posted(front: Front | Subject, number: int) -> bytes:
 
 
 @QUEUE
-async def test_a_full_queue_is_a_429_that_says_when_to_come_back(*, stream: bool) -> None:
+async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=1, parallel=1)
     async with temper(Script((gate, GOOD)), GOOD, serving=serving) as front:
@@ -261,7 +261,7 @@ async def settled(front: Front, inside: int) -> None:
 
 
 @TURNS
-async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool) -> None:
+async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: bool) -> None:
     gate = asyncio.Event()
     overrides = ["a1", "a2", "a3", "b1", "c1"]
     async with temper(Script((gate, GOOD)), *[GOOD] * 4) as front:
@@ -280,7 +280,7 @@ async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool
 
 
 @TURNS
-async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool) -> None:
+async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) -> None:
     gate = asyncio.Event()
     locked = ServerOptions(access=Access({"alice": "ka", "bob": "kb"}))
     headers: dict[str, dict[str, str]] = {
@@ -305,7 +305,7 @@ async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool)
 
 
 @TURNS
-async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) -> None:
+async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: bool) -> None:
     gate = asyncio.Event()
     limits = {"boss": Priority.HIGH}
     keys = {"flood": "kf", "boss": "kb", "alice": "ka"}
@@ -339,7 +339,7 @@ async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) 
 
 
 @TURNS
-async def test_on_an_open_server_the_name_of_a_key_gives_no_priority(*, stream: bool) -> None:
+async def test_key_name_gives_no_priority_on_an_open_server(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
     async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as front:
@@ -365,7 +365,7 @@ async def keyed(front: Front, *, stream: bool, wanted: JsonObject | None = None)
 
 
 @TWICE
-async def test_the_same_key_again_gets_the_same_answer(*, stream: bool) -> None:
+async def test_repeated_idempotency_key_returns_the_stored_response(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as front:
         first, second = [await keyed(front, stream=stream) for _ in range(2)]
     assert b"One." in first.content
@@ -374,7 +374,7 @@ async def test_the_same_key_again_gets_the_same_answer(*, stream: bool) -> None:
 
 
 @TWICE
-async def test_the_same_key_at_the_same_time_is_one_generation(*, stream: bool) -> None:
+async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bool) -> None:
     gate = asyncio.Event()
     slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
     async with temper(slow, says("Two.")) as front:
@@ -390,7 +390,7 @@ async def test_the_same_key_at_the_same_time_is_one_generation(*, stream: bool) 
 
 
 @TWICE
-async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stream: bool) -> None:
+async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, stream: bool) -> None:
     gate = asyncio.Event()
     slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
     async with temper(slow) as front:
@@ -407,7 +407,7 @@ async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stre
 
 
 @TWICE
-async def test_the_same_key_with_another_request_is_refused(*, stream: bool) -> None:
+async def test_idempotency_key_with_another_body_is_rejected(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as front:
         await keyed(front, stream=stream)
         other = await keyed(front, stream=stream, wanted=chats(messages=[user("Else?")]))

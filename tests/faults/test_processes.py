@@ -44,7 +44,7 @@ def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: bool) -> None:
+async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
     _, engine = looked_after(RESTARTING)
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
@@ -60,7 +60,7 @@ async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: b
 
 
 @pytest.mark.fault("F20")
-async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool) -> None:
+async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> None:
     _, engine = looked_after(DOWN)
     async with in_front_of(engine, None, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -70,7 +70,7 @@ async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool)
 
 
 @pytest.mark.fault("F25")
-async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bool) -> None:
+async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
     async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
         server, engine = looked_after(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as front:
@@ -85,7 +85,7 @@ async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bo
 
 
 @pytest.mark.fault("F25")
-async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -> None:
+async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
     _, engine = looked_after(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:

@@ -102,7 +102,7 @@ async def watched(
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_no_key_leaves_temper_whatever_happens(
+async def test_keys_never_leave_temper(
     *, name: str, form: Literal["text", "json"], stream: bool, tmp_path: Path
 ) -> None:
     body = request(stream=stream)
@@ -130,7 +130,7 @@ async def test_no_key_leaves_temper_whatever_happens(
 
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize("size", [1, 7, None])
-async def test_no_key_leaves_temper_in_what_is_passed_on(
+async def test_keys_never_leave_temper_in_passthrough_responses(
     *, size: int | None, tmp_path: Path
 ) -> None:
     reply = spoken.event({"choices": [{"text": "a"}]}) + spoken.event({"error": QUOTED})
@@ -160,7 +160,7 @@ async def test_no_key_leaves_temper_in_what_is_passed_on(
         pytest.param(ECHO, id="no HTTP"),
     ],
 )
-async def test_no_key_leaves_temper_whatever_an_ollama_says(
+async def test_keys_never_leave_temper_in_ollama_errors(
     *, reply: bytes, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -174,7 +174,7 @@ async def test_no_key_leaves_temper_whatever_an_ollama_says(
 
 
 @pytest.mark.fault("F41")
-async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_path: Path) -> None:
+async def test_client_text_cannot_forge_log_lines_or_control_terminals(tmp_path: Path) -> None:
     body = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD) as temper:
@@ -191,7 +191,7 @@ async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_
 
 
 @pytest.mark.fault("F41")
-async def test_a_line_of_json_stays_one_line(tmp_path: Path) -> None:
+async def test_json_log_record_stays_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD, form="json") as temper:
         body = request(model=HOSTILE)

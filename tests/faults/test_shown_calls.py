@@ -44,7 +44,7 @@ def is_half(text: str) -> bool:
     ],
     ids=["the connection breaks", "no end", "an error", "nonsense"],
 )
-async def test_a_backend_that_dies_in_a_call_is_an_error_event(
+async def test_backend_crash_during_a_shown_call_is_an_error_event(
     *, subject: str, script: Script
 ) -> None:
     async with before(subject, *[script] * ENOUGH) as front:
@@ -55,16 +55,16 @@ async def test_a_backend_that_dies_in_a_call_is_an_error_event(
 
 
 @pytest.mark.parametrize("end", ["length", "content_filter"])
-async def test_a_call_that_is_cut_ends_as_the_reply_did(*, subject: str, end: str) -> None:
+async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
+    *, subject: str, end: str
+) -> None:
     async with before(subject, *[BEGUN + spoken.end(end)] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == end
     assert all(map(is_half, arguments(answer)))
 
 
-async def test_a_second_call_that_is_cut_does_not_run_the_first_in_its_place(
-    *, subject: str
-) -> None:
+async def test_truncated_second_call_does_not_finish_as_tool_calls(*, subject: str) -> None:
     second = spoken.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
     reply = spoken.START + GOOD + second + spoken.end("length")
     async with before(subject, *[reply] * ENOUGH) as front:
@@ -72,9 +72,7 @@ async def test_a_second_call_that_is_cut_does_not_run_the_first_in_its_place(
     assert answer.reason == "length"
 
 
-async def test_wrong_later_members_are_asked_for_again_and_the_call_goes_on(
-    *, subject: str
-) -> None:
+async def test_invalid_later_members_are_retried_and_the_call_continues(*, subject: str) -> None:
     right = calls("get_weather", '{"city": "Paris", "days": 3}')
     async with before(subject, WRONG, *[right] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
@@ -85,9 +83,7 @@ async def test_wrong_later_members_are_asked_for_again_and_the_call_goes_on(
 @pytest.mark.parametrize(
     "retry", [ELSEWHERE, says("I cannot."), WRONG], ids=["another call", "prose", "the same"]
 )
-async def test_what_no_attempt_completes_is_an_error_and_no_call(
-    *, subject: str, retry: bytes
-) -> None:
+async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry: bytes) -> None:
     async with before(subject, WRONG, *[retry] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     if subject != "temper" and answer.error is None:  # who shows nothing early may do otherwise
@@ -98,7 +94,7 @@ async def test_what_no_attempt_completes_is_an_error_and_no_call(
     assert answer.reason is None
 
 
-async def test_a_bad_second_call_costs_the_first_nothing(*, subject: str) -> None:
+async def test_bad_second_call_does_not_affect_the_first(*, subject: str) -> None:
     bad = spoken.call_delta("launch_rocket", "{}", index=1, call_id="b")
     reply = spoken.START + GOOD + bad + spoken.end("tool_calls")
     async with before(subject, *[reply] * ENOUGH) as front:

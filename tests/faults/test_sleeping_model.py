@@ -58,7 +58,7 @@ async def morning() -> AsyncGenerator[Morning, None]:
 
 
 @pytest.mark.fault("F25")
-async def test_whoever_wakes_a_model_sees_signs_of_life_until_it_answers() -> None:
+async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
     async with morning() as now:
         body = {**PLAIN, "stream": True}
         client, seen = now.front.client, b""
@@ -72,7 +72,7 @@ async def test_whoever_wakes_a_model_sees_signs_of_life_until_it_answers() -> No
 
 
 @pytest.mark.fault("F25")
-async def test_a_whole_answer_waits_for_a_model_that_wakes() -> None:
+async def test_whole_response_waits_for_a_waking_model() -> None:
     async with morning() as now:
         asking = asyncio.create_task(now.front.ask(PLAIN))
         await now.sleeper.asked()
@@ -82,7 +82,7 @@ async def test_a_whole_answer_waits_for_a_model_that_wakes() -> None:
 
 
 @pytest.mark.fault("F25")
-async def test_what_was_known_of_a_model_stays_known_while_it_wakes() -> None:
+async def test_known_properties_are_kept_while_a_model_wakes() -> None:
     async with morning() as now:
         client = now.front.client
         before = (await client.get("/v1/models")).json()

@@ -94,7 +94,7 @@ async def test_an_announcement_is_resumed_and_its_call_appended(*, stream: bool)
     assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "announced"}
 
 
-async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None:
+async def test_prose_is_nudged_once_and_then_accepted(*, stream: bool) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as front:
         answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")

@@ -68,7 +68,7 @@ async def test_its_tool_calls_are_read() -> None:
     assert answer.called == [("get_weather", {"city": "Paris", "days": 2})]
 
 
-async def test_what_it_cannot_do_is_refused_by_name() -> None:
+async def test_unsupported_options_are_rejected_by_name() -> None:
     async with served(ToyServer(HELLO)) as front:
         answer = await front.ask(request(logit_bias={"1": 1}))
     assert answer.status == 400

@@ -51,7 +51,7 @@ async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
     assert cast("int", usage["prompt_tokens"]) > 0
 
 
-async def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:
+async def test_unknown_model_error_lists_the_known_models() -> None:
     async with temper() as front:
         answer = await front.ask({**ASKED, "model": "no-such-model"})
     assert answer.status == 404
