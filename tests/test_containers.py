@@ -164,7 +164,7 @@ def health_check(port: int) -> int:
     return subprocess.run([sys.executable, *arguments], check=False, capture_output=True).returncode
 
 
-def test_the_image_is_small_and_runs_as_nobody_special() -> None:
+def test_image_is_small_and_unprivileged() -> None:
     bases = [content for name, content in instructions() if name == "FROM"]
     assert all(base.startswith("python:3.12-slim") for base in bases)
     assert (
@@ -197,7 +197,7 @@ def test_the_image_starts_a_command_that_is_installed_and_known() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_the_health_check_passes_only_if_temper_is_well() -> None:
+def test_health_check_passes_only_if_temper_is_healthy() -> None:
     with server_on_a_free_port(_Health) as port:
         assert health_check(port) == 0
     with server_on_a_free_port(_Sick) as port:
@@ -205,7 +205,7 @@ def test_the_health_check_passes_only_if_temper_is_well() -> None:
     assert health_check(port) != 0
 
 
-def test_the_health_check_looks_where_temper_listens() -> None:
+def test_health_check_uses_the_listening_port() -> None:
     port = Settings().server.port
     assert last("EXPOSE") == str(port)
     assert f"'127.0.0.1', {port}" in last("HEALTHCHECK")
@@ -215,7 +215,7 @@ def test_the_compose_file_has_only_keys_that_compose_knows() -> None:
     jsonschema.validate(COMPOSE, COMPOSE_SCHEMA)
 
 
-def test_a_misspelt_compose_key_would_be_found() -> None:
+def test_misspelled_compose_key_is_detected() -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"services": {"a": {"build": ".", "port": []}}}, COMPOSE_SCHEMA)
 
@@ -288,7 +288,7 @@ def test_the_tempers_of_a_pool_share_all_engines() -> None:
 
 
 @pytest.mark.parametrize(("name", "health"), [("pool", "/healthz"), ("unit", "/readyz")])
-def test_a_balancer_stands_before_the_tempers_of_its_profile(name: str, health: str) -> None:
+def test_balancer_targets_the_tempers_of_its_profile(name: str, health: str) -> None:
     balancer = services()[name]
     port = Settings().server.port
     members = {service for service in temper_services() if profile_of(service) == [name]}
@@ -305,7 +305,7 @@ def test_a_balancer_stands_before_the_tempers_of_its_profile(name: str, health: 
     assert set(re.findall(r"\$\{(\w+)\}", configuration)) == environment.keys()
 
 
-def test_every_door_is_on_loopback_and_its_own() -> None:
+def test_every_published_port_is_unique_and_on_loopback() -> None:
     doors = re.findall(r'"127\.0\.0\.1:(\d+):8367"', json.dumps(COMPOSE["services"]))
     assert sorted(map(int, doors)) == [8367, 8368, 8369, 8370]
     header = (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")[0]
@@ -330,7 +330,7 @@ def test_temper_gets_settings_that_are_right_and_a_key_that_is_required(
     assert settings.state.url is not None
 
 
-def test_a_store_is_used_by_those_who_name_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_used_only_by_services_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in temper_services():
         environment = member(services()[name], "environment")
         assert isinstance(environment, dict)
@@ -343,7 +343,7 @@ def test_a_store_is_used_by_those_who_name_it_only(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", temper_services())
-def test_temper_may_do_nothing_special_in_its_container(name: str) -> None:
+def test_temper_has_no_privileges_in_its_container(name: str) -> None:
     service = services()[name]
     assert isinstance(service, dict)
     assert service["read_only"] is True

@@ -9,7 +9,7 @@ NAMES = [header.name for header in HEADERS]
 REPORTED = {f"x-temper-{name}" for name in ("attempts", "outcome", "repairs", "context", "tools")}
 
 
-def test_every_header_of_ours_is_in_the_table() -> None:
+def test_every_temper_header_is_in_the_table() -> None:
     used = {
         name
         for path in PACKAGE.rglob("*.py")

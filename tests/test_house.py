@@ -23,7 +23,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=names(ROOMS))
-def test_every_room_says_what_is_in_which_file(room: Path) -> None:
+def test_every_package_docstring_lists_its_modules(room: Path) -> None:
     doc = ast.get_docstring(parsed(room)) or ""
     files = [path for path in MODULES if path.parent == room.parent and path != room]
     missing = [path.stem for path in files if not re.search(rf"`(\w+/)?{path.stem}`", doc)]
@@ -65,7 +65,7 @@ def test_the_walks_for_newcomers_describe_files_as_they_are(file: str) -> None:
     assert [sentence for sentence in WALKED[file] if sentence not in read(file)] == []
 
 
-def test_the_glossary_leads_to_where_a_word_lives_and_is_in_order() -> None:
+def test_glossary_is_sorted_and_its_links_exist() -> None:
     assert [where for _, _, _, where in GLOSSARY if not (REPOSITORY / where).is_file()] == []
     gone = [
         term
@@ -98,7 +98,7 @@ def imported_by(node: ast.AST) -> Iterator[str]:
             yield from imported_by(child)
 
 
-def test_no_imports_go_in_a_circle_those_for_types_included() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = {name: {*imported_by(parsed(path))} & PROXY.keys() for name, path in PROXY.items()}
     assert len(graph) > 100
     TopologicalSorter(graph).prepare()  # raises `CycleError`, which names the circle

@@ -25,7 +25,7 @@ def collect(forgotten: list[asyncio.Transport]) -> None:
     gc.collect()
 
 
-def test_a_connection_that_outlives_its_loop_is_found() -> None:
+def test_connection_that_outlives_its_loop_is_reported() -> None:
     before = open_sockets()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         forgotten = [asyncio.run(connect(listener))]
@@ -39,7 +39,7 @@ def test_a_connection_that_outlives_its_loop_is_found() -> None:
     assert open_sockets() == before
 
 
-def test_what_a_loop_or_a_fixture_still_uses_is_not_blamed_on_a_test() -> None:
+def test_sockets_in_use_are_not_reported() -> None:
     async def scene(listener: socket.socket) -> None:
         transport = await connect(listener)
         assert left_open(open_sockets()) == []
@@ -51,7 +51,7 @@ def test_what_a_loop_or_a_fixture_still_uses_is_not_blamed_on_a_test() -> None:
             assert left_open(open_sockets()) == []
 
 
-def test_a_proxy_of_what_is_gone_does_not_keep_others_from_being_looked_at() -> None:
+def test_dead_weak_proxy_does_not_stop_the_search() -> None:
     dead = weakref.proxy(_Forgotten())
     with socket.create_server(("127.0.0.1", 0)):
         assert left_open(open_sockets()) == []

@@ -47,7 +47,7 @@ def test_every_module_can_be_imported(system: str, tried: Tried) -> None:
     assert tried.lost.get(system) == [], tried.errors
 
 
-def test_what_is_pure_works_on_windows() -> None:
+def test_pure_modules_work_on_windows() -> None:
     folders = ("tests/unit/tools/test_run.py", "tests/unit/test_errors.py")
     ran = run(
         "-m", "pytest", "-p", "tests.other_systems", "-q", "-n", "0", *folders, system="win32"

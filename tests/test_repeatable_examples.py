@@ -22,7 +22,7 @@ def tried() -> list[tuple[int, str]]:
 
 
 @pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="others are searched for")
-def test_examples_do_not_depend_on_what_else_was_imported(
+def test_examples_do_not_depend_on_other_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tried()

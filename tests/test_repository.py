@@ -130,7 +130,7 @@ def names(paths: list[Path]) -> list[str]:
     return [path.as_posix() for path in paths]
 
 
-def test_nothing_stands_at_the_top_without_a_decision() -> None:
+def test_every_top_level_entry_has_a_decision() -> None:
     entries = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
     entries.pop(".git", None)
     assert {name for name, path in entries.items() if path.is_dir()} <= FOLDERS
@@ -179,7 +179,7 @@ def test_every_error_is_defined_in_one_place() -> None:
         assert hasattr(errors, name)
 
 
-def test_no_path_of_a_developers_machine_is_left() -> None:
+def test_no_machine_paths() -> None:
     places = ["/" + "work/", "/" + "tmp/" + "lab"]
     texts = [path for folder in sorted(FOLDERS) for path in tracked_files(folder)]
     texts = [path for path in texts if path.suffix not in {".gguf", ".bin", ".png"}]
@@ -247,7 +247,7 @@ def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) <= 150
 
 
-def test_the_changelog_tells_of_this_version_on_one_screen() -> None:
+def test_changelog_of_this_version_fits_one_screen() -> None:
     _, *releases = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)
     assert releases[0].startswith("[Unreleased]")
     assert re.match(rf"\[{re.escape(PROJECT['project']['version'])}\] - [\d-]{{10}}\n", releases[1])
@@ -259,11 +259,11 @@ def test_every_decision_is_listed() -> None:
     assert re.findall(r"\]\(decisions/([\w.-]+)\)", read("docs/decisions.md")) == pages
 
 
-def test_the_readme_sums_the_table_of_faults_up() -> None:
+def test_readme_summarizes_the_fault_table() -> None:
     assert summary(read("docs/faults.md")) in " ".join(read("README.md").split())
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_exist() -> None:
     guides = (path for path in tracked_files("docs") if path.suffix == ".md")
     pages = [Path("README.md"), Path("CHANGELOG.md"), *guides]
     dead = [

@@ -45,7 +45,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("text", FOLDERS)
-def test_environment_variable_overrides_the_folder_settings(folder: Path, text: str) -> None:
+def test_url_in_code_overrides_the_folder_settings(folder: Path, text: str) -> None:
     (folder / "temper.toml").write_text(FOLDERS[text], encoding="utf-8")
     kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url:

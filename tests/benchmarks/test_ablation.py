@@ -42,7 +42,7 @@ def test_only_alternatives_at_the_top_are_split(pattern: str, parts: list[str]) 
     assert split_alternatives(pattern) == parts
 
 
-def test_a_switch_turns_something_off_in_its_fork_only() -> None:
+def test_switch_applies_only_in_its_fork() -> None:
     switches = {list_switch.name: list_switch for list_switch in list_switches()}
     assert len(switches) > 100
     assert {name.split()[0] for name in switches} >= {"provenance", "words.toml", "languages"}
@@ -78,7 +78,7 @@ def test_a_reply_is_played_to_its_end() -> None:
         ([], [{"look": {"at": ["it"]}}], 2, ""),
     ],
 )
-def test_replies_are_counted_as_the_replay_counts_them(
+def test_ablation_counts_equal_those_of_the_replay(
     calls: list[tuple[str, JsonObject]], truth: list[JsonObject], retries: int, kind: str
 ) -> None:
     reply = RecordedReply("simple", "0", "", own_handler_right=True, dotted=True)

@@ -18,7 +18,7 @@ def read(language: Language, *, is_streamed: bool) -> Request:
 
 @pytest.mark.parametrize("name", LANGUAGES)
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_a_request_says_the_same_in_every_language(name: str, is_streamed: bool) -> None:
+def test_request_means_the_same_in_every_dialect(name: str, is_streamed: bool) -> None:
     chat = read(CHAT, is_streamed=is_streamed)
     other = read(LANGUAGES[name], is_streamed=is_streamed)
     assert [(message.role, message.text) for message in other.messages] == [

@@ -177,7 +177,7 @@ def title_of(page: "Page", wanted: str) -> None:
     page.wait_for_function("(wanted) => document.title === wanted", arg=wanted)
 
 
-def test_a_call_is_allowed_and_another_one_refused(
+def test_one_call_is_allowed_and_another_denied(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
     scene = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
@@ -208,9 +208,7 @@ def test_a_call_is_allowed_and_another_one_refused(
     assert (tmp_path / "log").read_text().count("called echo") == 1
 
 
-def test_what_came_of_calls_stands_on_the_page(
-    servers: Servers, open_page: Open, tmp_path: Path
-) -> None:
+def test_outcomes_of_calls_are_shown(servers: Servers, open_page: Open, tmp_path: Path) -> None:
     scene = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
     with scene.chatting():
         seen = open_page(scene.url)  # which did not see it come
@@ -249,9 +247,7 @@ def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> No
     assert (first, second) == ([Decision.ALLOWED], [Decision.REFUSED])
 
 
-def test_a_click_that_was_meant_for_something_else_answers_nothing(
-    servers: Servers, open_page: Open
-) -> None:
+def test_misplaced_click_confirms_nothing(servers: Servers, open_page: Open) -> None:
     texts = open_page(servers.of(NOTES).url).page.evaluate(
         """async () => {
           const { areSettling } = await import("./ui/assets/confirmations.js");
@@ -267,7 +263,7 @@ def test_a_click_that_was_meant_for_something_else_answers_nothing(
     assert texts == [1060, True, False, 0, True]
 
 
-def test_who_comes_second_is_told_so(servers: Servers, open_page: Open) -> None:
+def test_second_decision_is_reported_as_late(servers: Servers, open_page: Open) -> None:
     scene = servers.of(NOTES)
     with servers.waiting(scene, {}, DROP) as decided:
         page = open_page(scene.url).page
@@ -279,7 +275,7 @@ def test_who_comes_second_is_told_so(servers: Servers, open_page: Open) -> None:
     assert decided == []
 
 
-def test_a_page_for_reading_only_shows_what_waits_and_has_no_buttons(
+def test_read_only_page_shows_waiting_calls_without_buttons(
     servers: Servers, open_page: Open
 ) -> None:
     scene = servers.of(NOTES, read_only=True)
@@ -290,7 +286,7 @@ def test_a_page_for_reading_only_shows_what_waits_and_has_no_buttons(
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_a_call_says_is_shown_as_text_and_the_layout_holds(
+def test_call_content_is_shown_as_text_and_keeps_the_layout(
     text: str, servers: Servers, open_page: Open
 ) -> None:
     shown_text = text.encode("utf-8", "replace").decode()
@@ -347,7 +343,7 @@ class Hostile(FakeSource):
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_a_tool_server_says_is_shown_as_text_and_the_layout_holds(
+def test_tool_server_content_is_shown_as_text_and_keeps_the_layout(
     text: str, servers: Servers, open_page: Open
 ) -> None:
     shown = text.encode("utf-8", "replace").decode()

@@ -66,7 +66,7 @@ def stuck(url: str) -> Iterator[list[str]]:
         assert not reading.is_alive()
 
 
-def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
+def test_broken_call_is_shown_live_before_and_after_its_repair(
     temper: str, open_page: Open
 ) -> None:
     seen = open_page(temper)
@@ -90,7 +90,7 @@ def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
     assert line["verdict"]["outcome"] == "repaired"
 
 
-def test_a_retried_one_shows_what_temper_said_in_between(temper: str, open_page: Open) -> None:
+def test_retried_request_shows_the_nudge(temper: str, open_page: Open) -> None:
     assert ask(temper, request_for(NOT_ALLOWED)).status_code == 200
     seen = open_page(temper)
     seen.page.locator("tbody tr", has_text="retried").first.click()
@@ -101,7 +101,7 @@ def test_a_retried_one_shows_what_temper_said_in_between(temper: str, open_page:
     assert "grammar" not in seen.page.locator(".timeline").inner_text()
 
 
-def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open) -> None:
+def test_stuck_request_is_canceled_and_frees_its_slot(temper: str, open_page: Open) -> None:
     seen = open_page(temper)
     with stuck(temper) as got:
         row = seen.page.locator("tbody tr.live")
@@ -116,7 +116,7 @@ def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open)
     busy.first.wait_for(state="detached")
 
 
-def test_a_model_that_loads_is_seen_with_who_waits_for_it(tmp_path: Path, open_page: Open) -> None:
+def test_loading_model_is_shown_with_its_waiting_requests(tmp_path: Path, open_page: Open) -> None:
     closed = tmp_path / "closed"  # as long as it is there, the model does not come
     closed.touch()
     source = tmp_path / "source.gguf"
@@ -138,7 +138,7 @@ def test_a_model_that_loads_is_seen_with_who_waits_for_it(tmp_path: Path, open_p
         assert answer.result().status_code == 200
 
 
-def test_a_window_that_is_filled_is_seen(temper: str, open_page: Open) -> None:
+def test_filled_window_is_shown(temper: str, open_page: Open) -> None:
     rounds: list[JsonObject] = []
     for number in range(16):
         call: JsonObject = {
@@ -189,7 +189,7 @@ def test_every_view_fits_its_screen(
         seen.page.locator(".detail h2", has_text="client left").wait_for()
 
 
-def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
+def test_key_is_requested_once_and_a_wrong_key_rejected(
     llama_server: tuple[str, str], open_page: Open, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -220,7 +220,7 @@ def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
         assert seen.page.evaluate("localStorage.length + document.cookie.length") == 0
 
 
-def test_a_server_that_is_gone_and_back_is_followed_again(
+def test_page_reconnects_to_a_restarted_server(
     llama_server: tuple[str, str], open_page: Open
 ) -> None:
     url, key = llama_server
@@ -237,7 +237,7 @@ def test_a_server_that_is_gone_and_back_is_followed_again(
         seen.page.wait_for_selector("text=No requests yet")
 
 
-def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
+def test_background_requests_queue_last_and_positions_are_shown(
     llama_server: tuple[str, str], open_page: Open
 ) -> None:
     url, key = llama_server

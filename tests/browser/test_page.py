@@ -101,7 +101,7 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_is_written_is_shown_as_text_and_the_layout_holds(
+def test_content_is_shown_as_text_and_keeps_the_layout(
     text: str, open_page: Open, stage: Served
 ) -> None:
     show(stage, text)
@@ -180,7 +180,7 @@ def test_everything_can_be_done_by_keyboard(open_page: Open, stage: Served) -> N
     rows.nth(2).wait_for()
 
 
-def test_the_filter_and_the_keys_are_a_key_away(open_page: Open, stage: Served) -> None:
+def test_filter_and_help_have_shortcuts(open_page: Open, stage: Served) -> None:
     for number in range(3):
         answered(stage, replace(RECORD, model=f"m{number}"))
     page = open_page(stage.url).page
@@ -215,9 +215,7 @@ def test_a_row_keeps_its_focus_while_others_come(open_page: Open, stage: Served)
     assert selected(page) == "first"
 
 
-def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
-    open_page: Open, stage: Served
-) -> None:
+def test_page_explains_an_unstored_exchange(open_page: Open, stage: Served) -> None:
     stage.kept.leave_out(answered(stage))
     page = open_page(stage.url).page
     page.locator("tbody tr").first.click()
@@ -226,7 +224,7 @@ def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
     page.locator(".link.live").wait_for()
 
 
-def test_ten_thousand_requests_a_minute_leave_the_page_quick_and_its_heap_flat(
+def test_page_stays_fast_and_flat_at_ten_thousand_requests_per_minute(
     open_page: Open, stage: Served
 ) -> None:
     """The page's time and memory must not grow with the number of requests it has shown.

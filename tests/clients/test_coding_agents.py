@@ -178,7 +178,7 @@ def healthy() -> Iterator[Served]:
 
 
 @needs("claude")
-def test_a_subagent_of_claude_code_does_its_work(healthy: Served, folder: Path) -> None:
+def test_claude_code_subagent_works(healthy: Served, folder: Path) -> None:
     before = healthy.generations()
     result = ask_claude_code(healthy, folder, "Have a subagent read the code word. [[by Agent]]")
     assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
@@ -186,16 +186,14 @@ def test_a_subagent_of_claude_code_does_its_work(healthy: Served, folder: Path) 
 
 
 @needs("claude")
-def test_a_picture_that_claude_code_reads_goes_to_a_model_that_sees(
-    healthy: Served, folder: Path
-) -> None:
+def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     result = ask_claude_code(healthy, folder, "What is on the picture? [[picture]]")
     assert (result["result"], result["is_error"]) == (SIGHT_ANSWER, False)
 
 
 @needs("claude")
-def test_claude_code_goes_on_without_a_picture_that_the_model_cannot_see(folder: Path) -> None:
+def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     with before_mock(is_blind=True) as served:
         result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
@@ -204,7 +202,7 @@ def test_claude_code_goes_on_without_a_picture_that_the_model_cannot_see(folder:
 
 
 @needs("claude")
-def test_claude_code_goes_on_without_a_pdf(healthy: Served, folder: Path) -> None:
+def test_claude_code_continues_without_a_pdf(healthy: Served, folder: Path) -> None:
     (folder / PDF_FILE).write_bytes(PDF)
     before = healthy.generations()
     result = ask_claude_code(healthy, folder, "What does it say? [[paper]]")
@@ -222,7 +220,7 @@ def silent() -> Iterator[Served]:
 
 
 @needs("codex")
-def test_codex_bears_a_long_silence(silent: Served, folder: Path) -> None:
+def test_codex_tolerates_a_long_silence(silent: Served, folder: Path) -> None:
     watched = f", stream_idle_timeout_ms={PATIENCE_MS}"
     assert ask_codex(silent, folder, "Take your time. [[in silence]]", watched) == CODE_ANSWER
     assert silent.generations() == 1
@@ -245,7 +243,7 @@ def write_long_files(folder: Path, tool: str) -> None:
 
 
 @needs("claude")
-def test_claude_code_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+def test_claude_code_continues_with_a_full_window(small: Served, folder: Path) -> None:
     write_long_files(folder, "Bash")
     result = ask_claude_code(small, folder, "Read the files. [[Bash file 0]]")
     assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
@@ -253,7 +251,7 @@ def test_claude_code_goes_on_when_the_window_is_full(small: Served, folder: Path
 
 
 @needs("codex")
-def test_codex_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+def test_codex_continues_with_a_full_window(small: Served, folder: Path) -> None:
     write_long_files(folder, "exec_command")
     prompt = "Read the files. [[exec_command file 0]]"
     assert ask_codex(small, folder, prompt) == CODE_ANSWER

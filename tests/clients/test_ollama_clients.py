@@ -335,7 +335,7 @@ def without_times(answer: JsonValue) -> JsonValue:
     return [*map(without_times, answer)] if isinstance(answer, list | tuple) else answer
 
 
-def test_an_answer_has_its_form(client: Asking, server: Served) -> None:
+def test_response_matches_its_schema(client: Asking, server: Served) -> None:
     assert client.fill(server.url) == FACT
 
 
@@ -344,7 +344,7 @@ def test_reasoning_is_separate(client: Asking, mock: tuple[str, Served], *, stre
     assert client.think(mock[1].url, stream=stream) == (THOUGHT, ANSWER)
 
 
-def test_a_picture_is_seen_or_refused(client: Asking, mock: tuple[str, Served]) -> None:
+def test_image_is_accepted_or_rejected(client: Asking, mock: tuple[str, Served]) -> None:
     url = mock[1].url
     assert client.show(url, MODEL)
     with pytest.raises(Exception, match="does not accept images") as refused:

@@ -74,20 +74,20 @@ def told(failures: Sequence[Played], of: int) -> str:
 
 
 @pytest.mark.parametrize("title", list(quoted()))
-def test_what_is_only_quoted_is_never_promoted(title: str) -> None:
+def test_quoted_calls_are_never_promoted(title: str) -> None:
     cases = _played(quoted)[title]
     promoted = [case for case in cases if case.is_promoted]
     assert not promoted, told(promoted, len(cases))
 
 
 @pytest.mark.parametrize("title", list(quoted()))
-def test_what_is_only_quoted_stays_in_the_answer(title: str) -> None:
+def test_quoted_calls_stay_in_the_answer(title: str) -> None:
     cases = [case for case in _played(quoted)[title] if not case.is_promoted]
     changed = [case for case in cases if not case.keeps_text]
     assert not changed, told(changed, len(cases))
 
 
-def test_nearly_every_genuine_call_is_promoted_as_it_was_meant() -> None:
+def test_nearly_every_genuine_call_is_promoted_as_meant() -> None:
     cases = [case for some in _played(genuine).values() for case in some]
     lost = [case for case in cases if not case.is_exact]
     report = told(lost, len(cases))
@@ -96,7 +96,7 @@ def test_nearly_every_genuine_call_is_promoted_as_it_was_meant() -> None:
 
 
 @pytest.mark.parametrize("make", [quoted, genuine])
-def test_the_pieces_in_which_a_reply_arrives_make_no_difference(
+def test_result_does_not_depend_on_chunking(
     make: Callable[[], Mapping[str, Sequence[Case]]],
 ) -> None:
     cases = [case for some in _played(make).values() for case in some]
@@ -110,7 +110,7 @@ def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
     assert sum(map(len, genuine().values())) >= LEAST_COUNT
 
 
-def test_every_situation_in_which_nothing_is_called_has_a_case_that_would_be_one_alone() -> None:
+def test_every_negative_situation_contains_a_readable_call() -> None:
     """A spelling that no parser reads would make the first test pass for no reason."""
     alone = {outcome.case.reply for outcome in _played(genuine)["alone"] if outcome.is_exact}
     assert {spelling.one(("get_weather", {"city": "Paris"})) for spelling in SPELLINGS} <= {

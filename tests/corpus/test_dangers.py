@@ -50,7 +50,7 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 
 
 @pytest.mark.parametrize("outer", SPELLINGS, ids=lambda spelling: spelling.syntax)
-def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
+def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
     for number, inner in enumerate(SPELLINGS):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
@@ -67,7 +67,7 @@ def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
     st.sampled_from(TAILS),
     st.sampled_from(TextPolicy),
 )
-def test_no_call_within_a_broken_one_is_handed_out_whatever_stands_around_it(
+def test_call_within_a_broken_call_is_never_returned_in_any_context(
     outer: Spelling, inner: Spelling, flaw: str, gap: str, tail: str, policy: TextPolicy
 ) -> None:
     reply = broken(outer, flaw, gap + inner.one(PARIS) + tail)
@@ -76,9 +76,7 @@ def test_no_call_within_a_broken_one_is_handed_out_whatever_stands_around_it(
 
 @SETTINGS
 @given(marked, st.sampled_from(BREAKS), st.sampled_from(TAILS))
-def test_no_call_in_the_text_of_an_answer_in_json_is_handed_out(
-    inner: Spelling, flaw: str, tail: str
-) -> None:
+def test_call_within_a_json_answer_is_never_returned(inner: Spelling, flaw: str, tail: str) -> None:
     for before in ("", "This is it:\n"):
         reply = f'{before}{{"answer": "{flaw} First do this.\n{inner.one(PARIS)}{tail}", "n": 1}}'
         assert handed_out(reply) == [], reply
@@ -86,7 +84,7 @@ def test_no_call_in_the_text_of_an_answer_in_json_is_handed_out(
 
 @SETTINGS
 @given(marked, marked, st.sampled_from(('a "b" c', "</parameter> oh", '", oh')))
-def test_the_end_of_thoughts_within_a_broken_call_is_none(
+def test_end_of_reasoning_within_a_broken_call_is_ignored(
     outer: Spelling, inner: Spelling, flaw: str
 ) -> None:
     reply = broken(outer, flaw, f"\n</think>\n{inner.one(PARIS)}\n")
@@ -107,7 +105,7 @@ ANNOUNCED = (
 
 @SETTINGS
 @given(spelling, spellings, st.sampled_from(ANNOUNCED), st.sampled_from(("\n", "\nor\n", "\n\n")))
-def test_neither_an_example_nor_what_follows_it_is_handed_out(
+def test_example_and_its_continuation_are_never_returned(
     first: Spelling, second: Spelling, words: str, between: str
 ) -> None:
     reply = f"{words}{first.one(PARIS)}{between}{second.one(NOW)}"
@@ -116,7 +114,7 @@ def test_neither_an_example_nor_what_follows_it_is_handed_out(
 
 @SETTINGS
 @given(marked, spellings, st.sampled_from(ANNOUNCED))
-def test_an_example_behind_a_call_is_not_handed_out(
+def test_example_after_a_call_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     reply = f"{first.one(NOW)}\nDone. {words}{second.one(PARIS)}"
@@ -127,7 +125,7 @@ def test_an_example_behind_a_call_is_not_handed_out(
 @given(
     marked, spellings, st.sampled_from(("\nIn the other form it reads so.\n", "\nThat is it.\n"))
 )
-def test_behind_words_a_call_in_another_syntax_is_not_handed_out(
+def test_call_in_another_syntax_after_words_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     opening = first.one(PARIS).split("get_weather")[0][:11]
@@ -149,7 +147,7 @@ def test_behind_words_a_call_in_another_syntax_is_not_handed_out(
     ),
     st.sampled_from(("", "\n", " are two.", " is it.", "\nThat is all.", ".")),
 )
-def test_of_two_calls_the_later_one_is_never_handed_out_alone(
+def test_second_call_is_never_returned_without_the_first(
     first: Spelling, second: Spelling, between: str, after: str
 ) -> None:
     reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{after}"
@@ -160,7 +158,7 @@ def test_of_two_calls_the_later_one_is_never_handed_out_alone(
 @given(
     spelling, spellings, st.sampled_from((" and ", ", ", " or ", "\n", ".\nNow:\n", " first.\n"))
 )
-def test_behind_a_call_that_is_only_mentioned_none_is_handed_out(
+def test_call_after_a_mentioned_call_is_not_returned(
     first: Spelling, second: Spelling, between: str
 ) -> None:
     reply = f"I could send {first.one(NOW)} now{between}{second.one(PARIS)}"
@@ -174,7 +172,7 @@ SECOND_THOUGHTS = ("\nNo, the city is not known.", " would be wrong.", "\n\nBut 
 
 @SETTINGS
 @given(spelling, marked, st.sampled_from(SECOND_THOUGHTS))
-def test_a_call_that_the_thoughts_go_on_behind_is_not_handed_out(
+def test_call_followed_by_reasoning_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     thoughts = f"I could write\n{first.one(PARIS)}{words}"

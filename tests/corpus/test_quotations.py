@@ -33,7 +33,7 @@ def test_no_quotation_is_promoted() -> None:
 
 
 @pytest.mark.parametrize(("cases", "steps"), [(in_markup, (1, 19)), (beside_words, (5, 67))])
-def test_all_markup_and_all_words_show_calls(
+def test_every_markup_and_phrase_quotes_a_call(
     cases: Callable[[int], Iterator[Case]], steps: tuple[int, int]
 ) -> None:
     replies = [case.reply for case in cases(steps[0] if ALL else steps[1]) if promoted(case)]
@@ -45,7 +45,7 @@ def test_no_call_of_a_tools_result_is_promoted() -> None:
     assert replies == []
 
 
-def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() -> None:
+def test_trap_is_neither_repeated_by_the_nudge_nor_called_after_it() -> None:
     count = 0
     for case in traps(2_000 if ALL else 60, seed=29):
         for streams in (False, True):
@@ -65,7 +65,7 @@ def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() ->
     assert count > 0
 
 
-def test_quotations_and_traps_are_judged_the_same_however_they_arrive() -> None:
+def test_quotations_and_traps_do_not_depend_on_chunking() -> None:
     for case in (*quotations(140 if ALL else 40, seed=1), *traps(70 if ALL else 20, seed=2)):
         whole, *pieces = outcomes(replace(case, policy=TextPolicy.AUTO))
         assert all(piece == whole for piece in pieces), case.reply
@@ -87,7 +87,7 @@ def _read(title: str, _: str, text: str) -> Case:
 
 
 @pytest.mark.parametrize("case", must_stay(), ids=lambda case: case.title)
-def test_an_answer_stays_as_it_is_and_nobody_asks_about_it(case: Case) -> None:
+def test_answer_is_unchanged_and_not_retried(case: Case) -> None:
     for result in outcomes(case):
         assert result.calls == ()
         assert result.text == case.text

@@ -98,7 +98,7 @@ async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: st
         assert min(tempers.counts) > 0
 
 
-async def test_what_has_no_session_is_spread(haproxy: str) -> None:
+async def test_requests_without_a_session_are_spread(haproxy: str) -> None:
     async with balanced(haproxy, *[spoken.says("Yes.")] * SESSIONS) as tempers:
         for _ in range(SESSIONS):
             answer = await tempers.client.post(
@@ -108,7 +108,7 @@ async def test_what_has_no_session_is_spread(haproxy: str) -> None:
         assert min(tempers.counts) > 0
 
 
-async def test_a_piece_of_a_stream_does_not_wait_for_the_next_one(haproxy: str) -> None:
+async def test_stream_is_not_buffered(haproxy: str) -> None:
     script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
     async with (
         balanced(haproxy, script) as tempers,
@@ -120,7 +120,7 @@ async def test_a_piece_of_a_stream_does_not_wait_for_the_next_one(haproxy: str) 
     raise AssertionError("the stream ended before its first piece")
 
 
-async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -> None:
+async def test_disconnect_from_a_stream_cancels_the_generation(haproxy: str) -> None:
     script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
     async with balanced(haproxy, script) as tempers:
         async with tempers.client.stream(
@@ -134,7 +134,7 @@ async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -
         await upstream_request.left.wait()
 
 
-async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> None:
+async def test_lost_temper_is_not_noticed_by_clients(haproxy: str) -> None:
     nowhere = f"{own_address()}:9"
     async with temper(*[spoken.says("Yes.")] * SESSIONS) as alive:
         with balancing(haproxy, alive.server.url, nowhere) as url:
@@ -148,7 +148,7 @@ async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> 
                     assert answer.status_code == 200
 
 
-def test_haproxy_has_nothing_against_the_configuration(haproxy: str) -> None:
+def test_haproxy_accepts_the_configuration(haproxy: str) -> None:
     variables = {"LISTEN": "127.0.0.1:8367", "HEALTH": "/readyz"}
     variables |= {"FIRST": "127.0.0.1:1", "SECOND": "127.0.0.1:2"}
     checked = subprocess.run(

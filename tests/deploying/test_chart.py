@@ -31,7 +31,7 @@ def containers(values: JsonObject, render: Renders) -> list[JsonObject]:
 
 
 @BOTH
-def test_helm_has_nothing_against_the_chart(shape: str) -> None:
+def test_helm_lint_accepts_the_chart(shape: str) -> None:
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is missing")
     report = helm.lint(CHART, SHAPES[shape], strict=True, kube_version="v1.37.0")
     assert report["errors"] == []
@@ -39,7 +39,7 @@ def test_helm_has_nothing_against_the_chart(shape: str) -> None:
 
 
 @BOTH
-def test_without_a_key_nothing_is_made(shape: str, render: Renders) -> None:
+def test_chart_requires_a_key(shape: str, render: Renders) -> None:
     keyless = merged(SHAPES[shape], {"existingSecret": ""})
     message = r"(?s)existingSecret is empty.*kubectl create secret.*keyFromElsewhere"
     with pytest.raises(Exception, match=message):
@@ -47,7 +47,7 @@ def test_without_a_key_nothing_is_made(shape: str, render: Renders) -> None:
 
 
 @BOTH
-def test_a_key_is_a_file_and_nowhere_else(shape: str, render: Renders) -> None:
+def test_key_is_only_mounted_as_a_file(shape: str, render: Renders) -> None:
     chart = rendered(render, merged(SHAPES[shape], {"existingSecretKey": "temper.key"}))
     assert chart.environment()["TEMPER_SERVER__API_KEY_FILE"] == "/run/secrets/temper/api-key"
     volumes = chart.pod("volumes")
@@ -111,7 +111,7 @@ def test_the_engine_ends_after_the_requests_that_it_works_on(render: Renders) ->
 @pytest.mark.parametrize(
     ("grace", "sleep", "whole"), [(300, 5, 315), (12.5, 0, 23), (0, 20, 30), (None, 5, 25)]
 )
-def test_nobody_is_killed_before_its_requests_may_end(
+def test_grace_period_covers_running_requests(
     grace: float | None, sleep: int, whole: int, render: Renders
 ) -> None:
     server: JsonObject = {"server": {"grace_seconds": grace}}
@@ -140,7 +140,7 @@ def test_containers_have_no_privileges(shape: str, render: Renders) -> None:
         assert '"mountPath": "/tmp"' in json.dumps(container)
 
 
-def test_another_configuration_is_another_pod_and_nothing_else_is(render: Renders) -> None:
+def test_only_a_changed_configuration_replaces_the_pods(render: Renders) -> None:
     def checksum(*others: JsonObject) -> JsonValue:
         chart = rendered(render, merged(POOL, *others))
         path = ("spec", "template", "metadata", "annotations", "checksum/config")
@@ -151,7 +151,7 @@ def test_another_configuration_is_another_pod_and_nothing_else_is(render: Render
     assert checksum() != checksum({"backends": ["http://other:8000"]})
 
 
-def test_the_way_out_is_open_for_names_and_for_what_is_configured(render: Renders) -> None:
+def test_egress_allows_dns_and_configured_targets(render: Renders) -> None:
     config: JsonObject = {
         "models": {
             "a": {"urls": ["http://a:8000/v1", "https://b.example.com/v1"]},
@@ -172,7 +172,7 @@ def test_the_way_out_is_open_for_names_and_for_what_is_configured(render: Render
     assert re.findall(r'"port": (\d+)', json.dumps(only_names)) == ["53", "53"]
 
 
-def test_a_single_pod_can_be_moved(render: Renders) -> None:
+def test_single_pod_can_be_evicted(render: Renders) -> None:
     assert "PodDisruptionBudget" in rendered(render, POOL).objects
     assert "PodDisruptionBudget" not in rendered(render, UNIT).objects
     chart = rendered(render, merged(POOL, {"replicas": 1}))
@@ -182,7 +182,7 @@ def test_a_single_pod_can_be_moved(render: Renders) -> None:
     assert "PodDisruptionBudget" in rendered(render, merged(UNIT, growing)).objects
 
 
-def test_units_grow_with_what_waits_and_runs_and_shrink_slowly(render: Renders) -> None:
+def test_units_scale_with_the_load_and_shrink_slowly(render: Renders) -> None:
     values = merged(UNIT, {"autoscaling": {"enabled": True}, "engine": {"slots": 6}})
     chart = rendered(render, values)
     assert chart.at("HorizontalPodAutoscaler", "spec", "metrics", 0, "pods") == {
@@ -201,7 +201,7 @@ def test_units_grow_with_what_waits_and_runs_and_shrink_slowly(render: Renders) 
 @pytest.mark.parametrize(
     ("kind", "endpoints"), [("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")]
 )
-def test_prometheus_is_given_the_key(kind: str, endpoints: str, render: Renders) -> None:
+def test_prometheus_gets_the_key(kind: str, endpoints: str, render: Renders) -> None:
     chart = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}))
     credentials = chart.at(kind, "spec", endpoints, 0, "authorization", "credentials")
     assert credentials == {"name": "temper-key", "key": "api-key"}
@@ -210,7 +210,7 @@ def test_prometheus_is_given_the_key(kind: str, endpoints: str, render: Renders)
     assert "authorization" not in json.dumps(chart.at(kind, "spec"))
 
 
-def test_routes_wait_as_long_as_it_takes_and_buffer_nothing(render: Renders) -> None:
+def test_routes_have_long_timeouts_and_no_buffering(render: Renders) -> None:
     chart = rendered(render, merged(POOL, ROUTE, INGRESS))
     assert chart.at("HTTPRoute", "spec", "rules", 0) == {
         "backendRefs": [{"name": "temper", "port": 8367}],
@@ -222,7 +222,7 @@ def test_routes_wait_as_long_as_it_takes_and_buffer_nothing(render: Renders) -> 
 
 
 @BOTH
-def test_the_notes_say_how_to_get_there(shape: str, render: Renders) -> None:
+def test_notes_contain_the_access_commands(shape: str, render: Renders) -> None:
     chart = rendered(render, merged(SHAPES[shape], {"fullnameOverride": "tools"}))
     assert "Temper answers as tools.ai:8367/v1" in chart.notes
     assert "temper-key under api-key" in chart.notes
@@ -246,7 +246,7 @@ def test_the_notes_say_how_to_get_there(shape: str, render: Renders) -> None:
         ({"monitor": {"interval": "30"}}, "at '/monitor/interval': '30' does not match"),
     ],
 )
-def test_wrong_values_are_refused_by_name(
+def test_invalid_values_are_rejected_by_name(
     values: JsonObject, message: str, render: Renders
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -267,16 +267,14 @@ def test_wrong_values_are_refused_by_name(
         ("unit", {"autoscaling": {"enabled": True, "minReplicas": 5}}, "more than autoscaling.max"),
     ],
 )
-def test_values_that_contradict_each_other_are_refused(
+def test_contradictory_values_are_rejected(
     shape: str, values: JsonObject, message: str, render: Renders
 ) -> None:
     with pytest.raises(Exception, match=re.escape(message)):
         rendered(render, merged(SHAPES[shape], values))
 
 
-def test_the_schemas_of_kubernetes_would_find_a_misspelt_member(
-    render: Renders, validate: Validate
-) -> None:
+def test_kubernetes_schemas_detect_a_misspelled_member(render: Renders, validate: Validate) -> None:
     deployment = deepcopy(rendered(render, POOL).objects["Deployment"])
     validate(deployment)
     assert isinstance(deployment["spec"], dict)
@@ -286,7 +284,7 @@ def test_the_schemas_of_kubernetes_would_find_a_misspelt_member(
 
 
 @BOTH
-def test_the_oldest_kubernetes_that_is_asked_for_knows_all_of_it(
+def test_manifests_are_valid_for_the_oldest_supported_kubernetes(
     shape: str, render: Renders
 ) -> None:
     kubernetes = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
@@ -300,7 +298,9 @@ def test_the_oldest_kubernetes_that_is_asked_for_knows_all_of_it(
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_our_own_schemas_would_find_one_too(kind: str, render: Renders, validate: Validate) -> None:
+def test_local_schemas_detect_a_misspelled_member(
+    kind: str, render: Renders, validate: Validate
+) -> None:
     monitor = "PodMonitor" if kind == "PodMonitor" else "ServiceMonitor"
     values = merged(POOL, ROUTE, MONITOR, at_path("monitor.kind", monitor))
     manifest = deepcopy(rendered(render, values).objects[kind])

@@ -44,13 +44,13 @@ def test_no_secret_goes_into_a_config_map(secret: str) -> None:
         ("valkey://:secret@valkey", False),
     ],
 )
-def test_the_address_of_a_store_may_hold_no_password(url: str, *, is_taken: bool) -> None:
+def test_store_address_must_not_contain_a_password(url: str, *, is_taken: bool) -> None:
     validator = jsonschema.Draft202012Validator(VALUES_SCHEMA)
     assert validator.is_valid({"config": {"state": {"url": url}}}) == is_taken
 
 
 @pytest.mark.parametrize("reference", ["${KEY}", "Bearer ${KEY}", ""])
-def test_the_name_of_a_variable_may_stand_there(reference: str) -> None:
+def test_store_address_may_contain_a_variable_name(reference: str) -> None:
     jsonschema.validate({"config": {"server": {"api_key": reference}}}, VALUES_SCHEMA)
 
 

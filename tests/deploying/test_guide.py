@@ -62,7 +62,7 @@ def test_the_metrics_of_the_guide_exist() -> None:
 
 @pytest.mark.deploying
 @pytest.mark.parametrize("command", RENDERED)
-def test_a_command_of_the_guide_makes_what_is_valid(
+def test_guide_commands_render_valid_manifests(
     command: str,
     render: Renders,
     validate: Callable[[JsonObject], None],

@@ -59,7 +59,7 @@ def check_settings(
     SOUND.add(texts)
 
 
-def test_every_value_is_switched_to_another_one() -> None:
+def test_every_value_has_an_alternative() -> None:
     defaults = dict(leaves(DEFAULTS))
     assert {switch.path for switch in SWITCHES} == defaults.keys()
     assert [switch.path for switch in SWITCHES if switch.value == defaults[switch.path]] == []

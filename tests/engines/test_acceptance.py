@@ -101,7 +101,7 @@ def test_small_talk_is_answered_in_words(
     assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends one of them at once
 
 
-def test_a_wish_becomes_a_valid_call(
+def test_request_for_a_tool_becomes_a_valid_call(
     server: Server, direct: Server, row: Row, judge: Judge, *, stream: bool
 ) -> None:
     good = []
@@ -116,7 +116,7 @@ def test_a_wish_becomes_a_valid_call(
 
 
 @pytest.mark.parametrize("choice", ["required", "named", "none"])
-def test_the_choice_of_a_tool_is_kept(
+def test_tool_choice_is_respected(
     server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
 ) -> None:
     chosen: JsonValue = NAMED if choice == "named" else choice
@@ -162,7 +162,7 @@ def test_a_call_is_forced_into_its_schema(
         assert all(good)
 
 
-def test_what_is_too_long_is_refused_with_both_numbers(
+def test_oversized_prompt_is_rejected_with_both_numbers(
     server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
 ) -> None:
     window = window_of(server, running, row, "overflow")
@@ -176,7 +176,7 @@ def test_what_is_too_long_is_refused_with_both_numbers(
         assert str(window) in str(error["message"])
 
 
-def test_a_conversation_that_fits_is_not_cut(
+def test_fitting_conversation_is_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
     """Not even after odd text, from which an estimate would learn a wrong ratio."""
@@ -198,7 +198,7 @@ def test_a_conversation_that_fits_is_not_cut(
         assert is_whole
 
 
-def test_random_conversations_that_fit_are_left_whole(
+def test_random_fitting_conversations_are_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
     """They hold prose, code, digits and other alphabets; odd and too long ones are among them."""
@@ -220,9 +220,7 @@ def test_random_conversations_that_fit_are_left_whole(
         assert is_whole, answer.report
 
 
-def test_a_client_that_hangs_up_ends_the_generation(
-    server: Server, running: Running, row: Row
-) -> None:
+def test_disconnect_stops_the_engine(server: Server, running: Running, row: Row) -> None:
     if running.generated is None:
         row.remarks["cancel"] = "not seen"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
@@ -251,7 +249,7 @@ def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
     assert counts["total_tokens"] == counts["prompt_tokens"] + counts["completion_tokens"]
 
 
-def test_log_probabilities_arrive_where_there_are_any(
+def test_log_probabilities_are_returned_where_supported(
     server: Server, direct: Server, row: Row, *, stream: bool
 ) -> None:
     options: JsonObject = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
@@ -266,9 +264,7 @@ def test_log_probabilities_arrive_where_there_are_any(
     assert has_some >= logprobs_in(document)
 
 
-def test_what_was_cached_is_reported_where_it_is_known(
-    server: Server, direct: Server, row: Row
-) -> None:
+def test_cached_tokens_are_reported_where_known(server: Server, direct: Server, row: Row) -> None:
     messages = conversation("Tell me what the weather is in Lisbon and in Porto today.", 12)
     server.post(messages, max_tokens=4)
     document = document_of(server.post(messages, max_tokens=4))
@@ -279,7 +275,7 @@ def test_what_was_cached_is_reported_where_it_is_known(
 
 
 @pytest.mark.parametrize("wrong", ["temperature", "picture"])
-def test_what_is_refused_is_an_error_of_the_client(
+def test_engine_rejection_is_a_client_error(
     server: Server, row: Row, wrong: str, *, stream: bool
 ) -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": A_PICTURE}}

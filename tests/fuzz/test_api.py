@@ -129,7 +129,7 @@ def check(response: httpx.Response, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("path", "method", "mode"), WAYS)
-def test_whatever_is_sent_the_answer_is_as_documented(
+def test_response_is_as_documented_for_any_request(
     path: str, method: str, mode: GenerationMode, send: Send
 ) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -149,7 +149,7 @@ def test_whatever_is_sent_the_answer_is_as_documented(
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))
-def test_what_takes_nothing_answers_as_documented(path: str, send: Send) -> None:
+def test_routes_without_a_body_respond_as_documented(path: str, send: Send) -> None:
     case = SCHEMA[path]["get"].Case()
     response = send(case)
     check(response, case)

@@ -85,7 +85,7 @@ def question_of(request: Request) -> UpstreamRequest:
 
 @settings(deadline=None)
 @given(BODIES)
-def test_a_request_is_read_or_refused_and_travels_as_it_was_written(body: bytes) -> None:
+def test_request_is_rejected_or_forwarded_unchanged(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -100,13 +100,13 @@ def test_a_request_is_read_or_refused_and_travels_as_it_was_written(body: bytes)
 
 @settings(deadline=None)
 @given(st.binary(max_size=60) | VALUES.map(json.dump) | st.text(max_size=60).map(str.encode))
-def test_any_bytes_are_read_or_refused(body: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(body: bytes) -> None:
     assert read(body) is None or b'"messages"' in body
 
 
 @settings(deadline=None)
 @given(BODIES)
-def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: bytes) -> None:
+def test_request_is_sent_to_ollama_or_rejected_by_field(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -126,7 +126,7 @@ def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: byte
 
 @settings(deadline=None)
 @given(FOR_ANTHROPIC)
-def test_a_request_is_put_to_anthropic_or_refused_by_the_name_of_a_field(body: bytes) -> None:
+def test_request_is_sent_to_anthropic_or_rejected_by_field(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -195,7 +195,7 @@ def parts_of(feed: Callable[[str], list[ReplyPart]], documents: list[JsonObject]
 
 @settings(deadline=None)
 @given(st.lists(nearly(CHUNK) | nearly(TEXT), max_size=3))
-def test_whatever_a_backend_streams_is_a_reply_or_none(chunks: list[JsonObject]) -> None:
+def test_any_backend_stream_is_a_reply_or_an_error(chunks: list[JsonObject]) -> None:
     first = ChunkDecoder()
     assert parts_of(first.feed, chunks) == parts_of(ChunkDecoder().feed, chunks)
     parts_of(lambda _: first.finish(), chunks[:1])
@@ -203,7 +203,7 @@ def test_whatever_a_backend_streams_is_a_reply_or_none(chunks: list[JsonObject])
 
 @settings(deadline=None)
 @given(nearly(TEXT))
-def test_the_short_way_to_read_a_chunk_reads_the_same(chunk: JsonObject) -> None:
+def test_fast_chunk_parser_equals_the_slow_one(chunk: JsonObject) -> None:
     """Only a reply that has begun may take it."""
     begun = ChunkDecoder()
     begun.feed('{"id":"c","choices":[]}')
@@ -216,7 +216,7 @@ def test_the_short_way_to_read_a_chunk_reads_the_same(chunk: JsonObject) -> None
 
 @settings(deadline=None)
 @given(st.lists(nearly(LINE), max_size=3))
-def test_whatever_ollama_streams_is_a_reply_or_none(lines: list[JsonObject]) -> None:
+def test_any_ollama_stream_is_a_reply_or_an_error(lines: list[JsonObject]) -> None:
     reader = LineReader()
     parts_of(lambda line: reader.feed(line.encode()), lines)
 
@@ -241,7 +241,7 @@ EVENTS: tuple[JsonObject, ...] = (
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(EVENTS).flatmap(nearly), max_size=8))
-def test_whatever_anthropic_streams_is_a_reply_or_none(events: list[JsonObject]) -> None:
+def test_any_anthropic_stream_is_a_reply_or_an_error(events: list[JsonObject]) -> None:
     reader = EventReader()
     parts_of(lambda event: reader.feed(Event(event)), events)
 

@@ -35,7 +35,7 @@ needs_store = pytest.mark.skipif(
 
 @pytest.mark.fault("F95")
 @pytest.mark.parametrize("fault", [*GONE, "mute"])
-def test_nothing_is_generated_for_a_client_whose_host_has_gone(fault: str, *, stream: bool) -> None:
+def test_generation_stops_when_the_client_host_vanishes(fault: str, *, stream: bool) -> None:
     with lan() as pair:
         engine = pair.engines[0].app
         answer = pair.client.ask(LONG if stream else "[[silence]]", stream=stream)
@@ -47,7 +47,7 @@ def test_nothing_is_generated_for_a_client_whose_host_has_gone(fault: str, *, st
 
 
 @pytest.mark.fault("F95")
-def test_idle_connections_of_lost_clients_are_not_kept() -> None:
+def test_idle_connections_of_lost_clients_are_closed() -> None:
     with lan() as pair:
         assert pair.client.ask().ended().is_whole
         assert connections(pair.temper) == 1
@@ -69,7 +69,7 @@ def balanced(balancer: Host, *tempers: str) -> Iterator[str]:
 @needs_haproxy
 @pytest.mark.fault("F96")
 @pytest.mark.parametrize("fault", GONE)
-def test_a_temper_whose_host_has_gone_costs_its_streams_and_nothing_else(fault: str) -> None:
+def test_lost_temper_host_costs_only_its_streams(fault: str) -> None:
     with (
         network("client", "balancer", "one", "other", "engine") as (
             who,
@@ -123,7 +123,7 @@ def store_on(host: Host) -> Iterator[str]:
 @needs_store
 @pytest.mark.fault("F97")
 @pytest.mark.parametrize("fault", [*GONE, "deafen", "mute"])
-def test_a_store_whose_host_has_gone_costs_a_moment_until_it_is_back(fault: str) -> None:
+def test_lost_store_host_costs_only_a_short_delay(fault: str) -> None:
     secret = {"TEMPER_STATE__SECRET": "of-all-the-replicas-together"}
     with network("client", "one", "other", "store", "engine") as hosts, ExitStack() as stack:
         who, first_host, other, keeping, engine_host = hosts

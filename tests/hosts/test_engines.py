@@ -44,7 +44,7 @@ def fail(host: Host, fault: str) -> None:
 
 @pytest.mark.fault("F88")
 @pytest.mark.parametrize("fault", GONE)
-def test_a_host_that_is_gone_before_a_question_is_an_error(fault: str, *, stream: bool) -> None:
+def test_host_lost_before_a_request_is_an_error(fault: str, *, stream: bool) -> None:
     with lan() as pair:
         fail(pair.engines[0].host, fault)
         answer = pair.client.ask(stream=stream).ended()
@@ -55,7 +55,7 @@ def test_a_host_that_is_gone_before_a_question_is_an_error(fault: str, *, stream
 
 @pytest.mark.fault("F88")
 @pytest.mark.parametrize("fault", GONE)
-def test_another_engine_answers_for_a_host_that_is_gone(fault: str, *, stream: bool) -> None:
+def test_another_engine_replaces_a_lost_host(fault: str, *, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         asked_engine = pair.asked_one()
@@ -69,9 +69,7 @@ def test_another_engine_answers_for_a_host_that_is_gone(fault: str, *, stream: b
 
 @pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_a_question_on_a_kept_connection_is_not_waited_for_in_vain(
-    fault: str, *, stream: bool
-) -> None:
+def test_request_on_a_dead_kept_connection_fails_quickly(fault: str, *, stream: bool) -> None:
     with lan() as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         fail(pair.engines[0].host, fault)
@@ -82,9 +80,7 @@ def test_a_question_on_a_kept_connection_is_not_waited_for_in_vain(
 
 @pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", ["cut", "deafen"])
-def test_another_engine_takes_a_question_that_nobody_acknowledges(
-    fault: str, *, stream: bool
-) -> None:
+def test_unacknowledged_request_goes_to_another_engine(fault: str, *, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         asked_engine = pair.asked_one()
@@ -97,7 +93,7 @@ def test_another_engine_takes_a_question_that_nobody_acknowledges(
 
 @pytest.mark.fault("F90")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_a_host_that_goes_while_it_thinks_is_noticed(fault: str, *, stream: bool) -> None:
+def test_host_lost_during_prefill_is_noticed(fault: str, *, stream: bool) -> None:
     with lan() as pair:
         answer = pair.client.ask("[[silence]]", stream=stream)
         assert pair.engines[0].app.arrived.acquire(timeout=NEVER)
@@ -106,7 +102,7 @@ def test_a_host_that_goes_while_it_thinks_is_noticed(fault: str, *, stream: bool
 
 
 @pytest.mark.fault("F90")
-def test_another_engine_answers_when_a_host_goes_while_it_thinks(*, stream: bool) -> None:
+def test_another_engine_replaces_a_host_lost_during_prefill(*, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         engine = pair.asked_one()
@@ -120,7 +116,7 @@ def test_another_engine_answers_when_a_host_goes_while_it_thinks(*, stream: bool
 
 @pytest.mark.fault("F91")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_a_stream_whose_host_goes_ends_with_an_error(fault: str) -> None:
+def test_stream_of_a_lost_host_ends_with_an_error(fault: str) -> None:
     with lan(2) as pair:
         answer = pair.client.ask(LONG, stream=True).begun()
         asked_engine = pair.asked_one()
@@ -132,7 +128,7 @@ def test_a_stream_whose_host_goes_ends_with_an_error(fault: str) -> None:
 
 
 @pytest.mark.fault("F92")
-def test_a_host_that_is_back_answers_though_connections_were_kept(*, stream: bool) -> None:
+def test_restored_host_answers_despite_kept_connections(*, stream: bool) -> None:
     with lan() as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         pair.engines[0].reboot()
@@ -143,7 +139,7 @@ def test_a_host_that_is_back_answers_though_connections_were_kept(*, stream: boo
 
 
 @pytest.mark.fault("F92")
-def test_a_stream_of_before_ends_when_its_host_is_back_and_the_next_is_served() -> None:
+def test_old_stream_ends_when_its_host_restarts() -> None:
     with lan() as pair:
         answer = pair.client.ask("[[silence]]", stream=True)
         assert pair.engines[0].app.arrived.acquire(timeout=NEVER)
@@ -171,9 +167,7 @@ def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
 
 
 @pytest.mark.fault("F94")
-def test_a_path_that_swallows_large_packets_is_an_error_for_large_questions(
-    *, stream: bool
-) -> None:
+def test_mtu_black_hole_fails_only_large_requests(*, stream: bool) -> None:
     with lan() as pair:
         pair.engines[0].host.swallow_large(1200)
         assert pair.client.ask(stream=stream).ended().is_whole
@@ -183,7 +177,7 @@ def test_a_path_that_swallows_large_packets_is_an_error_for_large_questions(
 
 
 @pytest.mark.fault("F94")
-def test_answers_that_are_swallowed_are_not_waited_for_beyond_the_settings(*, stream: bool) -> None:
+def test_dropped_responses_time_out_as_configured(*, stream: bool) -> None:
     """The engine's host is there, and acknowledges: only silence shows that something is wrong."""
     quick = {"TEMPER_BACKEND__FIRST_BYTE_SECONDS": "3", "TEMPER_BACKEND__IDLE_SECONDS": "3"}
     with lan(**quick) as pair:

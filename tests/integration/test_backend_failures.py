@@ -74,7 +74,7 @@ async def test_an_early_failure_has_its_own_status(
     assert len(front.backend.upstream_requests) == 1
 
 
-async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stream: bool) -> None:
+async def test_overflow_error_has_both_numbers_in_the_known_wording(*, stream: bool) -> None:
     overflow = error(
         400,
         type="exceed_context_size_error",
@@ -93,7 +93,7 @@ async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stre
     assert "exceeds the available context size" in str(answer.error["message"])
 
 
-async def test_a_header_that_cannot_be_passed_on_is_left_out() -> None:
+async def test_invalid_header_is_dropped() -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
     async with temper(busy) as front:
         answer = await front.ask(PLAIN)
@@ -113,7 +113,7 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
     assert url in str(answer.error["message"])
 
 
-async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
+async def test_all_attempts_share_a_deadline(*, stream: bool) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
@@ -134,7 +134,7 @@ LATE = [
 
 
 @pytest.mark.parametrize(("steps", "code"), LATE)
-async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
+async def test_late_failure_is_an_event_without_done_mark(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
     async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
@@ -147,7 +147,7 @@ async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
 
 
 @pytest.mark.parametrize(("steps", "code"), LATE)
-async def test_half_an_answer_is_an_error_where_it_was_asked_for_whole(
+async def test_truncated_whole_response_is_an_error(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
     async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
@@ -184,7 +184,7 @@ async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
 
 
 @pytest.mark.parametrize("before", [(), (BEGUN,)], ids=["before the reply", "within the reply"])
-async def test_a_silent_backend_does_not_make_a_silent_stream(before: tuple[bytes, ...]) -> None:
+async def test_stream_of_a_silent_backend_has_keep_alives(before: tuple[bytes, ...]) -> None:
     gate = asyncio.Event()
     rest = spoken.text(" sunny.") + spoken.end()
     script = Script((*before, gate, spoken.START + rest if not before else rest))

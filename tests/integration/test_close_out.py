@@ -126,7 +126,7 @@ async def post(front: Front, path: str, *, stream: bool = False) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool) -> None:
+async def test_new_call_belongs_to_the_same_message(*, path: str, stream: bool) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
         text = await post(front, path, stream=stream)
     first, second = front.backend.upstream_requests
@@ -155,7 +155,7 @@ async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool)
     ],
     ids=["done", "prose", "an unknown broken call", "the same call", "a failure", "an overflow"],
 )
-async def test_else_the_answer_is_the_one_that_it_was(
+async def test_answer_is_unchanged_without_a_new_call(
     *, path: str, reply: bytes | Script, stream: bool
 ) -> None:
     async with temper(GAVE_UP, reply, serving=SERVING) as front:
@@ -166,7 +166,7 @@ async def test_else_the_answer_is_the_one_that_it_was(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path: str) -> None:
+async def test_only_the_end_of_the_text_waits_with_keep_alives(path: str) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
@@ -192,14 +192,16 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
         Script((spoken.START + spoken.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
     ],
 )
-async def test_what_is_no_call_is_stopped_at_the_backend(*, stops: Script, stream: bool) -> None:
+async def test_check_without_a_call_is_stopped_at_the_backend(
+    *, stops: Script, stream: bool
+) -> None:
     async with temper(GAVE_UP, stops, serving=SERVING) as front:
         answer = await front.ask(CHAT, stream=stream)
         await front.backend.upstream_requests[1].left.wait()
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
-async def test_a_client_that_leaves_cancels_it(*, stream: bool) -> None:
+async def test_disconnect_cancels_the_check(*, stream: bool) -> None:
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as front:
         asking = asyncio.create_task(front.ask(CHAT, stream=stream))
         upstream_requests = [await front.backend.asked() for _ in range(2)]
@@ -210,7 +212,7 @@ async def test_a_client_that_leaves_cancels_it(*, stream: bool) -> None:
 @pytest.mark.parametrize(
     "begun", [b"", spoken.START, spoken.START + spoken.call_delta("get_weather", '{"ci')]
 )
-async def test_a_backend_that_dies_ends_the_answer_well(*, begun: bytes, stream: bool) -> None:
+async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, stream: bool) -> None:
     records = Records()
     dies = Script((begun, Ending.BREAKS))
     observers = Observers((records,))
@@ -221,14 +223,14 @@ async def test_a_backend_that_dies_ends_the_answer_well(*, begun: bytes, stream:
     assert ClosedOut("failed_result", "failed") in record.facts
 
 
-async def test_a_deadline_ends_the_answer_well(*, stream: bool) -> None:
+async def test_deadline_in_the_check_keeps_the_answer(*, stream: bool) -> None:
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(deadline=0.5))
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as front:
         answer = await front.ask(CHAT, stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
-async def test_log_metrics_and_record_tell_of_it(*, stream: bool) -> None:
+async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
     records = Records()
     observers = Observers((records,), meter=Metrics())
     async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as front:
@@ -250,7 +252,7 @@ async def test_log_metrics_and_record_tell_of_it(*, stream: bool) -> None:
         ((GAVE_UP, refuses(500, {"message": "no"})), "responses"),
     ],
 )
-async def test_a_recording_is_judged_the_same_and_shows_the_question(
+async def test_recorded_check_is_judged_the_same_and_shows_the_question(
     *, replies: tuple[bytes | Script, ...], kind: str, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -268,9 +270,7 @@ async def test_a_recording_is_judged_the_same_and_shows_the_question(
     assert "failed with:" in nudge.text
 
 
-async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_line(
-    *, stream: bool
-) -> None:
+async def test_operator_tools_run_and_the_answer_follows_a_blank_line(*, stream: bool) -> None:
     ran = {"find": Ended("21 degrees"), "open": Ended("Error: no such page", Status.FAILED)}
     source = FakeSource({"search": (served("find", "search"), served("open", "search"))}, ran)
     tools = ToolHosting(ToolOffer(source), CallLimits(), 10)
@@ -288,9 +288,7 @@ async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_l
     assert [name for name, *_ in source.calls] == ["open", "find"]
 
 
-async def test_nothing_is_asked_of_who_has_not_failed_and_the_bytes_are_the_same(
-    *, stream: bool
-) -> None:
+async def test_conversation_without_failures_is_unchanged_and_unchecked(*, stream: bool) -> None:
     messages = CHAT["messages"]
     assert isinstance(messages, list)
     fine: list[JsonValue] = [

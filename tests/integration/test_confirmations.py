@@ -123,7 +123,7 @@ def begun(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
     return asyncio.create_task(scene.front.ask(ASKING, stream=stream))
 
 
-async def test_a_call_that_is_allowed_is_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
         answer = begun(scene, stream=stream)
         (call,) = await scene.pending()
@@ -144,7 +144,7 @@ async def test_a_call_that_is_allowed_is_run(tmp_path: Path, *, stream: bool) ->
     assert (tool.status, tool.waited > 0) == ("done", True)
 
 
-async def test_a_call_that_is_refused_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
         answer = begun(scene, stream=stream)
         (call,) = await scene.pending()
@@ -160,7 +160,7 @@ async def test_a_call_that_is_refused_is_not_run(tmp_path: Path, *, stream: bool
     assert (tool.status, tool.error, tool.seconds) == ("refused", "refused", 0.0)
 
 
-async def test_a_call_that_nobody_answers_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
         answer = await begun(scene, stream=stream)
         assert answer.text == "It was done."
@@ -170,9 +170,7 @@ async def test_a_call_that_nobody_answers_is_not_run(tmp_path: Path, *, stream: 
     assert (tool.status, tool.error) == ("refused", "unanswered")
 
 
-async def test_a_client_who_leaves_takes_the_question_along(
-    tmp_path: Path, *, stream: bool
-) -> None:
+async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO) as scene:
         asking = begun(scene, stream=stream)
         (call,) = await scene.pending()
@@ -185,7 +183,7 @@ async def test_a_client_who_leaves_takes_the_question_along(
     assert [tool.status for tool in scene.records[0].tools] == ["cancelled"]
 
 
-async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Path) -> None:
+async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -> None:
     again = calls("echo", '{ "text" : "Paris" }')
     other = calls("echo", '{"text": "Rome"}')
     async with needing_a_yes(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
@@ -214,7 +212,7 @@ async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Pa
         ("/v1/responses", {"input": "Delete it."}),
     ],
 )
-async def test_clients_of_all_languages_wait_for_a_person(
+async def test_clients_of_all_dialects_wait_for_confirmation(
     tmp_path: Path, path: str, body: JsonObject, *, stream: bool
 ) -> None:
     asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
@@ -226,7 +224,7 @@ async def test_clients_of_all_languages_wait_for_a_person(
         assert (scene.ran, scene.results()) == ([], [REFUSED])
 
 
-async def test_two_of_the_same_call_in_one_reply_are_one_question(tmp_path: Path) -> None:
+async def test_duplicate_calls_in_one_reply_need_one_confirmation(tmp_path: Path) -> None:
     twice = (
         spoken.START
         + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
@@ -241,7 +239,7 @@ async def test_two_of_the_same_call_in_one_reply_are_one_question(tmp_path: Path
         assert scene.results() == [REFUSED, REFUSED]
 
 
-async def test_calls_that_need_no_yes_are_run_meanwhile(tmp_path: Path) -> None:
+async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
     both = (
         spoken.START
         + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
@@ -258,7 +256,7 @@ async def test_calls_that_need_no_yes_are_run_meanwhile(tmp_path: Path) -> None:
     assert scene.ran == ["nothing", "echo"]
 
 
-async def test_of_two_people_who_answer_at_once_one_is_heard(tmp_path: Path) -> None:
+async def test_only_one_of_two_simultaneous_decisions_is_accepted(tmp_path: Path) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
         answer = begun(scene)
         (call,) = await scene.pending()
@@ -270,7 +268,7 @@ async def test_of_two_people_who_answer_at_once_one_is_heard(tmp_path: Path) -> 
         assert scene.ran == (["echo"] if was_allowed else [])
 
 
-async def test_signs_of_life_flow_while_a_person_thinks(tmp_path: Path) -> None:
+async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
         body = json.dump({**ASKING, "stream": True})
@@ -285,7 +283,7 @@ async def test_signs_of_life_flow_while_a_person_thinks(tmp_path: Path) -> None:
     assert b"It was done." in rest
 
 
-async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path) -> None:
+async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
         name, state = await anext(events)
         assert (name, state["confirmations"]) == ("state", [])
@@ -332,7 +330,7 @@ async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path
         ),
     ],
 )
-async def test_only_the_operator_can_answer_and_only_from_the_page(
+async def test_only_the_operator_can_confirm_and_only_from_the_page(
     tmp_path: Path, headers: dict[str, str], refusal: tuple[int, str]
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
@@ -359,7 +357,7 @@ async def test_only_the_operator_can_answer_and_only_from_the_page(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"allow": 1}', b'{"allow": "true"}', b"x"])
-async def test_an_answer_is_true_or_false_and_nothing_else(tmp_path: Path, body: bytes) -> None:
+async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
         answer = begun(scene)
         (call,) = await scene.pending()
@@ -372,7 +370,7 @@ async def test_an_answer_is_true_or_false_and_nothing_else(tmp_path: Path, body:
     assert scene.ran == []
 
 
-async def test_where_the_page_is_for_reading_only_nobody_answers(tmp_path: Path) -> None:
+async def test_read_only_page_cannot_confirm(tmp_path: Path) -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
         answer = begun(scene)
@@ -385,13 +383,15 @@ async def test_where_the_page_is_for_reading_only_nobody_answers(tmp_path: Path)
     assert scene.ran == []
 
 
-async def test_an_answer_to_nothing_is_too_late(tmp_path: Path) -> None:
+async def test_unknown_confirmation_is_404(tmp_path: Path) -> None:
     async with temper(observers=Observers(board=Board())) as front:
         response = await front.client.post("/ui/api/confirmations/x", json=YES)
     assert (response.status_code, code_of(response.json())) == (404, "confirmation_over")
 
 
-async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_contains_the_confirming_operator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     access = Access(KEYS)
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))

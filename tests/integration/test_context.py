@@ -72,7 +72,7 @@ def costs(prompt: int, reply: bytes = spoken.text("It is warm."), reason: str = 
     return spoken.START + reply + finish + usage + spoken.DONE
 
 
-async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> None:
+async def test_short_conversation_is_forwarded_byte_for_byte(*, stream: bool) -> None:
     async with temper(DONE) as front:
         with_window(front)
         answer = await front.ask(conversation(2), stream=stream)
@@ -83,7 +83,7 @@ async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> N
     assert counts["sent"] == counts["client"] > 0
 
 
-async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
+async def test_long_conversation_is_compacted_and_reported(*, stream: bool) -> None:
     async with temper(DONE) as front:
         with_window(front)
         answer = await front.ask(conversation(30), stream=stream)
@@ -99,7 +99,7 @@ async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
     assert b"hour 20" in sent[-1]
 
 
-async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
+async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
     async with temper(*[DONE] * 12) as front:
         with_window(front, 3 * WINDOW)
         epochs = []
@@ -124,7 +124,7 @@ async def test_a_client_may_forbid_compaction(mode: str) -> None:
     assert ("x-temper-context" in answer.headers) is (mode == "report")
 
 
-async def test_a_wish_that_nobody_knows_is_refused_by_its_name() -> None:
+async def test_unknown_compaction_option_is_rejected_by_name() -> None:
     async with temper() as front:
         answer = await front.ask(conversation(1), headers={"x-temper-compaction": "please"})
     assert (answer.status, answer.error is not None) == (400, True)
@@ -132,7 +132,7 @@ async def test_a_wish_that_nobody_knows_is_refused_by_its_name() -> None:
     assert answer.error["param"] == "x-temper-compaction"
 
 
-async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: bool) -> None:
+async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
     """The window is unknown before: the rejection reports it, with the real prompt size."""
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
@@ -142,9 +142,7 @@ async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: b
     assert shape(answer.report["context"])["tier"] >= 1
 
 
-async def test_what_cannot_be_shortened_enough_is_refused_with_both_numbers(
-    *, stream: bool
-) -> None:
+async def test_incompressible_prompt_is_rejected_with_both_numbers(*, stream: bool) -> None:
     long = request(messages=[{"role": "user", "content": "word " * 40_000}])
     async with temper() as front:
         with_window(front)
@@ -158,7 +156,7 @@ async def test_what_cannot_be_shortened_enough_is_refused_with_both_numbers(
     assert "maximum context length" in str(answer.error["message"])
 
 
-async def test_an_overflow_of_what_cannot_be_shortened_keeps_the_backends_words() -> None:
+async def test_incompressible_overflow_keeps_the_backend_message() -> None:
     async with temper(refuses(400, OVERFLOW), refuses(400, OVERFLOW)) as front:
         answer = await front.ask(conversation(1))
     assert answer.error is not None
@@ -166,7 +164,7 @@ async def test_an_overflow_of_what_cannot_be_shortened_keeps_the_backends_words(
     assert answer.error["n_prompt_tokens"] == 9000
 
 
-async def test_tokens_are_counted_as_they_would_be_sent() -> None:
+async def test_token_counts_equal_those_of_the_sent_prompt() -> None:
     async with temper() as front:
         with_window(front)
         counts = []
@@ -182,7 +180,7 @@ async def test_tokens_are_counted_as_they_would_be_sent() -> None:
     assert front.backend.upstream_requests == []
 
 
-async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
+async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
     cut = (
         spoken.START
         + spoken.text("It is")
@@ -200,7 +198,7 @@ async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
 COST = len(json.dump(conversation(3))) // 5  # of a short one, so that the long one seems to fit
 
 
-async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bool) -> None:
+async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bool) -> None:
     """The backend reports that it read less than half of the prompt."""
     shorter = costs(1900, spoken.text("City number 3."))
     cut = costs(900, spoken.text("")) if stream else costs(900)
@@ -214,7 +212,7 @@ async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bo
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
 
 
-async def test_a_prompt_that_was_cut_after_its_answer_was_seen_is_an_error() -> None:
+async def test_truncation_detected_after_shown_text_is_an_error() -> None:
     async with temper(costs(COST), costs(900)) as front:
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})
@@ -303,7 +301,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
 
 @TEXTS
 @pytest.mark.parametrize("is_silent", [False, True])
-async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
+async def test_oversized_prompt_is_compacted_until_it_fits(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
 ) -> None:
     """Without token counting, only rejections and usage reveal the size of prompts."""
@@ -314,9 +312,7 @@ async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
     assert len(backend.refused) <= 6
 
 
-async def test_what_is_refused_again_and_again_is_passed_on_once_nothing_is_left_to_give_up() -> (
-    None
-):
+async def test_overflow_is_returned_when_nothing_is_left_to_compact() -> None:
     overflow = {**OVERFLOW, "n_prompt_tokens": 4097}
     async with temper(*[refuses(400, overflow)] * 20) as front:
         with_window(front)
@@ -340,7 +336,7 @@ class Watching(TokenizingBackend):
         return await super().count_texts(texts, headers)
 
 
-async def test_a_process_answers_while_it_weighs_a_result_of_megabytes() -> None:
+async def test_server_responds_while_counting_a_result_of_megabytes() -> None:
     watching = Watching(tokenize=lambda text: len(text) // 4)
     long = "7" * 3_000_000
     call, result = step(0)

@@ -89,7 +89,7 @@ async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, Jso
             yield feed
 
 
-async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None:
+async def test_every_request_is_a_row_with_its_logged_figures() -> None:
     records, board = Records(), Board()
     scripts = (GOOD, RESCUED, says("Prose."), RESCUED, BROKEN, BROKEN, BROKEN)
     observers = Observers((records,), board=board)
@@ -129,7 +129,7 @@ async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None
     assert counts == [1, 1, 1, 1, 2]
 
 
-async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: bool) -> None:
+async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
     rows: dict[JsonValue, JsonObject] = {}
     async with temper(GOOD, RESCUED, GOOD, observers=watched()) as front:
         await front.ask(request(), stream=stream)
@@ -148,7 +148,7 @@ async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: b
     assert all(rows[row["id"]] == row for row in later)
 
 
-async def test_a_flood_and_what_was_told_after_it_make_a_later_state() -> None:
+async def test_state_after_a_dropped_flood_is_consistent() -> None:
     rows: dict[JsonValue, JsonObject] = {}
     flood = 80  # more than one batch has room for, fewer than a state
     async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
@@ -169,7 +169,7 @@ async def test_a_flood_and_what_was_told_after_it_make_a_later_state() -> None:
     assert all(rows[row["id"]] == row for row in later)
 
 
-async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -> None:
+async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> None:
     async with temper(observers=watched()) as front, AsyncExitStack() as stack:
         leaving = await stack.enter_async_context(AsyncExitStack())
         for number in range(MOST_WATCHERS):
@@ -186,14 +186,14 @@ async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -
         assert status == 200
 
 
-async def test_of_many_watchers_that_come_at_once_no_more_than_the_bound_are_let_in() -> None:
+async def test_simultaneous_watchers_are_limited() -> None:
     async with temper(observers=watched()) as front, AsyncExitStack() as stack:
         opening = [front.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
         answers = await asyncio.gather(*map(stack.enter_async_context, opening))
         assert [answer.status_code for answer in answers].count(200) == MOST_WATCHERS
 
 
-async def test_what_a_page_of_another_site_reads_without_asking_is_refused() -> None:
+async def test_foreign_site_cannot_read_without_preflight() -> None:
     async with temper(observers=watched()) as front:
         status, body = await asked(front, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
@@ -202,7 +202,7 @@ async def test_what_a_page_of_another_site_reads_without_asking_is_refused() -> 
 
 
 @pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
-async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream: bool) -> None:
+async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) -> None:
     serving = ServerOptions(parallel=1)
     async with temper(script, GOOD, serving=serving, observers=watched()) as front:
         body = request(tools=None, stream=stream)
@@ -225,7 +225,7 @@ async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream
     assert (ended["status"], ended["outcome"]) == (499, None)
 
 
-async def test_the_exchange_is_shown_or_why_it_is_not() -> None:
+async def test_exchange_is_shown_or_its_absence_explained() -> None:
     async with temper(GOOD, SILENT, observers=watched(keep=5000)) as front:
         await front.ask(request())
         await front.send(b"{")
@@ -251,7 +251,7 @@ async def test_the_exchange_is_shown_or_why_it_is_not() -> None:
 
 
 @pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
-async def test_an_exchange_that_is_not_kept_has_its_reason(keep: int, reason: str) -> None:
+async def test_unstored_exchange_has_a_reason(keep: int, reason: str) -> None:
     async with temper(GOOD, observers=watched(keep=keep)) as front:
         await front.ask(request())
         (row,) = await rows_of(front)
@@ -317,7 +317,7 @@ async def test_the_data_is_for_the_operator_and_for_the_page(
             assert (await front.client.get(public)).status_code == 200
 
 
-async def test_no_key_is_in_anything_that_is_shown() -> None:
+async def test_dashboard_shows_no_keys() -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
     kept = KeptExchanges(50_000)
     recording = Recording(None, 0, (*KEYS.values(),), kept)
@@ -355,7 +355,7 @@ async def test_no_other_page_and_no_client_can_end_a_request(
     assert response.status_code == refusal
 
 
-async def test_where_it_is_for_reading_only_nobody_ends_a_request() -> None:
+async def test_read_only_dashboard_cannot_cancel_requests() -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with temper(serving=serving, observers=watched()) as front:
         response = await front.client.post("/ui/api/requests/x-1/cancel", json={})

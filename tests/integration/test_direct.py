@@ -103,7 +103,7 @@ def said() -> Steps:
     ("body", "headers", "is_direct"),
     [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
-async def test_a_client_gets_the_same_on_either_way(
+async def test_direct_and_queued_content_are_identical(
     body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
     steps = said()
@@ -119,7 +119,7 @@ async def test_a_client_gets_the_same_on_either_way(
     assert bool(directly) is is_direct
 
 
-async def test_a_recording_hears_everything(tmp_path: Path) -> None:
+async def test_recording_contains_direct_content(tmp_path: Path) -> None:
     steps, file = said(), tmp_path / "recording.jsonl"
     async with temper(steps, Observers((), recording=Recording(file, 1_000_000, ()))) as (
         _,
@@ -131,7 +131,7 @@ async def test_a_recording_hears_everything(tmp_path: Path) -> None:
     assert exchange.generations[0][0] == ["text", "So: " + "".join(WORDS)]
 
 
-async def test_what_breaks_behind_direct_content_is_told() -> None:
+async def test_failure_after_direct_content_is_reported() -> None:
     steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.BREAKS)
     async with temper(steps) as (_, client):
         status, received = await answer(client, steps, PLAIN, {})
@@ -141,7 +141,7 @@ async def test_what_breaks_behind_direct_content_is_told() -> None:
     assert b"[DONE]" not in received
 
 
-async def test_a_limit_of_tokens_holds_for_direct_content() -> None:
+async def test_token_limit_applies_to_direct_content() -> None:
     endless = [spoken.text(f" and then {number} more words") for number in range(200)]
     steps = Steps.of(spoken.START + spoken.text("So: "), *endless, Ending.NEVER)
     async with temper(steps) as (_, client):
@@ -150,7 +150,7 @@ async def test_a_limit_of_tokens_holds_for_direct_content() -> None:
     assert received.count(b" more words") <= 60
 
 
-async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
+async def test_disconnect_within_direct_content_cancels_the_work() -> None:
     steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.NEVER)
     async with listening(backend := ScriptedBackend(steps.script)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))

@@ -33,7 +33,7 @@ async def measured(
     return {result.arm: result for result in results_of(records.runs, 200)}
 
 
-async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_asked_twice(
+async def test_flawless_model_is_unchanged_and_never_retried(
     tmp_path: Path,
 ) -> None:
     results = await measured(tmp_path, "healthy", *CONTROLS, families=FAMILIES[:4])
@@ -47,7 +47,7 @@ async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_ask
         assert result.cost.generations == results["direct"].cost.generations
 
 
-async def test_off_and_observe_are_as_direct_and_the_rest_does_no_harm(tmp_path: Path) -> None:
+async def test_off_and_observe_equal_direct_and_other_arms_do_no_harm(tmp_path: Path) -> None:
     results = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
     for arm in ("temper-off", "temper-observe"):
         assert results[arm].same_bytes == results[arm].runs
@@ -59,7 +59,7 @@ async def test_off_and_observe_are_as_direct_and_the_rest_does_no_harm(tmp_path:
     assert results["temper"].promoted == 0
 
 
-async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path) -> None:
+async def test_wrong_values_cannot_be_corrected(tmp_path: Path) -> None:
     results = await measured(tmp_path, "values-only", "temper", families=FAMILIES[:4])
     against = results["temper"].against
     assert against is not None
@@ -67,7 +67,7 @@ async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path)
     assert results["ceiling"].right == results["direct"].right
 
 
-def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path: Path) -> None:
+def test_killed_evaluation_resumes_without_losing_or_repeating_runs(tmp_path: Path) -> None:
     folder, runs = tmp_path / "out", 2 * 12 * 2
     flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "2")
     process = Program(
@@ -101,7 +101,7 @@ words = ["21"]
 """
 
 
-async def test_calls_that_a_llama_server_leaks_are_found_and_off_changes_nothing(
+async def test_leaked_calls_of_a_llama_server_are_rescued_except_when_off(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("xllamacpp", reason="needs the extra `embedded`")

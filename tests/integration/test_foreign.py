@@ -104,7 +104,7 @@ def added(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("title", LADDERS)
-async def test_the_same_replies_lead_to_the_same_questions_and_calls(
+async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
     title: str, *, stream: bool
 ) -> None:
     replies = LADDERS[title]
@@ -154,7 +154,7 @@ def some(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
         yield from plain[:: max(1, len(plain) // per_kind)]
 
 
-async def test_what_models_write_instead_of_calls_is_read_alike(*, stream: bool) -> None:
+async def test_foreign_loop_and_proxy_rescue_the_same_calls(*, stream: bool) -> None:
     cases = [*some(genuine(), 6), *some(quoted(), 1)]
     policy = Policy(text_policy=TextPolicy.ACCEPT, attempts=1)
     guard = Guardrails(

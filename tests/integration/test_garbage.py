@@ -52,9 +52,7 @@ def of_temper(item: object) -> bool:
 
 
 @pytest.mark.parametrize("observers", [Observers(), Observers(board=Board())])
-async def test_a_request_that_is_over_needs_no_garbage_collector(
-    observers: Observers, *, stream: bool
-) -> None:
+async def test_finished_request_leaves_no_garbage(observers: Observers, *, stream: bool) -> None:
     async with listening(ScriptedBackend(GOOD, GOOD, GOOD)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))
         app = create_app(ServerOptions().alone(engine), ServerOptions(), observers)

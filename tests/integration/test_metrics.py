@@ -49,7 +49,7 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
     assert seen.value("temper_overhead_seconds_count") == 1
 
 
-async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
+async def test_requests_are_counted_by_dialect() -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     async with temper(*[says("Hi.")] * 4, observers=counting()) as front:
         await front.client.post("/v1/messages", json=body)
@@ -66,7 +66,7 @@ async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
     assert seen.value(name, dialect="ollama", status="200") == 1
 
 
-async def test_failures_of_the_backend_and_of_clients_are_told_apart(*, stream: bool) -> None:
+async def test_backend_and_client_failures_are_counted_separately(*, stream: bool) -> None:
     async with temper(refuses(500, {"message": "no"}), observers=counting()) as front:
         await front.ask(request(), stream=stream)
         await front.send(b"{")
@@ -80,7 +80,7 @@ async def test_failures_of_the_backend_and_of_clients_are_told_apart(*, stream: 
     ("scripts", "phase"),
     [((SILENT,), "before_first_token"), ((says("Prose."), SILENT), "between_attempts")],
 )
-async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
+async def test_disconnects_are_counted_by_stage(
     *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
 ) -> None:
     async with temper(*scripts, observers=counting()) as front:
@@ -98,7 +98,7 @@ async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
     assert seen.value("temper_requests_running") == 0
 
 
-async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
+async def test_disconnect_while_reading_is_counted() -> None:
     async with temper(TALKING, observers=counting()) as front:
         body = request(tools=None, stream=True)
         async with front.client.stream("POST", CHAT, json=body) as response:
@@ -111,7 +111,7 @@ async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
     assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
 
 
-async def test_the_load_is_that_of_this_moment() -> None:
+async def test_load_metrics_are_current() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(parallel=1)
     async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as front:
@@ -144,7 +144,7 @@ async def until(front: Front, name: str, value: float) -> Exposition:
             return seen
 
 
-async def test_whose_key_it_was_is_counted_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_name_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
     with caplog.at_level("INFO"):
         async with temper(says("Hello."), serving=locked, observers=counting()) as front:

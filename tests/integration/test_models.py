@@ -81,7 +81,7 @@ async def test_an_unknown_model_is_refused_with_the_known_ones(*, stream: bool) 
         assert two.servers["a"].starts + two.servers["b"].starts == 0
 
 
-async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: bool) -> None:
+async def test_busy_model_is_not_unloaded_and_the_next_one_waits(*, stream: bool) -> None:
     gate = asyncio.Event()
     async with two_models(Script((gate, GOOD)), GOOD) as two:
         for server in two.servers.values():
@@ -114,7 +114,7 @@ async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], Non
         yield rest
 
 
-async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> None:
+async def test_stream_reports_its_wait_and_continues() -> None:
     async with (
         two_models(GOOD, timeouts=StreamTimeouts(keep_alive=0.01)) as two,
         AsyncExitStack() as stack,
@@ -130,7 +130,7 @@ async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> N
         assert answer.report["outcome"] == "clean"
 
 
-async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool) -> None:
+async def test_wait_timeout_returns_retry_after(*, stream: bool) -> None:
     async with two_models(timeouts=StreamTimeouts(load_wait=0.01)) as two:
         answer = await two.ask("a", stream=stream)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
@@ -139,7 +139,7 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool)
         assert two.fleet.condition("a") == "loading"
 
 
-async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
+async def test_wait_timeout_within_a_stream_is_an_error_event() -> None:
     async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begun(two) as rest:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         answer = await rest()
@@ -148,7 +148,7 @@ async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
     assert answer.error["code"] == "backend_unavailable"
 
 
-async def test_a_model_that_cannot_be_loaded_leaves_the_others_alone(*, stream: bool) -> None:
+async def test_unloadable_model_does_not_affect_the_others(*, stream: bool) -> None:
     async with two_models(GOOD) as two:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         two.servers["b"].finish()

@@ -66,7 +66,7 @@ def tracebacks(records: Sequence[logging.LogRecord]) -> list[str]:
     return [str(record.exc_info[1]) for record in records if record.exc_info]
 
 
-async def test_a_bug_amid_a_stream_ends_it_with_an_error_event(
+async def test_bug_within_a_stream_is_an_error_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
@@ -78,7 +78,7 @@ async def test_a_bug_amid_a_stream_ends_it_with_an_error_event(
     assert "a bug of our own" in tracebacks(caplog.records)
 
 
-async def test_a_bug_amid_a_whole_answer_is_an_internal_error(
+async def test_bug_within_a_whole_response_is_an_internal_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
@@ -96,7 +96,7 @@ async def test_a_bug_amid_a_whole_answer_is_an_internal_error(
     ],
     ids=["names", "a tree"],
 )
-async def test_whatever_a_call_violates_it_is_asked_for_again(
+async def test_call_violating_its_schema_is_retried(
     *, schema: JsonObject, wrong: str, right: str, stream: bool
 ) -> None:
     function: JsonObject = {"name": "f", "parameters": schema}
@@ -109,7 +109,9 @@ async def test_whatever_a_call_violates_it_is_asked_for_again(
 
 
 @pytest.mark.parametrize("mode", ["on", "observe"])
-async def test_whatever_an_answer_violates_it_is_answered(*, mode: str, stream: bool) -> None:
+async def test_answer_violating_its_schema_is_retried_only_with_guardrails_on(
+    *, mode: str, stream: bool
+) -> None:
     wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'
     form: JsonObject = {"type": "json_schema", "json_schema": {"name": "p", "schema": PRICES}}
     body = request(response_format=form)

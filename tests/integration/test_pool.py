@@ -71,7 +71,7 @@ def turn(number: int) -> JsonObject:
     return request(tools=None, messages=[{"role": "user", "content": "Paris?"}, *spoken_before])
 
 
-async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stream: bool) -> None:
+async def test_conversation_stays_with_one_server_named_in_a_header(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
         answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
         assert sorted(scene.asked()) == [0, 4]
@@ -84,7 +84,7 @@ async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stre
     ] == [prefix] * 4
 
 
-async def test_a_clients_session_decides(*, stream: bool) -> None:
+async def test_session_header_selects_the_server(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
         for number in range(6):
             body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
@@ -101,7 +101,7 @@ async def test_conversations_spread_over_all_servers() -> None:
 
 
 @pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])
-async def test_a_server_that_fails_early_is_replaced_unnoticed(
+async def test_server_that_fails_early_is_replaced_transparently(
     *, failure: Script | bytes, stream: bool
 ) -> None:
     async with fake_servers([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
@@ -116,7 +116,7 @@ async def test_a_server_that_fails_early_is_replaced_unnoticed(
         assert answer.headers["x-temper-backend"] == scene.urls[1]
 
 
-async def test_an_attempt_again_goes_to_the_server_that_has_the_prompt(*, stream: bool) -> None:
+async def test_retry_goes_to_the_server_with_the_cached_prompt(*, stream: bool) -> None:
     broken = spoken.calls("get_weather", '{"town": "Paris"}')
     good = spoken.calls("get_weather", '{"city": "Paris"}')
     async with fake_servers([broken, good], [broken, good]) as scene:
@@ -125,7 +125,7 @@ async def test_an_attempt_again_goes_to_the_server_that_has_the_prompt(*, stream
         assert sorted(scene.asked()) == [0, 2]
 
 
-async def test_a_server_without_a_free_slot_hands_over() -> None:
+async def test_server_without_a_free_slot_is_skipped() -> None:
     held = asyncio.Event()
     waiting = Script((held, says("Hi.")))
     async with fake_servers([waiting], [waiting], slots=1) as scene:

@@ -108,7 +108,9 @@ async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_
     assert (replayed.status == "incomplete") == (name == "a failure behind a round")
 
 
-async def test_a_run_that_nobody_guards_is_judged_the_same(*, stream: bool, tmp_path: Path) -> None:
+async def test_run_without_guardrails_is_judged_the_same_offline(
+    *, stream: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "recording.jsonl"
     serving = ServerOptions(policy=Policy(mode=Mode.OFF))
     await recorded(path, (FIND, SAYS), asked(), stream=stream, serving=serving)
@@ -116,7 +118,7 @@ async def test_a_run_that_nobody_guards_is_judged_the_same(*, stream: bool, tmp_
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_a_prompt_that_grew_too_long_in_a_later_round_is_judged_the_same(
+async def test_overflow_in_a_later_round_is_judged_the_same_offline(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -129,7 +131,7 @@ async def test_a_prompt_that_grew_too_long_in_a_later_round_is_judged_the_same(
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_a_recording_has_the_tools_and_what_became_of_their_calls(tmp_path: Path) -> None:
+async def test_recording_contains_tools_and_call_outcomes(tmp_path: Path) -> None:
     _, exchange = await recorded(
         tmp_path / "recording.jsonl", (FIND, OPEN, SAYS), asked(), stream=False
     )
@@ -145,7 +147,7 @@ async def test_a_recording_has_the_tools_and_what_became_of_their_calls(tmp_path
     assert [tool["function"]["name"] for tool in tools] == ["get_weather", "find", "open"]
 
 
-async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
+async def test_different_calls_end_the_replay(tmp_path: Path) -> None:
     _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), asked(), stream=False)
     assert exchange.run is not None
     first, last = exchange.run.rounds
@@ -158,7 +160,7 @@ async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
     assert changes["outcome"] == "calls other tools"
 
 
-async def test_the_dashboard_shows_what_tools_said_between_the_generations(tmp_path: Path) -> None:
+async def test_dashboard_shows_tool_results_between_generations(tmp_path: Path) -> None:
     _, exchange = await recorded(
         tmp_path / "recording.jsonl",
         (says("I'll look ", "that up now."), RESCUED, SAYS),

@@ -66,7 +66,7 @@ async def test_a_recording_is_judged_the_same_offline(
 @pytest.mark.parametrize(
     "policy", [Policy(is_strict=True), Policy(attempts=1)], ids=["strict", "one attempt"]
 )
-async def test_what_the_operator_decided_is_decided_again(policy: Policy, tmp_path: Path) -> None:
+async def test_operator_settings_apply_in_the_replay(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     scripts, observers = [BROKEN] * policy.attempts, recording_to(path)
     async with temper(*scripts, serving=ServerOptions(policy=policy), observers=observers) as front:
@@ -75,7 +75,7 @@ async def test_what_the_operator_decided_is_decided_again(policy: Policy, tmp_pa
     assert (replayed.changes, replayed.status) == ((), "same")
 
 
-async def test_a_prompt_that_was_shortened_is_judged_by_its_second_turn(tmp_path: Path) -> None:
+async def test_compacted_prompt_is_judged_by_its_second_turn(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     overflow: JsonObject = {
         "code": 400,
@@ -91,7 +91,7 @@ async def test_a_prompt_that_was_shortened_is_judged_by_its_second_turn(tmp_path
     assert kept.generations[0] == (["failed", "context_overflow"],)
 
 
-async def test_an_exchange_without_an_end_is_kept_and_said_to_be_incomplete(
+async def test_incomplete_exchange_is_recorded_as_incomplete(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -105,7 +105,7 @@ async def test_an_exchange_without_an_end_is_kept_and_said_to_be_incomplete(
     assert kept.generations == ((["text", "It is"], ["failed", "timed_out"]),)
 
 
-async def test_no_key_is_ever_in_it(*, stream: bool, tmp_path: Path) -> None:
+async def test_recording_contains_no_keys(*, stream: bool, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     keys = ("operators-key", "clients-key-1", "clients-key-2", "sk-abcdefghijklmnop0000")
     reply = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
@@ -119,7 +119,7 @@ async def test_no_key_is_ever_in_it(*, stream: bool, tmp_path: Path) -> None:
     assert replay_file(path, None)[0].changes == ()
 
 
-async def test_what_was_never_understood_is_not_recorded(tmp_path: Path) -> None:
+async def test_invalid_request_is_not_recorded(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     async with temper(observers=recording_to(path)) as front:
         await front.send(b"{")
@@ -171,7 +171,7 @@ ASKED_IN: dict[str, tuple[str, JsonObject]] = {
 
 
 @pytest.mark.parametrize("dialect", ASKED_IN)
-async def test_whatever_language_a_request_was_in_it_is_judged_the_same_offline(
+async def test_requests_of_every_dialect_are_judged_the_same_offline(
     *, dialect: str, stream: bool, tmp_path: Path
 ) -> None:
     """The call is valid except for rules that Temper enforces: order rules, allowed tools."""
@@ -188,7 +188,7 @@ async def test_whatever_language_a_request_was_in_it_is_judged_the_same_offline(
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
+async def test_concurrent_recordings_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     count = 8
     async with temper(*[GOOD] * count, observers=recording_to(path)) as front:

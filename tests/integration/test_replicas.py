@@ -112,9 +112,7 @@ def told(answer: Answer) -> tuple[object, ...]:
     return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
 
 
-async def test_a_session_that_changes_between_replicas_is_like_one_that_does_not(
-    *, stream: bool
-) -> None:
+async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) -> None:
     alone = await played(1, stream=stream)
     shared = await played(2, stream=stream)
     assert len(alone.sent) == sum(len(scripts) for _, scripts in SESSION)
@@ -122,7 +120,7 @@ async def test_a_session_that_changes_between_replicas_is_like_one_that_does_not
     assert list(map(told, shared.answers)) == list(map(told, alone.answers))
 
 
-async def test_the_session_has_in_it_what_could_be_remembered() -> None:
+async def test_session_covers_all_remembered_state() -> None:
     reports = [answer.report for answer in (await played(2, stream=False)).answers]
     assert {report["outcome"] for report in reports} == {"clean", "retried"}
     assert {"tier=0", "tier=2", "tier=3"} <= {

@@ -76,11 +76,11 @@ async def test_unsupported_options_are_rejected_by_name() -> None:
 
 
 @pytest.mark.parametrize("lines", [b'say "Hel"\nfail it broke\n', b'say "Hel"\n', b"what\n"])
-async def test_a_reply_that_breaks_is_a_failure(lines: bytes) -> None:
+async def test_broken_reply_is_a_failure(lines: bytes) -> None:
     async with served(ToyServer(lines)) as front:
         assert (await front.ask(request())).status >= 500
 
 
-def test_an_engine_takes_no_more_than_a_hundred_and_twenty_lines() -> None:
+def test_toy_engine_is_at_most_a_hundred_and_twenty_lines() -> None:
     source = Path(inspect.getfile(ToyEngine)).read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 120

@@ -18,7 +18,7 @@ def name_of(span: ReadableSpan) -> str:
     return f"{span.context.span_id:016x}"
 
 
-async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, stream: bool) -> None:
+async def test_each_attempt_is_the_parent_span_of_its_upstream_request(*, stream: bool) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
@@ -36,7 +36,7 @@ async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, st
     assert {f"{span.context.trace_id:032x}" for span in (first, second, whole)} == {TRACE}
 
 
-async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: bool) -> None:
+async def test_traceparent_is_forwarded_unchanged_without_tracing(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await front.ask(request(tools=None), stream=stream, headers=headers)
@@ -44,7 +44,7 @@ async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: 
 
 
 @pytest.mark.parametrize("traces", [False, True])
-async def test_the_clients_state_travels_beside_its_trace(*, traces: bool, stream: bool) -> None:
+async def test_tracestate_is_forwarded_with_the_trace(*, traces: bool, stream: bool) -> None:
     observers = Observers((), traces=traces)
     async with temper(says("Hi."), says("Hi."), observers=observers) as front:
         for parent in (f"00-{TRACE}-{PARENT}-01", "nonsense"):
@@ -56,7 +56,7 @@ async def test_the_clients_state_travels_beside_its_trace(*, traces: bool, strea
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": f"00-{TRACE}-{PARENT}-01"}])
-async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> None:
+async def test_passthrough_requests_have_spans(headers: dict[str, str]) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
@@ -79,7 +79,7 @@ async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> N
         assert {header.split("-")[1] for header in parents} == {TRACE}
 
 
-async def test_a_failed_request_has_its_spans_too(*, stream: bool) -> None:
+async def test_failed_requests_have_spans(*, stream: bool) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)

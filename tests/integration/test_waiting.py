@@ -106,7 +106,7 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
         assert activity not in command.visible
 
 
-def test_chat_ends_although_a_tool_that_was_given_up_still_runs() -> None:
+def test_chat_exits_while_an_abandoned_tool_still_runs() -> None:
     Path("tools.py").write_text(STUCK, encoding="utf-8")
     backend = ScriptedBackend(calls("get_weather", '{"city": "Paris"}'))
     with (
@@ -178,7 +178,7 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     assert "left:" not in command.visible
 
 
-def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
+def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine
@@ -193,7 +193,7 @@ def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
     assert file.read_bytes() == b""
 
 
-def test_eval_shows_the_current_run_and_after_ctrl_c_the_printed_command_goes_on(
+def test_eval_shows_the_current_run_and_can_be_resumed_after_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine

@@ -21,13 +21,13 @@ IDENTITY: JsonObject = {
 }
 
 
-async def test_an_answer_has_the_identity_that_the_backend_gave_it(*, stream: bool) -> None:
+async def test_response_has_the_identity_of_the_backend(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.identity == IDENTITY
 
 
-async def test_an_answer_gets_an_identity_where_the_backend_gave_none(*, stream: bool) -> None:
+async def test_response_gets_an_identity_if_the_backend_has_none(*, stream: bool) -> None:
     bare = spoken.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
     async with temper(bare + spoken.DONE) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -47,7 +47,7 @@ async def test_a_later_attempt_does_not_change_the_identity(*, stream: bool) -> 
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
-async def test_the_finish_reason_is_the_models(*, stream: bool, reason: str) -> None:
+async def test_finish_reason_is_that_of_the_model(*, stream: bool, reason: str) -> None:
     async with temper(says("Hi.", reason=reason)) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("Hi.", reason)
@@ -59,7 +59,7 @@ async def test_a_whole_answer_has_its_usage() -> None:
     assert answer.usage == spoken.USAGE
 
 
-async def test_a_stream_has_its_usage_in_a_chunk_of_its_own_and_only_on_request() -> None:
+async def test_usage_is_a_separate_chunk_on_request() -> None:
     async with temper(says("Hi."), says("Hi.")) as front:
         body = request(tools=None, stream_options={"include_usage": True})
         answer = await front.ask(body, stream=True)
@@ -71,7 +71,7 @@ async def test_a_stream_has_its_usage_in_a_chunk_of_its_own_and_only_on_request(
     assert all(chunk["choices"] for chunk in without.chunks)
 
 
-async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> None:
+async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
     costly: JsonObject = {**spoken.USAGE, "prompt_tokens": 99}
     second = (
         spoken.START
@@ -88,7 +88,7 @@ async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> Non
     assert (spent["attempts"], spent["prompt_tokens"]) == (2, 110)
 
 
-async def test_a_call_comes_as_the_backend_streams_it() -> None:
+async def test_call_deltas_follow_the_backend() -> None:
     async with temper(calls("get_weather", '{"city"', ': "Pa', "ris", '"}')) as front:
         answer = await front.ask(request(), stream=True)
     brought = [call for delta in answer.deltas for call in pieces_of(delta)]
@@ -103,7 +103,7 @@ async def test_a_call_comes_as_the_backend_streams_it() -> None:
     ]
 
 
-async def test_a_call_comes_whole_in_one_delta_to_those_who_want_that() -> None:
+async def test_call_is_one_delta_on_request() -> None:
     serving = ServerOptions(policy=Policy(streams_calls=False))
     async with temper(calls("get_weather", '{"city"', ': "Paris"', "}"), serving=serving) as front:
         answer = await front.ask(request(), stream=True)
@@ -133,7 +133,7 @@ async def test_a_stream_begins_with_the_role_and_ends_with_the_report_and_the_en
     )
 
 
-async def test_the_headers_of_a_stream_keep_proxies_from_holding_it_back() -> None:
+async def test_stream_headers_disable_proxy_buffering() -> None:
     async with temper(says("Hi.")) as front:
         answer = await front.ask(PLAIN, stream=True)
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -143,7 +143,7 @@ async def test_the_headers_of_a_stream_keep_proxies_from_holding_it_back() -> No
     assert "x-temper-outcome" not in answer.headers
 
 
-async def test_the_headers_of_a_whole_answer_tell_what_was_done() -> None:
+async def test_headers_of_a_whole_response_report_interventions() -> None:
     leaked = '<tool_call>{"name": "get_weather", "arguments": {"city": 5}}</tool_call>'
     async with temper(says(leaked)) as front:
         answer = await front.ask(request())
@@ -171,7 +171,7 @@ async def test_the_path_without_a_version_is_the_same_endpoint() -> None:
     assert len(front.backend.upstream_requests) == 1
 
 
-async def test_text_that_would_break_a_line_of_the_stream_arrives_unharmed(*, stream: bool) -> None:
+async def test_line_separators_in_text_arrive_unchanged(*, stream: bool) -> None:
     nasty = "a\r\nb\n\ndata: [DONE]\n\n\u2028\u0085\x00\x1b[31m\U0001f600\ud7ff"
     async with temper(says(nasty)) as front:
         answer = await front.ask(PLAIN, stream=stream)

@@ -24,7 +24,7 @@ async def test_haproxy_and_temper_read_the_same_requests(haproxy: str) -> None:
     assert min(oracle.forwarded, oracle.direct) > FEW / 10
 
 
-async def test_the_command_says_what_it_compared(
+async def test_command_prints_its_comparisons(
     haproxy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del haproxy

@@ -124,7 +124,7 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
         (["{", "}"], 2, "{}"),
     ],
 )
-def test_the_first_byte_leaves_with_the_chunk_that_makes_its_value_certain(
+def test_first_argument_byte_leaves_once_its_value_is_certain(
     dialect: str, tokens: list[str], certain: int, first: str
 ) -> None:
     sent = _sent(dialect, tokens)

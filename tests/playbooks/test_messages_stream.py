@@ -53,9 +53,7 @@ def texts(content: list[JsonValue], kind: str) -> str:
 
 
 @given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
-def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
-    answers: list[list[ReplyEvent]], policy: Policy
-) -> None:
+def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(MessageStream(terms()), turn, answers)
     check(payload, is_broken=is_broken)

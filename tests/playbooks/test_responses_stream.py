@@ -18,9 +18,7 @@ def texts(output: JsonValue, kind: str) -> str:
 
 
 @given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
-def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
-    answers: list[list[ReplyEvent]], policy: Policy
-) -> None:
+def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(decode().answering.begin(None), turn, answers)
     read = read_stream(payload)

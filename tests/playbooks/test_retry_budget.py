@@ -12,7 +12,7 @@ def refused(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
     return Playbook(prepare(make_request(), policy, CountedIds(), lambda: False)).ask()
 
 
-def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
+def test_prose_is_the_answer_without_retry_budget() -> None:
     book = refused(TextPolicy.RESPOND)
     write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
@@ -20,7 +20,7 @@ def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
+def test_broken_call_is_dropped_without_retry_budget() -> None:
     book = refused()
     call(book, "get_weather", "{}")
     problem = "get_weather: /city: is required but missing"
@@ -31,7 +31,7 @@ def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
     assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"
 
 
-def test_a_turn_asks_for_leave_before_each_attempt_but_the_first() -> None:
+def test_each_retry_requests_budget() -> None:
     decisions: list[bool] = []
 
     def may_retry() -> bool:

@@ -92,7 +92,7 @@ def check_history(messages: Sequence[Message]) -> None:
 
 
 @given(terms, choices, st.data())
-def test_the_history_is_valid_and_what_a_client_sees_is_one_reply(
+def test_history_is_valid_and_the_client_receives_one_reply(
     chosen: RunTerms, choice: ToolUse | NamedTool, data: st.DataObject
 ) -> None:
     player = Player(RunBook.of(chosen, choice=choice), data)

@@ -159,7 +159,7 @@ POLICIES = st.builds(Policy, text_policy=st.sampled_from(TextPolicy), attempts=s
 
 
 @given(st.lists(replies(), min_size=3, max_size=3), POLICIES, st.booleans())
-def test_a_call_that_ends_in_tool_calls_is_valid_and_half_a_call_never_does(
+def test_only_valid_calls_finish_with_tool_calls(
     answers: list[tuple[list[Written], list[ReplyEvent]]], policy: Policy, parallel: bool
 ) -> None:
     request = make_request(tools=TOOLS, stream=True, parallel=parallel)
@@ -182,7 +182,7 @@ def test_a_call_that_ends_in_tool_calls_is_valid_and_half_a_call_never_does(
 
 
 @given(replies())
-def test_a_healthy_reply_is_what_the_model_wrote_byte_for_byte(
+def test_healthy_reply_is_unchanged_byte_for_byte(
     reply: tuple[list[Written], list[ReplyEvent]],
 ) -> None:
     items, events = reply
@@ -202,7 +202,7 @@ def test_a_healthy_reply_is_what_the_model_wrote_byte_for_byte(
 
 
 @given(replies(), st.integers(0, 400))
-def test_a_reply_that_breaks_off_at_any_byte_never_ends_in_tool_calls(
+def test_reply_truncated_at_any_byte_never_finishes_with_tool_calls(
     reply: tuple[list[Written], list[ReplyEvent]], cut: int
 ) -> None:
     _, events = reply

@@ -42,9 +42,7 @@ def is_busy(engine: httpx.Client) -> bool:
     return any(slot["is_processing"] for slot in engine.get("/slots").json())
 
 
-def test_a_client_that_leaves_stops_the_generation(
-    temper: LiveTemper, engine: httpx.Client
-) -> None:
+def test_disconnect_stops_the_generation(temper: LiveTemper, engine: httpx.Client) -> None:
     endless = temper.body(
         conversation("Write a very long story about a lighthouse."),
         stream=True,
@@ -66,7 +64,7 @@ def test_a_client_that_leaves_stops_the_generation(
     assert slot["n_prompt_tokens"] < ENDLESS
 
 
-def test_a_loop_of_tools_reads_only_what_is_new(temper: LiveTemper) -> None:
+def test_agent_loop_processes_only_new_tokens(temper: LiveTemper) -> None:
     messages = conversation("Compare the weather in Rome, Lima and Oslo.")
     shared = 0
     for number, city in enumerate(("Rome", "Lima", "Oslo")):

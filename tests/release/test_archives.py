@@ -25,7 +25,7 @@ def test_two_builds_are_equal_byte_for_byte(build_archives: Build) -> None:
     assert first == digests(build_archives("second"))
 
 
-def test_what_a_package_index_shows_is_sound(build_archives: Build) -> None:
+def test_package_metadata_is_valid(build_archives: Build) -> None:
     pytest.importorskip("twine", reason=MISSING.format("twine"))
     archives = sorted(build_archives("first").iterdir())
     assert run(sys.executable, "-m", "twine", "check", "--strict", *archives).count("PASSED") == 2
@@ -36,7 +36,7 @@ KNOWN = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "som
 
 
 @pytest.mark.parametrize("known", [KNOWN, dict.fromkeys(KNOWN, "")], ids=["known", "unknown"])
-def test_the_description_has_no_link_that_is_dead_outside_of_a_checkout(
+def test_description_has_no_relative_links(
     known: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("hatchling", reason=MISSING.format("hatchling"))

@@ -65,7 +65,7 @@ def test_version_names_commit_python_and_engine(installed: Installed) -> None:
     assert re.fullmatch(rf"temper {version} \({commit}, {python}, {engine}\)\n", output)
 
 
-def test_the_demonstration_shows_what_temper_is_for(installed: Installed) -> None:
+def test_demonstration_runs(installed: Installed) -> None:
     shown = ask(installed, "demo", "--once", COLUMNS="80")
     assert "0 of 6 without Temper, 6 of 6 with Temper" in shown.stdout, shown.stderr
     assert max(map(len, shown.stdout.splitlines())) <= 80
@@ -101,7 +101,7 @@ def test_an_ollama_is_served_with_calls(installed: Installed, *, names_it: bool)
     assert ollama.generations == 1
 
 
-def test_the_dashboard_is_there(served: httpx.Client) -> None:
+def test_dashboard_is_served(served: httpx.Client) -> None:
     page = served.get("/ui")
     assert page.status_code == 200
     sources = re.findall(r'(?:src|href)="(?!data:|#)([^"]+)"', page.text)
@@ -148,7 +148,7 @@ def test_completion_knows_the_commands(installed: Installed) -> None:
     assert ask(installed, **variables).stdout.split() == ["plain,serve"]
 
 
-def test_a_second_one_says_that_the_port_is_taken(
+def test_second_server_reports_the_occupied_port(
     installed: Installed, served: httpx.Client
 ) -> None:
     taken = ("--port", str(served.base_url.port), "--backend-url", str(served.base_url))
@@ -159,14 +159,14 @@ def test_a_second_one_says_that_the_port_is_taken(
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_with_nothing_to_serve_it_says_what_there_is_to_do(installed: Installed) -> None:
+def test_serve_without_a_server_explains_what_to_do(installed: Installed) -> None:
     result = ask(installed, "serve", "--port", "0", "--look-at", "http://127.0.0.1:9")
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "--backend-url" in result.stderr
 
 
-def test_a_proxy_of_the_surroundings_has_no_say(installed: Installed, served: httpx.Client) -> None:
+def test_proxy_variables_are_ignored(installed: Installed, served: httpx.Client) -> None:
     address = str(served.base_url)
     nowhere = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
     result = ask(installed, "models", "--backend-url", address, **nowhere)
@@ -174,9 +174,7 @@ def test_a_proxy_of_the_surroundings_has_no_say(installed: Installed, served: ht
     assert NAME in result.stdout
 
 
-def test_a_home_that_cannot_be_written_is_no_error(
-    installed: Installed, served: httpx.Client
-) -> None:
+def test_unwritable_home_is_not_an_error(installed: Installed, served: httpx.Client) -> None:
     home = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none"}  # not even root writes there
     result = ask(installed, "doctor", "--backend-url", str(served.base_url), **home)
     assert "Traceback" not in result.stderr

@@ -86,14 +86,14 @@ def serving(container: Container) -> Iterator[str]:
     assert user == 10001
 
 
-def test_it_has_what_serving_needs_and_little_else(container: Container) -> None:
+def test_image_contains_only_what_serving_needs(container: Container) -> None:
     root = container.root / "opt/temper"
     size = sum(path.lstat().st_size for path in root.rglob("*") if path.is_file())
     assert size / 1e6 < OWN_MEGABYTES
     assert [path for path in root.rglob("site-packages/*") if path.name in ("pip", "scipy")] == []
 
 
-def test_it_refuses_to_serve_without_a_key(container: Container) -> None:
+def test_image_refuses_to_serve_without_a_key(container: Container) -> None:
     result = subprocess.run(
         container.command(*SERVED, key=""), capture_output=True, text=True, check=False
     )
@@ -101,7 +101,7 @@ def test_it_refuses_to_serve_without_a_key(container: Container) -> None:
     assert "api_key" in result.stderr
 
 
-def test_it_serves_as_nobody_special_until_sigterm(container: Container) -> None:
+def test_image_serves_unprivileged_until_sigterm(container: Container) -> None:
     with (
         serving(container) as url,
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,

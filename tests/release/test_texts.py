@@ -20,7 +20,7 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_a_file_has_the_form_that_its_reader_expects(schema: str) -> None:
+def test_file_matches_its_schema(schema: str) -> None:
     pytest.importorskip("check_jsonschema", reason=MISSING.format("check-jsonschema"))
     files = SCHEMAS[schema]
     assert files
@@ -45,7 +45,7 @@ def test_the_bill_of_materials_names_what_is_installed(environment: Path, tmp_pa
     assert all(f'"name": "{name}"' in text for name in ("temper-proxy", "fastapi", "xllamacpp"))
 
 
-def test_what_is_installed_may_be_given_away(environment: Path) -> None:
+def test_licenses_of_dependencies_allow_redistribution(environment: Path) -> None:
     program = Path(sys.executable).with_name("pip-licenses")
     if not program.exists():
         pytest.skip(MISSING.format("pip-licenses"))
@@ -55,7 +55,7 @@ def test_what_is_installed_may_be_given_away(environment: Path) -> None:
     assert [row for row in rows if "UNKNOWN" in row or "Affero" in row] == []
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (REPOSITORY / "deploy/systemd/temper.service").read_text(encoding="utf-8")
     program = tmp_path / "temper"
     program.write_text("#!/bin/sh\n", encoding="utf-8")

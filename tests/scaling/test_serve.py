@@ -30,7 +30,7 @@ TOOLS: list[ChatCompletionFunctionToolParam] = [
 MEGABYTE = 2**20
 
 
-def test_an_sdk_gets_what_temper_says(served: Served) -> None:
+def test_sdk_works_through_ray_serve(served: Served) -> None:
     with openai.OpenAI(base_url=f"{served.client.base_url}/v1", api_key=served.cluster.key) as sdk:
         whole = sdk.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "Hi"}], tools=TOOLS
@@ -43,7 +43,7 @@ def test_an_sdk_gets_what_temper_says(served: Served) -> None:
         assert text == "word word word "
 
 
-def test_one_id_goes_from_the_client_to_the_engine_and_back(served: Served) -> None:
+def test_request_id_travels_to_the_engine_and_back(served: Served) -> None:
     answer = served.ask(**{"x-request-id": "one-id", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
     assert answer.headers.get_list("x-request-id") == ["one-id"]
     assert served.engine.received_headers[-1]["x-request-id"] == "one-id"
@@ -78,7 +78,7 @@ def test_tokens_come_one_by_one(served: Served) -> None:
     assert moments[-1] - moments[0] >= 0.9
 
 
-def test_a_stream_ends_for_the_engine_when_its_client_leaves(served: Served) -> None:
+def test_disconnect_ends_the_stream_of_the_engine(served: Served) -> None:
     stream = served.client.stream(
         "POST", "/v1/chat/completions", json=body_of("[[tokens=10000;ms=50]]", stream=True)
     )
@@ -88,7 +88,7 @@ def test_a_stream_ends_for_the_engine_when_its_client_leaves(served: Served) -> 
 
 
 @pytest.mark.parametrize("packets", [1, 2])
-def test_who_leaves_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
+def test_disconnect_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
     """HAProxy notices at the second keep-alive comment at the latest, which it cannot deliver."""
     raw = json.dumps(body_of("[[silence]]", stream=True)).encode()
     head = (
@@ -106,7 +106,7 @@ def test_who_leaves_before_the_first_byte_is_noticed(served: Served, packets: in
     assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
 
 
-def test_temper_says_itself_that_its_line_is_full(served: Served) -> None:
+def test_full_queue_is_reported_by_temper(served: Served) -> None:
     same = {"x-session-id": "line"}
     futures = [served.pool.submit(served.ask, "[[tokens=1;ms=1500]]", **same) for _ in range(50)]
     answers = [future.result() for future in futures]
@@ -131,7 +131,7 @@ def homes_of(served: Served, session: str, *, turns: int) -> set[str]:
     return {served.replica_of(session_id) for session_id in ids}
 
 
-def test_every_replica_has_metrics_of_its_own(served: Served) -> None:
+def test_every_replica_has_separate_metrics(served: Served) -> None:
     before = counted(served)
     assert len(before) == 2
     for number in range(20):
@@ -157,7 +157,7 @@ def counted(served: Served) -> dict[str, float]:
     return counts
 
 
-def test_one_line_names_the_settings_that_serve_takes_away(served: Served) -> None:
+def test_one_log_line_names_the_settings_that_serve_overrides(served: Served) -> None:
     lines = [line for line in served.cluster.logs().splitlines() if "no effect here" in line]
     assert {json.loads(line)["event"].partition(":")[0] for line in lines} == {"server.port"}
     assert len(lines) == len({json.loads(line)["replica"] for line in lines})
@@ -172,7 +172,7 @@ def test_secrets_are_neither_in_the_dashboard_nor_in_logs(served: Served) -> Non
     assert [text for text in (*seen, logs) if served.cluster.key in text] == []
 
 
-def test_who_reads_nothing_makes_nobody_grow(served: Served) -> None:
+def test_client_that_does_not_read_grows_no_process(served: Served) -> None:
     """A replica's own allocations count once, so one good run of three is enough."""
     assert any(grown_by_a_flood(served) < 10 * MEGABYTE for _ in range(3))
 
@@ -311,7 +311,7 @@ def test_one_replica_less_breaks_nothing(served: Served, load: Load) -> None:
     assert failures_in_a_switch(served, answered) == []
 
 
-def test_what_cannot_be_run_is_one_sentence_before_any_replica_starts() -> None:
+def test_invalid_application_is_one_sentence_before_any_start() -> None:
     code = "from proxy.scaling.serve import app; app({'replica': 2})"
     ended = subprocess.run(
         [sys.executable, "-c", code],

@@ -65,7 +65,7 @@ def test_every_command_of_serve_in_the_guide_is_run_here_or_marked() -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_file_that_comes_along_has_the_form_that_is_tested(served: Served, name: str) -> None:
+def test_shipped_file_has_the_tested_form(served: Served, name: str) -> None:
     configuration = served.cluster.configuration({})
     for here, there in zip(places(shipped(name)), places(configuration), strict=True):
         assert here == there

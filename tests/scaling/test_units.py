@@ -56,7 +56,7 @@ def ask(cluster: Cluster, session: str) -> httpx.Response:
     )
 
 
-def test_an_engine_dies_with_its_replica_and_another_pair_takes_their_place(
+def test_engine_dies_with_its_replica_and_both_are_replaced(
     units: tuple[Cluster, JsonObject],
 ) -> None:
     cluster, _ = units

@@ -34,7 +34,7 @@ def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[byt
             process.kill()
 
 
-async def test_the_other_takes_over_from_an_owner_that_was_killed(store: StoreServer) -> None:
+async def test_other_replica_takes_over_from_a_killed_owner(store: StoreServer) -> None:
     backend = ScriptedBackend(Script((spoken.START, Ending.NEVER)), spoken.says(SAID))
     async with listening(backend) as upstream, replica(upstream.url, store.url) as other:
         with mortal(upstream.url, store.url) as (url, process):

@@ -19,7 +19,7 @@ def gated() -> tuple[asyncio.Event, Script]:
     return gate, Script((whole[:40], gate, whole[40:]))
 
 
-async def test_one_key_at_the_same_moment_costs_one_generation(
+async def test_concurrent_requests_of_one_key_cost_one_generation(
     any_store: StoreServer, *, stream: bool
 ) -> None:
     gate, script = gated()
@@ -39,7 +39,7 @@ async def test_one_key_at_the_same_moment_costs_one_generation(
         assert all("x-temper-state" not in answer.headers for answer in answers)
 
 
-async def test_an_answer_is_there_for_the_other_replica_afterwards(
+async def test_stored_response_is_available_to_the_other_replica(
     any_store: StoreServer, *, stream: bool
 ) -> None:
     async with replicas(any_store.url, spoken.says(SAID)) as (backend, replica_a, replica_b):
@@ -52,7 +52,7 @@ async def test_an_answer_is_there_for_the_other_replica_afterwards(
         assert len(backend.upstream_requests) == 1
 
 
-async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> None:
+async def test_store_may_be_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "store"
     options = ("--unixsocket", str(path))
     with StoreServer(next(iter(PROGRAMS.values())), tmp_path, options).running():
@@ -63,7 +63,7 @@ async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> Non
             assert len(backend.upstream_requests) == 1
 
 
-async def test_another_request_under_the_same_key_is_refused_by_every_replica(
+async def test_reused_key_with_another_request_is_rejected_by_every_replica(
     store: StoreServer,
 ) -> None:
     async with replicas(store.url, spoken.says(SAID)) as (_, replica_a, replica_b):
@@ -72,7 +72,7 @@ async def test_another_request_under_the_same_key_is_refused_by_every_replica(
         assert (refused.status_code, field_of(refused, "code")) == (422, "idempotency_key_reused")
 
 
-async def test_the_same_key_in_another_language_is_another_key(store: StoreServer) -> None:
+async def test_keys_of_different_dialects_are_distinct(store: StoreServer) -> None:
     async with replicas(store.url) as (backend, replica_a, replica_b):
         body = {"model": "m", "input": "Hello"}
         await replica_a.ask("Hello", key="k")
@@ -81,7 +81,7 @@ async def test_the_same_key_in_another_language_is_another_key(store: StoreServe
         assert len(backend.upstream_requests) == 2
 
 
-async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_made(
+async def test_request_waiting_for_another_replica_gets_keep_alives(
     store: StoreServer,
 ) -> None:
     gate, script = gated()
@@ -112,7 +112,7 @@ async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_ma
         assert len(backend.upstream_requests) == 1
 
 
-async def test_an_answer_that_failed_or_was_abandoned_leaves_the_key_to_the_other(
+async def test_failed_or_abandoned_response_releases_the_key(
     store: StoreServer,
 ) -> None:
     _, never = gated()

@@ -81,7 +81,7 @@ async def named_things_are_busy(replica: Replica, response_id: str) -> None:
 
 
 @pytest.mark.parametrize("end", [StoreServer.kill, StoreServer.freeze], ids=["killed", "frozen"])
-async def test_without_the_store_each_replica_is_on_its_own_until_it_is_back(
+async def test_replicas_work_alone_during_a_store_outage(
     store: StoreServer, end: Callable[[StoreServer], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with replicas(store.url, store_ms=USUAL_MS) as (_, replica_a, replica_b):
@@ -129,7 +129,7 @@ async def test_a_full_store_is_read_but_not_written(
         assert await replica_a.metric(UP) == 1
 
 
-async def test_a_claim_that_the_store_lost_is_claimed_again(store: StoreServer) -> None:
+async def test_lost_claim_is_claimed_again(store: StoreServer) -> None:
     async with open_valkey(store.url, PATIENCE_SECONDS, Heard()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         claim = await claims.attempt(("chat", "k"), b"")
@@ -144,7 +144,7 @@ def only(*commands: str) -> tuple[str, ...]:
     return ("ACL", "SETUSER", "temper", "on", ">right", "~temper:*", *commands)
 
 
-async def test_a_user_who_may_not_ping_is_looked_after_once(
+async def test_missing_ping_permission_is_probed_once(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.state.valkey._CHECK_SECONDS", 0.0)
@@ -159,7 +159,7 @@ async def test_a_user_who_may_not_ping_is_looked_after_once(
     assert log.failed == ["ping"]
 
 
-async def test_the_user_of_the_guide_may_do_all_that_is_done(store: StoreServer) -> None:
+async def test_acl_of_the_guide_suffices(store: StoreServer) -> None:
     (commands,) = re.findall(r"~temper:\* (.+)", GUIDE)
     store.ask(*only(*commands.split()))
     async with replicas(store.url.replace("//", "//temper:right@") + "/1") as (
@@ -177,7 +177,7 @@ async def test_the_user_of_the_guide_may_do_all_that_is_done(store: StoreServer)
         assert len(backend.upstream_requests) == 3
 
 
-async def test_a_store_that_begins_anew_has_nothing_and_says_so(store: StoreServer) -> None:
+async def test_restarted_store_is_empty_and_reported(store: StoreServer) -> None:
     async with replicas(store.url) as (backend, replica_a, replica_b):
         kept = field_of(await replica_a.respond("My name is Ada."), "id")
         await replica_a.ask("How warm is it?", key="k")
@@ -212,7 +212,7 @@ async def test_a_wrong_password_is_one_line_in_the_log(
             assert shared.headers["idempotent-replayed"] == "true"
 
 
-async def test_with_another_secret_nothing_is_there(store: StoreServer) -> None:
+async def test_another_secret_reads_nothing(store: StoreServer) -> None:
     secrets = ("a-secret-of-one-replica", "a-secret-of-the-other")
     async with replicas(store.url, secrets=secrets) as (backend, replica_a, replica_b):
         kept = field_of(await replica_a.respond("My name is Ada."), "id")
@@ -224,7 +224,7 @@ async def test_with_another_secret_nothing_is_there(store: StoreServer) -> None:
         assert field_of(answer, "code") == "previous_response_not_found"
 
 
-async def test_a_secret_is_changed_while_replicas_serve(store: StoreServer) -> None:
+async def test_secret_is_rotated_while_replicas_serve(store: StoreServer) -> None:
     old, new = "the-secret-of-yesterday", "the-secret-of-tomorrow"
     async with replicas(store.url, secrets=(f"{old} {new}", f"{new} {old}")) as (
         _,

@@ -6,7 +6,7 @@ from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
 
 
-async def test_any_replica_goes_on_from_what_another_has_answered(any_store: StoreServer) -> None:
+async def test_any_replica_continues_a_response_of_another(any_store: StoreServer) -> None:
     async with replicas(any_store.url) as (backend, replica_a, replica_b):
         first = await replica_a.respond("My name is Ada.")
         second = await replica_b.respond("What is it?", previous_response_id=field_of(first, "id"))
@@ -18,7 +18,7 @@ async def test_any_replica_goes_on_from_what_another_has_answered(any_store: Sto
         assert "x-temper-state" not in third.headers
 
 
-async def test_what_is_kept_is_shown_listed_referred_to_and_forgotten_by_all(
+async def test_stored_response_is_visible_and_deletable_on_all_replicas(
     store: StoreServer,
 ) -> None:
     async with replicas(store.url) as (backend, replica_a, replica_b):
@@ -50,7 +50,7 @@ async def test_a_key_of_a_reference_may_be_escaped(store: StoreServer) -> None:
         assert b"Ada" in backend.upstream_requests[-1].body
 
 
-async def test_what_is_too_large_to_be_shared_is_kept_where_it_was_answered(
+async def test_oversized_response_is_stored_locally(
     store: StoreServer,
 ) -> None:
     async with replicas(store.url) as (_, replica_a, replica_b):
@@ -60,7 +60,7 @@ async def test_what_is_too_large_to_be_shared_is_kept_where_it_was_answered(
         assert await replica_a.metric('temper_unstored_responses_total{reason="too_large"}') == 1
 
 
-async def test_other_owners_find_nothing(store: StoreServer) -> None:
+async def test_other_owners_cannot_see_responses(store: StoreServer) -> None:
     async with replicas(store.url, *[spoken.says(SAID)] * 2) as (_, replica_a, replica_b):
         replica_b.client.headers["authorization"] = "Bearer another"
         first = field_of(await replica_a.respond("My name is Ada."), "id")

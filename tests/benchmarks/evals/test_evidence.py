@@ -23,7 +23,7 @@ def folder(path: Path, parts: dict[str, list[RunRecord]]) -> Path:
     return path
 
 
-def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
+def test_page_has_promises_and_results(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {"forge": "0.10.0"})
     for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "What each part"):
         assert word in text
@@ -31,7 +31,7 @@ def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
     assert "| temper-without-nudge | -25.0" in text
 
 
-def test_what_is_held_out_stands_beside_all_others(tmp_path: Path) -> None:
+def test_held_out_results_are_next_to_all_others(tmp_path: Path) -> None:
     theirs = [
         structs.replace(run, family="travel", scenario=run.scenario.replace("chain", "travel"))
         for run in MAIN

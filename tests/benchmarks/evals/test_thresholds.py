@@ -28,7 +28,7 @@ def found(parts: Mapping[str, list[RunRecord]]) -> dict[str, Promise]:
 DIRECT, HALF, ALL = arm("direct", "-" * 20 + "+" * 20), "+" * 30 + "-" * 10, "+" * 40
 
 
-def test_nothing_is_said_of_what_was_not_run() -> None:
+def test_missing_runs_have_no_verdict() -> None:
     assert promises(Evidence({}, {})) == []
 
 
@@ -36,26 +36,26 @@ def test_nothing_is_said_of_what_was_not_run() -> None:
     ("pattern", "outcome"),
     [(ALL, Outcome.MET), (HALF, Outcome.MISSED), ("-" * 20 + "+" * 20, Outcome.MISSED)],
 )
-def test_a_lift_is_held_against_what_was_promised(pattern: str, outcome: Outcome) -> None:
+def test_lift_is_compared_with_the_promise(pattern: str, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm("temper", pattern), *arm("ceiling", ALL)]
     assert found({"main": runs})["p-small"].outcome is outcome
 
 
-def test_the_native_model_is_compared_with_the_loop_that_urges() -> None:
+def test_native_model_is_compared_with_the_urging_loop() -> None:
     runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
     assert found({"main": runs})["n-8b"].outcome is Outcome.MET
 
 
-def test_a_mismatch_is_held_against_the_ceiling() -> None:
+def test_mismatch_is_compared_with_the_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
     worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
     assert found({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
     assert found({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_a_rival_is_beaten_in_success_generations_and_time_or_not_at_all() -> None:
+def test_rival_is_beaten_only_in_success_generations_and_time() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
     assert found({"main": [*DIRECT, *rival, *arm("temper", ALL)]})[key].outcome is Outcome.MET
@@ -63,7 +63,7 @@ def test_a_rival_is_beaten_in_success_generations_and_time_or_not_at_all() -> No
     assert found({"main": [*DIRECT, *rival, *costly]})[key].outcome is Outcome.MISSED
 
 
-def test_harm_that_was_not_seen_in_few_runs_is_not_shown_and_one_that_was_is_missed() -> None:
+def test_absence_of_harm_needs_enough_runs() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
     assert found({"main": runs})["p-small: harm"].outcome is Outcome.NOT_SHOWN
     harmed = [*DIRECT, *arm("temper", "+" * 39 + "-", damage=1)]
@@ -73,7 +73,7 @@ def test_harm_that_was_not_seen_in_few_runs_is_not_shown_and_one_that_was_is_mis
     assert found({"main": many})["p-small: harm"].outcome is Outcome.MET
 
 
-def test_traps_count_where_there_are_enough_of_them() -> None:
+def test_traps_count_from_a_minimum_number() -> None:
     def traps(count: int, **changes: object) -> dict[str, list[RunRecord]]:
         both = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
         return {"traps": [structs.replace(run, family="trap") for run in both]}
@@ -84,7 +84,7 @@ def test_traps_count_where_there_are_enough_of_them() -> None:
     assert found(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET
 
 
-def test_controls_have_to_be_equal_to_the_byte() -> None:
+def test_controls_must_be_byte_for_byte_equal() -> None:
     direct = arm("direct", ALL, "healthy")
     key = "healthy, `temper`"
     same = arm("temper", ALL, "healthy")

@@ -32,20 +32,20 @@ def test_a_run_is_good_if_nothing_is_lost_and_nothing_grows() -> None:
     assert not findings(*LEAKING).is_good
 
 
-def test_what_clients_got_is_counted_by_fault() -> None:
+def test_client_results_are_counted_by_fault() -> None:
     measured = findings(*STEADY)
     assert (measured.requests, measured.count(Kind.ERROR), measured.count(Kind.LEFT)) == (3, 2, 0)
     assert "| good: text | 2 | 1 | 1 |  |  | 0 |" in page(measured)
 
 
-def test_a_good_run_has_no_problems_to_tell() -> None:
+def test_page_of_a_good_run_lists_no_problems() -> None:
     text = page(findings(*STEADY))
     assert "| memory, MB: second fifth, last fifth | 100, 100 |" in text
     assert "## Problems" not in text
     assert "**" not in text
 
 
-def test_what_went_wrong_stands_out() -> None:
+def test_problems_are_highlighted() -> None:
     text = page(findings(*GROWING, lost=(LOST,), problems=("not over: 1 requests",)))
     assert "| lost | **1** |" in text
     assert "| memory, MB: second fifth, last fifth | **114.5, 144.5** |" in text

@@ -27,14 +27,14 @@ def is_flat(*values: float) -> bool:
     return result.is_flat
 
 
-def test_what_stays_is_flat_in_spite_of_noise_and_floods() -> None:
+def test_constant_memory_is_flat_despite_noise_and_floods() -> None:
     values = [100 + noise for noise in NOISE]
     for index in FLOODS:
         values[index : index + 3] = [400.0] * 3
     assert is_flat(*values)
 
 
-def test_what_grows_in_the_first_fifth_has_warmed_up() -> None:
+def test_growth_in_the_first_fifth_is_warm_up() -> None:
     assert is_flat(*(min(80 + i, 140) + noise for i, noise in enumerate(NOISE)))
 
 
@@ -43,24 +43,24 @@ def test_memory_that_shrinks_counts_as_flat() -> None:
 
 
 @pytest.mark.parametrize("leaked", [1.5 * MOST_MEMORY_MB, 20 * MOST_MEMORY_MB])
-def test_a_leak_is_seen_whatever_the_noise(leaked: float) -> None:
+def test_leak_is_detected_despite_noise(leaked: float) -> None:
     """Leak so many MB between the middles of the fifths that are compared."""
     values = [100 + noise + leaked * i / 180 for i, noise in enumerate(NOISE)]
     assert not is_flat(*values)
 
 
-def test_a_step_that_stays_is_seen() -> None:
+def test_lasting_step_is_detected() -> None:
     assert not is_flat(*[100.0] * 200, *[110.0] * 100)
 
 
-def test_as_much_as_is_allowed_is_flat_and_more_is_not() -> None:
+def test_flatness_limit_is_inclusive() -> None:
     for more, expected in ((0.0, True), (0.01, False)):
         result = flatness([1.0] * 8 + [4.0 + more] * 2, 3.0)
         assert result is not None
         assert (result.early, result.late, result.is_flat) == (1.0, 4.0 + more, expected)
 
 
-def test_descriptors_are_judged_by_themselves() -> None:
+def test_descriptors_are_judged_separately() -> None:
     samples = [Sample(i, 100, 20 + i) for i in range(100)]
     result = of_descriptors(samples)
     assert result is not None

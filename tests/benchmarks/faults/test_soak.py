@@ -40,20 +40,20 @@ def found(page: Path, programs_are_forks: None) -> Findings:
     return msgspec.json.decode(file.read_bytes(), type=Findings)
 
 
-def test_nothing_is_lost(findings: Findings) -> None:
+def test_no_request_is_lost(findings: Findings) -> None:
     assert findings.lost == []
     assert [problem for problem in findings.problems if "before," not in problem] == []
     assert (findings.requests, set(findings.kinds)) == (len(QUICK), set(QUICK))
 
 
-def test_each_fault_comes_to_the_end_that_is_right(findings: Findings) -> None:
+def test_each_fault_ends_as_required(findings: Findings) -> None:
     assert findings.kinds["good: text"] == {"answer": 1}
     assert findings.kinds["backend: down"] == {"error": 1}
     assert findings.kinds["client: leaves amid a stream"] == {"client left": 1}
     assert findings.generations >= len(QUICK)
 
 
-def test_the_page_tells_what_was_found(findings: Findings, page: Path) -> None:
+def test_page_contains_the_findings(findings: Findings, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert f"| requests | {findings.requests} in" in text
     assert "| lost | 0 |" in text

@@ -35,14 +35,14 @@ def test_a_healthy_reply_is_counted_as_one() -> None:
     assert told("prose", comparison) == []
 
 
-def test_a_reply_that_was_changed_or_asked_for_again_is_counted_and_named() -> None:
+def test_changed_or_retried_reply_is_counted_and_named() -> None:
     comparison = batch(seen("No.", 1.0), generations=3)
     counts = counted(comparison)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
     assert told("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
 
-def test_a_prompt_that_was_changed_is_counted_and_named() -> None:
+def test_changed_prompt_is_counted_and_named() -> None:
     comparison = batch(seen(TEXT, 1.0))
     comparison.ledger["1-temper"] = [asked("temper", wish=Wish("one call", 1))]
     assert counted(comparison)["prompts"] == 1
@@ -51,7 +51,7 @@ def test_a_prompt_that_was_changed_is_counted_and_named() -> None:
     assert told("prose", comparison) == ["prose: no question arrived"]
 
 
-def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -> None:
+def test_added_latency_is_the_difference_of_percentiles() -> None:
     figures = timed(batch(seen(TEXT, 1.25)))
     for name in ("first_content_p50", "first_content_p99", "total_p50", "delay_p50"):
         assert figures[name] == 250
@@ -59,7 +59,7 @@ def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -
     assert "first_argument_p50" not in figures
 
 
-def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
+def test_held_text_is_counted_and_not_late() -> None:
     wish = Wish("one call", 15)
     arrived = {"name 0": [(11, 1.0)], "arguments 0": [(26, 2.0)]}
     both = Seen(200, reason="tool_calls", arrived=arrived)
@@ -75,7 +75,7 @@ def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
     assert round(figures["late_p50"]) == -60
 
 
-def test_of_a_whole_answer_only_the_end_is_timed() -> None:
+def test_only_the_end_of_a_whole_response_is_timed() -> None:
     figures = timed(batch(seen(TEXT, 1.25), wish=Wish("prose", 1, is_streamed=False)))
     assert figures["total_p50"] == 250
     assert "first_content_p50" not in figures

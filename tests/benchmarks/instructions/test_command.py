@@ -24,7 +24,7 @@ def test_figures_may_fall_and_grow_a_little() -> None:
     ]
 
 
-def test_a_figure_that_grew_by_more_than_three_percent_fails() -> None:
+def test_growth_over_three_percent_fails() -> None:
     code, output = report({"start": 1000, "calls": 1031, "tokens": 1000})
     assert code == 1
     assert "--write" in output[-1]

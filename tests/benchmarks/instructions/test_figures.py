@@ -14,7 +14,7 @@ def test_a_table_survives_its_file() -> None:
 
 
 @pytest.mark.parametrize("text", ['start = 7\n["3.11"]\n', '["3.11"]\nstart = "many"\n', "["])
-def test_what_is_no_table_is_refused(text: str) -> None:
+def test_invalid_table_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"no counts|Expected|Invalid"):
         figures.read(text)
 

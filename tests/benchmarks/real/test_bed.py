@@ -98,7 +98,7 @@ def made(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
 
 
 @pytest.mark.parametrize("number", TASKS)
-def test_every_task_can_be_solved_in_the_requests_that_it_has(number: int) -> None:
+def test_every_task_is_solvable_within_its_requests(number: int) -> None:
     tools, task = TASKS[number]
     calls = made(tools, SOLUTIONS[number])
     assert [call.result for call in calls if not call.succeeded] == []
@@ -147,7 +147,7 @@ def test_each_set_has_eight_tasks_of_three_kinds_and_at_most_six_tools() -> None
         assert 4 <= len(tools.tools) <= 6
 
 
-def test_tasks_of_a_set_follow_each_other_so_that_the_prompt_stays_cached() -> None:
+def test_tasks_of_a_set_are_adjacent_for_the_prompt_cache() -> None:
     changes = [first.name != other.name for (first, _), (other, _) in pairwise(TASKS.values())]
     assert sum(changes) == len(TOOL_SETS) - 1
 
@@ -198,7 +198,7 @@ def test_a_world_is_changed_for_its_own_task_only() -> None:
     assert "open" in tools.run(World(tools.tables), "get_order", {"order_id": "R-2071"})[0]
 
 
-def test_what_was_moved_or_deleted_is_seen_and_can_be_done_again() -> None:
+def test_moves_and_deletions_are_visible_and_repeatable() -> None:
     tools, _ = TASKS[9]
     world = World(tools.tables)
     moving: JsonObject = {"path": "inbox/photo.jpg", "folder": "pictures"}

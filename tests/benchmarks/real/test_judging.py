@@ -61,13 +61,13 @@ BROKEN = MadeCall("send", None, '{"error":"no object"}', succeeded=False)
         ),
     ],
 )
-def test_a_task_is_right_if_all_was_done_once(calls: list[MadeCall], expected: str) -> None:
+def test_task_is_right_if_everything_is_done_once(calls: list[MadeCall], expected: str) -> None:
     verdict = judge(TASK, calls, {"send"})
     assert str(verdict) == expected
     assert verdict.right == (not expected)
 
 
-def test_the_same_need_twice_wants_two_calls() -> None:
+def test_duplicate_need_requires_two_calls() -> None:
     task = Task("Twice.", "single", (Need("send", {"to": "ann"}),) * 2)
     assert str(judge(task, [SEND], {"send"})) == "missing send"
     assert judge(task, [SEND, SEND], {"send"}).right
@@ -129,7 +129,7 @@ def test_copies_of_a_call_are_counted_in_any_spelling() -> None:
     assert most_identical([]) == 0
 
 
-def test_a_call_without_a_name_or_an_object_of_arguments_is_none() -> None:
+def test_call_without_name_or_argument_object_does_not_count() -> None:
     texts = ('{"name": 3, "arguments": {}}', '{"arguments": {}}', '{"name": "send", "args": "x"}')
     assert [calls_in(text, NAMES) for text in texts] == [[], [], []]
 
