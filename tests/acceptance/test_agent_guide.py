@@ -5,9 +5,9 @@ import pytest
 from proxy.processes.process import RunningServer
 from tests.fakes import guide
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
-from tests.fakes.scripts import said
+from tests.fakes.scripts import reply_to
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import START, calls, says, text
+from tests.fakes.sse import START, calls, says, text
 
 PAGE = "agent-library.md"
 CALLED = calls("get_weather", '{"city": "Oslo"}')
@@ -66,7 +66,7 @@ def test_an_example_runs_before_a_real_llama_server(
     question = "How is the weather in Oslo?"
     replaced = {question: f"{question} [[no newline]]"}
     guide.run(title, page=PAGE, url=llama_server.base_url, **replaced)
-    assert capsys.readouterr().out.strip() == said("<tool_response>")
+    assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 
 
 def test_every_example_is_run() -> None:

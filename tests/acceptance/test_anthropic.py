@@ -26,7 +26,7 @@ from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
@@ -158,7 +158,7 @@ async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDo
         first = await ask(client, "[[call]]")
         second = await ask(client, "[[call]]", history=AFTER_A_CALL)
     assert calls_in(first) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
-    assert second.choices[0].message.content == said("<tool_response>")
+    assert second.choices[0].message.content == reply_to("<tool_response>")
     before, after = (cast("list[JsonValue]", body["messages"]) for body in double.requests[:2])
     assert after[: len(before)] == before
     assert double.requests[0]["tools"] == double.requests[1]["tools"]
@@ -176,7 +176,7 @@ def content_of(message: Message) -> list[JsonValue]:
 async def test_anthropic_sdk_works_with_an_anthropic_backend(
     double: AnthropicDouble, *, is_streamed: bool
 ) -> None:
-    async def told(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
+    async def send(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
         if not is_streamed:
             return await client.messages.create(
                 model=MODEL, max_tokens=200, messages=history, tools=IN_MESSAGES, system="Be kind."
@@ -188,7 +188,7 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
 
     history: list[MessageParam] = [{"role": "user", "content": "[[thinking call]]"}]
     async with messages(double) as client:
-        first = await told(client, history)
+        first = await send(client, history)
         assert first.stop_reason == "tool_use"
         (used,) = [block for block in first.content if block.type == "tool_use"]
         assert (used.name, used.input) == ("get_weather", {"city": "Bern"})
@@ -197,10 +197,10 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
             "role": "user",
             "content": [{"type": "tool_result", "tool_use_id": used.id, "content": "sunny"}],
         }
-        second = await told(client, [*history, answered])
+        second = await send(client, [*history, answered])
     assert second.stop_reason == "end_turn"
     assert [block.text for block in second.content if block.type == "text"] == [
-        said("<tool_response>")
+        reply_to("<tool_response>")
     ]
     assert [body["max_tokens"] for body in double.requests] == [200, 200]
     assert double.requests[0]["system"] == [{"type": "text", "text": "Be kind."}]
@@ -302,7 +302,7 @@ async def test_a_stream_that_breaks_ends_in_an_error(double: AnthropicDouble, ki
         with pytest.raises(openai.APIError):
             await collect()
     assert "".join(texts)
-    assert said("[[four]]").startswith("".join(texts))
+    assert reply_to("[[four]]").startswith("".join(texts))
 
 
 @pytest.mark.parametrize(
@@ -346,10 +346,10 @@ async def test_command_serves_an_anthropic_backend(llama_server: RunningServer) 
                     model=MODEL, max_tokens=99, messages=[{"role": "user", "content": "[[four]]"}]
                 )
         assert calls_in(made) == [("get_weather", {"city": "Turin"})]
-        assert response.output_text == said("[[four]]")
+        assert response.output_text == reply_to("[[four]]")
         assert raised.value.code == "context_length_exceeded"
         assert content_of(message) == [
-            {"type": "text", "text": said("[[four]]"), "citations": None}
+            {"type": "text", "text": reply_to("[[four]]"), "citations": None}
         ]
 
     await asyncio.to_thread(use)

@@ -12,7 +12,7 @@ from anthropic.types import Message, MessageParam, ToolParam
 
 from proxy.conversation import json
 from tests.fakes.llama import CONTEXT_TOKENS
-from tests.fakes.scripts import LONG_CITY, TOOLS, said
+from tests.fakes.scripts import LONG_CITY, TOOLS, reply_to
 from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, check_as_in_chat, each_answer
 
 WAYS = ("whole", "stream", "async stream", "beta stream")
@@ -140,7 +140,7 @@ def test_text_comes_in_several_deltas(client: anthropic.Anthropic) -> None:
     ) as stream:
         pieces = list(stream.text_stream)
     assert len(pieces) > 1
-    assert "".join(pieces) == said("[[prose]]")
+    assert "".join(pieces) == reply_to("[[prose]]")
 
 
 def turn_after(message: Message) -> list[MessageParam]:
@@ -165,7 +165,7 @@ def test_second_turn_reuses_the_cached_prompt(client: anthropic.Anthropic, promp
         model="any", max_tokens=400, messages=[question, *turn_after(first)], tools=OFFERED
     )
     assert [block.type for block in second.content] == ["text"]
-    assert getattr(second.content[0], "text", "") == said("<tool_response>")
+    assert getattr(second.content[0], "text", "") == reply_to("<tool_response>")
     begun = first.usage.input_tokens + (first.usage.cache_read_input_tokens or 0)
     assert (second.usage.cache_read_input_tokens or 0) >= 0.95 * begun
 
@@ -247,7 +247,7 @@ def test_stop_sequence_is_reported_and_the_default_model_listed(
     messages = [user("[[prose]]")]
     plain = client.messages.create(model="any", max_tokens=50, messages=messages)
     assert (plain.stop_reason, plain.stop_sequence) == ("end_turn", None)
-    stops = ["nowhere to be found", said("[[prose]]")[3:8]]
+    stops = ["nowhere to be found", reply_to("[[prose]]")[3:8]]
     cut = client.messages.create(
         model="any", max_tokens=50, messages=messages, stop_sequences=stops
     )

@@ -28,7 +28,7 @@ KEY = "sk-of-the-engine"
 ONCE = ("--once", "--port", "0")
 
 
-def written(scenario: DemoScenario) -> str:
+def write_call(scenario: DemoScenario) -> str:
     """Return the right call of a scenario as a model writes it in its reply."""
     assert scenario.right is not None
     name, arguments = scenario.right
@@ -36,7 +36,7 @@ def written(scenario: DemoScenario) -> str:
     return f"<tool_call>{call}</tool_call>"
 
 
-REPLIES = {scenario.prompt: written(scenario) for scenario in SCENARIOS}
+REPLIES = {scenario.prompt: write_call(scenario) for scenario in SCENARIOS}
 
 
 class ScriptedEngine:

@@ -16,7 +16,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
 from proxy.profiles.files import load_profiles
 from tests.corpus.cases import STRING
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask, post
 
@@ -79,8 +79,8 @@ def named(name: str, arguments: str, index: int = 0, call_id: str | None = "call
 
 
 def structured(*pieces: JsonObject) -> bytes:
-    data = b"".join(spoken.delta({"tool_calls": [piece]}) for piece in pieces)
-    return spoken.START + data + spoken.end("tool_calls")
+    data = b"".join(sse.delta({"tool_calls": [piece]}) for piece in pieces)
+    return sse.START + data + sse.end("tool_calls")
 
 
 def call_of(call: Call) -> bytes:
@@ -104,7 +104,7 @@ class Row:
     @property
     def scripts(self) -> list[bytes]:
         return [
-            spoken.says(*(reply[at : at + 9] for at in range(0, len(reply), 9)))
+            sse.says(*(reply[at : at + 9] for at in range(0, len(reply), 9)))
             if isinstance(reply, str)
             else reply
             for reply in self.replies
@@ -413,9 +413,9 @@ async def test_s10_reasoning_opened_by_the_template_is_never_shown(
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_s10_reasoning_split_by_the_engine_is_not_held(language: str, stream: bool) -> None:
-    native = spoken.START + spoken.delta({"reasoning_content": "I greet back."})
+    native = sse.START + sse.delta({"reasoning_content": "I greet back."})
     async with temper() as front:
-        front.backend.play(spoken.says(UNOPENED), native + spoken.text(SPLIT) + spoken.end())
+        front.backend.play(sse.says(UNOPENED), native + sse.text(SPLIT) + sse.end())
         await ask(front, language, CHAT, stream=stream)
         assert (await ask(front, language, CHAT, stream=stream)).text == SPLIT
 
@@ -423,7 +423,7 @@ async def test_s10_reasoning_split_by_the_engine_is_not_held(language: str, stre
 async def test_s10_text_is_not_held_with_reasoning_disabled() -> None:
     body: JsonObject = {"model": "m", **CHAT.chat()}
     async with temper() as front:
-        front.backend.play(spoken.says(UNOPENED), spoken.says(UNOPENED))
+        front.backend.play(sse.says(UNOPENED), sse.says(UNOPENED))
         await post(front, PATHS["chat"][0], body)
         got = await post(front, PATHS["chat"][0], {**body, "reasoning_effort": "none"})
     assert got.text == UNOPENED

@@ -51,7 +51,7 @@ def stream(url: str, **fields: JsonValue) -> str:
     return f"{end['response']['id']}"
 
 
-def said(answer: JsonObject) -> str:
+def text_of(answer: JsonObject) -> str:
     return json.dump_text(answer["output"])
 
 
@@ -61,7 +61,7 @@ def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) ->
         first = ask(url, input=f"The code word is {CODE_WORD}.")
     with temper(backend, path) as url:
         second = ask(url, input="What is it?", previous_response_id=first["id"])
-        assert CODE_ANSWER in said(second)
+        assert CODE_ANSWER in text_of(second)
         with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             assert client.get(f"{url}/{first['id']}").json() == first
             items = client.get(f"{url}/{second['id']}/input_items").json()["data"]
@@ -77,5 +77,5 @@ def test_any_worker_continues_the_response_of_another(backend: str, tmp_path: Pa
         last = stream(url, input=f"The code word is {CODE_WORD}.")
         for _ in range(MANY):
             answer = ask(url, input="What is it?", previous_response_id=last)
-            assert CODE_ANSWER in said(answer)
+            assert CODE_ANSWER in text_of(answer)
             last = stream(url, input="Once more?", previous_response_id=answer["id"])

@@ -187,7 +187,7 @@ def check_appended(attempts: list[Attempt]) -> None:
         assert after.upstream_request.tools == before.upstream_request.tools
 
 
-def told(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
+def report_of(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
     """Make the report that a client gets."""
     facts = {"attempts": str(attempts), "outcome": outcome}
     return {**facts, "repairs": repairs} if repairs else facts
@@ -197,7 +197,7 @@ async def test_good_call_needs_one_attempt(server: RunningServer, *, stream: boo
     async with ladder(server) as temper:
         answer = await temper.ask("[[call]]", stream=stream)
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
-    assert (answer.called, answer.report) == ([PARIS], told(1, "clean"))
+    assert (answer.called, answer.report) == ([PARIS], report_of(1, "clean"))
     (attempt,) = temper.attempts
     assert attempt.upstream_request.parsing is Parsing.BACKEND
     assert attempt.upstream_request.schema is None
@@ -210,7 +210,7 @@ async def test_readable_call_is_rescued_without_a_retry(
         answer = await temper.ask("[[fenced]]", stream=stream)
     assert answer.called == [PARIS]
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
-    assert answer.report == told(1, "repaired", "rescued=fenced_json")
+    assert answer.report == report_of(1, "repaired", "rescued=fenced_json")
     assert len(temper.attempts) == 1
 
 

@@ -5,9 +5,9 @@ import pytest
 from proxy.processes.process import RunningServer
 from tests.fakes import guide
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import run_on_call, said
+from tests.fakes.scripts import reply_to, run_on_call
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 LOOPS = ("openai", "openai, asynchronous", "openai, streaming", "httpx")
 FRAMEWORKS = {"LangChain", "pydantic-ai", "openai-agents"}  # see tests/clients
@@ -29,7 +29,7 @@ def test_a_loop_runs_before_a_real_llama_server(
         replaced['api_key="none"'] = f'api_key="{llama_server.api_key}"'
     guide.run(title, url=llama_server.base_url, **replaced)
 
-    assert capsys.readouterr().out.strip() == said("<tool_response>")
+    assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 
 
 def test_every_example_is_tested() -> None:

@@ -28,7 +28,7 @@ from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.ollama import OllamaDouble, Path
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
@@ -156,14 +156,14 @@ async def test_prose_where_a_call_is_demanded_ends_in_a_constrained_call(
 async def test_a_forbidden_call_is_not_made(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         completion = await ask(client, "[[four]]", choice="none")
-    assert completion.choices[0].message.content == said("[[four]]")
+    assert completion.choices[0].message.content == reply_to("[[four]]")
     assert "tools" not in double.requests[0]
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDouble) -> None:
     async with temper(double, policy="accept") as (client, _):
         completion = await ask(client, "[[call]]", history=AFTER_A_CALL)
-    assert completion.choices[0].message.content == said("<tool_response>")
+    assert completion.choices[0].message.content == reply_to("<tool_response>")
     messages = cast("list[JsonObject]", double.requests[0]["messages"])
     assert (messages[-1]["tool_name"], messages[-1]["tool_call_id"]) == ("get_weather", "call.1")
 

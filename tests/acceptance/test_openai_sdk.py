@@ -20,7 +20,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
-from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, said
+from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, POLICY_HEADER
 from tests.patience import PATIENCE_SECONDS
 
@@ -172,14 +172,14 @@ def test_the_message_of_respond_is_streamed_in_several_deltas(url: str, way: str
 
 def test_accepted_prose_is_streamed_in_several_deltas(url: str, way: str) -> None:
     answer = get(url, way, Ask("[[prose]]", policy="accept"))
-    assert answer.text == said("[[prose]]")
+    assert answer.text == reply_to("[[prose]]")
     assert answer.reason == "stop"
     assert answer.pieces > 1 or "stream" not in way
 
 
 def test_prose_is_nudged_once_and_then_accepted(url: str, way: str) -> None:
     answer = get(url, way, Ask("[[prose]]"))
-    assert answer.text == said("You answered in plain text.")
+    assert answer.text == reply_to("You answered in plain text.")
     assert answer.reason == "stop"
 
 
@@ -198,8 +198,8 @@ def test_a_named_tool_is_the_only_one_that_is_called(url: str, way: str) -> None
 
 
 def test_request_without_usable_tools_passes_through(url: str, way: str) -> None:
-    assert get(url, way, Ask("[[four]]", has_tools=False)).text == said("[[four]]")
-    assert get(url, way, Ask("[[four]]", choice="none")).text == said("[[four]]")
+    assert get(url, way, Ask("[[four]]", has_tools=False)).text == reply_to("[[four]]")
+    assert get(url, way, Ask("[[four]]", choice="none")).text == reply_to("[[four]]")
 
 
 def test_think_blocks_arrive_as_reasoning(url: str, way: str) -> None:
@@ -218,7 +218,7 @@ def test_a_cut_off_call_is_never_completed(url: str, way: str, prompt: str) -> N
 
 def test_a_conversation_goes_on_after_the_tool_has_run(url: str, way: str) -> None:
     answer = get(url, way, Ask("[[call]]", policy="accept", history=AFTER_A_CALL))
-    assert answer.text == said("<tool_response>")
+    assert answer.text == reply_to("<tool_response>")
 
 
 def test_oversized_context_is_a_client_error(url: str, way: str) -> None:

@@ -29,10 +29,10 @@ from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from tests.examples import PROFILE
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, temper
-from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, ask, post
-from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, LanguageReply, ask, post
+from tests.fakes.scripted_backend import ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
 
@@ -76,7 +76,7 @@ def ollama_error(words: str, *, after: bytes = b"") -> bytes:
 
 
 def says(engine: str, words: str) -> bytes:
-    return lines(words) if engine == "ollama" else spoken.says(words)
+    return lines(words) if engine == "ollama" else sse.says(words)
 
 
 def refused(engine: str, status: int, message: str) -> Script:
@@ -85,7 +85,7 @@ def refused(engine: str, status: int, message: str) -> Script:
     return refuses(status, {"code": status, "message": message, "type": "server_error"})
 
 
-Check = Callable[[Asked], bool]
+Check = Callable[[ReceivedRequest], bool]
 
 
 @dataclass(frozen=True)
@@ -119,22 +119,22 @@ class Row:
         return says(self.engine, WRITTEN if self.chat.has_tools else self.reply)
 
 
-def roles(request: Asked) -> list[JsonValue]:
+def roles(request: ReceivedRequest) -> list[JsonValue]:
     messages = request.fields["messages"]
     assert isinstance(messages, list)
     return [message["role"] for message in messages if isinstance(message, dict)]
 
 
-def parameters(request: Asked) -> str:
+def parameters(request: ReceivedRequest) -> str:
     return json.dump_text(request.fields["tools"]) if "tools" in request.fields else ""
 
 
-def is_in_words(request: Asked) -> bool:
+def is_in_words(request: ReceivedRequest) -> bool:
     """Report whether the tools are in the prompt, and only there."""
     return "tools" not in request.fields and "get_weather" in request.body.decode()
 
 
-def is_simple(request: Asked) -> bool:
+def is_simple(request: ReceivedRequest) -> bool:
     schema = parameters(request)
     return "get_weather" in schema and "pattern" not in schema and "20000" not in schema
 
@@ -151,7 +151,7 @@ def has_roles(*expected: str) -> Check:
     return lambda request: roles(request) == [*expected]
 
 
-def is_thoughtless(request: Asked) -> bool:
+def is_thoughtless(request: ReceivedRequest) -> bool:
     variables = request.fields.get("chat_template_kwargs")
     return isinstance(variables, dict) and variables["enable_thinking"] is False
 
@@ -170,7 +170,7 @@ PREFILLED = Chat((("user", "Name three colours."), ("assistant", "Red,")))
 LATE_SYSTEM = Chat((("system", "Be kind."), ("user", "Hi"), ("system", "Be brief.")))
 SYSTEM = Chat((("system", "Be kind."), ("user", "Hi")))
 TWICE = Chat((("user", "Hi"), ("user", "How is it?")))
-FINE_THINKING = spoken.START + spoken.delta({"reasoning_content": "Hm."})
+FINE_THINKING = sse.START + sse.delta({"reasoning_content": "Hm."})
 PEG = (
     "The model produced output that does not match the expected peg-native format. "
     "Please report a bug."
@@ -236,13 +236,13 @@ ROWS = [
         ) + b"\n")),
     Row("R5 LM Studio", "openai", TOOLS, 500, PEG, is_in_words, "tools"),
     Row("R5 amid", "openai", TOOLS, 200, PEG, is_in_words, "tools", (),
-        FINE_THINKING + spoken.event({"error": {"message": PEG}})),
+        FINE_THINKING + sse.event({"error": {"message": PEG}})),
     Row("R5 Ollama", "ollama", TOOLS, 500, PEG, is_in_words, "tools"),
     Row("R5 llama-server", "llama-server", TOOLS, 500, PEG,
         lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, is_in_words, "tools"),
     Row("R6 amid", "openai", TOOLS, 200, HARMONY, is_in_words, "tools", (),
-        FINE_THINKING + spoken.event({"error": {"message": HARMONY, "code": 500}})),
+        FINE_THINKING + sse.event({"error": {"message": HARMONY, "code": 500}})),
     Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, is_in_words, "tools"),
     Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, is_in_words, "tools"),
     Row("R10 Ollama", "ollama", TOOLS, 400, NO_TOOLS, is_in_words, "tools"),
@@ -425,7 +425,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
 @pytest.mark.parametrize("name", BODIES)
 async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, stream: bool) -> None:
     body, status, message, is_mended, learnt = BODIES[name]
-    answer = spoken.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
+    answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (refused("openai", status, message), answer, answer)
     async with before("openai", *scripts) as (front, engine):
         for _ in range(2):
@@ -538,8 +538,8 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
 @pytest.mark.parametrize("message", [PEG, HARMONY])
 async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, message: str) -> None:
     """Streamed text cannot be withdrawn, so the call follows it."""
-    prefix = spoken.START + spoken.text("Let me look.\n")
-    lost = prefix + spoken.event({"error": {"message": message, "code": 500}})
+    prefix = sse.START + sse.text("Let me look.\n")
+    lost = prefix + sse.event({"error": {"message": message, "code": 500}})
     whole = says("openai", f"Let me look.\n{WRITTEN}")
     async with before("openai", lost, whole, whole) as (front, _):
         for _ in range(2):
@@ -558,9 +558,7 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     """The grammar has no pattern any more; the client's schema has."""
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
     chat = Chat(has_tools=True, parameters=parameters)
-    wrong, right = (
-        spoken.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO")
-    )
+    wrong, right = (sse.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO"))
     async with before("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
         front,
         _,
@@ -728,7 +726,7 @@ async def test_r10_broken_calls_in_the_history_are_repaired(
     assert isinstance(parsed, dict)
 
 
-async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> Got:
+async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> LanguageReply:
     """Send a request whose history contains a broken call."""
     function: JsonObject = {"name": "get_weather", "arguments": broken}
     body: JsonObject
@@ -767,7 +765,7 @@ async def test_r2_efforts_of_the_profile_avoid_rejections(
 ) -> None:
     async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
         for language, stream in EVERYWHERE:
-            front.backend.play(spoken.says("Hello."))
+            front.backend.play(sse.says("Hello."))
             path, write = PATHS[language]
             body: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
             assert (await post(front, path, body)).text == "Hello."

@@ -17,7 +17,7 @@ from openai.types.responses import (
 )
 
 from proxy.conversation import json
-from tests.fakes.scripts import LONG_CITY, TOOLS, said
+from tests.fakes.scripts import LONG_CITY, TOOLS, reply_to
 from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, check_as_in_chat, each_answer
 
 WAYS = ("whole", "stream", "async stream")
@@ -138,7 +138,7 @@ def test_text_comes_in_several_deltas(client: openai.OpenAI) -> None:
     stream = client.responses.create(model="any", input="[[prose]]", tools=OFFERED, stream=True)
     pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
     assert len(pieces) > 1
-    assert "".join(pieces) == said("[[prose]]")
+    assert "".join(pieces) == reply_to("[[prose]]")
 
 
 def results_of(response: Response) -> ResponseInputParam:
@@ -171,7 +171,7 @@ def test_second_turn_reuses_the_cached_prompt(
         previous_response_id=first.id if is_chain else omit,
         tools=OFFERED,
     )
-    assert second.output_text == said("<tool_response>")
+    assert second.output_text == reply_to("<tool_response>")
     usage = usage_of(second)
     assert usage.input_tokens_details.cached_tokens >= 0.95 * usage_of(first).input_tokens
 
@@ -202,7 +202,7 @@ def test_counted_tokens_equal_the_usage(client: openai.OpenAI) -> None:
 
 def test_response_is_stored_until_deleted(client: openai.OpenAI) -> None:
     made = client.responses.create(model="any", input="[[four]]")
-    assert client.responses.retrieve(made.id).output_text == said("[[four]]")
+    assert client.responses.retrieve(made.id).output_text == reply_to("[[four]]")
     (item,) = client.responses.input_items.list(made.id)
     assert item.type == "message"
     client.responses.delete(made.id)

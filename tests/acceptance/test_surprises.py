@@ -23,7 +23,7 @@ from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask
 from tests.fakes.pdf import make_pdf
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import START, end, says, text
+from tests.fakes.sse import START, end, says, text
 from tests.patience import until
 
 THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")

@@ -106,7 +106,7 @@ def test_returned_tool_rounds_produce_the_same_prompt(
     client = clients["asked"]
     question: JsonObject = {"role": "user", "content": "[[our time]]"}
 
-    def told(*messages: JsonValue) -> JsonObject:
+    def send(*messages: JsonValue) -> JsonObject:
         body: JsonObject = {"model": "m", "messages": [*messages], "tools": [TIME]}
         answer = client.post(CHAT, json={**body, "temper": {"tool_rounds": True}})
         assert answer.status_code == 200, answer.text
@@ -114,12 +114,12 @@ def test_returned_tool_rounds_produce_the_same_prompt(
         assert isinstance(document, dict)
         return document
 
-    first = told(question)
+    first = send(question)
     reply = first["choices"][0]["message"]  # type: ignore[index, call-overload]
     rounds = reply["tool_rounds"]  # type: ignore[index, call-overload]
     plain: JsonObject = {"role": "assistant", "content": reply["content"]}  # type: ignore[index, call-overload]
     thanks: JsonObject = {"role": "user", "content": "[[four]]"}
-    sent_back, written_out = told(question, reply, thanks), told(question, *rounds, plain, thanks)  # type: ignore[misc]
+    sent_back, written_out = send(question, reply, thanks), send(question, *rounds, plain, thanks)  # type: ignore[misc]
     used, same = sent_back["usage"], written_out["usage"]
     assert used["prompt_tokens"] == same["prompt_tokens"]  # type: ignore[index, call-overload]
     before = first["usage"]["prompt_tokens"]  # type: ignore[index, call-overload]

@@ -11,7 +11,7 @@ from benchmarks.load.client import Answer, BrokenOff, Target
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload, large
 from tests.fakes.raw_backend import raw_backend
-from tests.fakes.spoken import DONE, START, delta, end
+from tests.fakes.sse import DONE, START, delta, end
 
 
 def chunked(body: bytes) -> bytes:

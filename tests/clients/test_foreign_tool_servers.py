@@ -26,7 +26,7 @@ from proxy.mcp.lazy import LazyToolServers
 from proxy.mcp.specification import ServerSpec
 from proxy.settings import Settings
 from tests.fakes.front import Front, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.patience import PATIENCE_SECONDS
 
 EVERYTHING, FILES = "mcp-server-everything", "mcp-server-filesystem"

@@ -6,7 +6,7 @@ from tests.fakes import guide
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 FRAMEWORKS = {
     "LangChain": "langchain_openai",

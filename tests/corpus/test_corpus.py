@@ -68,7 +68,7 @@ def _play(case: Case) -> Played:
     return Played(case, whole, tuple(pieces))
 
 
-def told(failures: Sequence[Played], of: int) -> str:
+def listing(failures: Sequence[Played], of: int) -> str:
     """List the failures."""
     return "\n".join([f"{len(failures)} of {of}", *map(str, failures)])
 
@@ -77,20 +77,20 @@ def told(failures: Sequence[Played], of: int) -> str:
 def test_quoted_calls_are_never_promoted(title: str) -> None:
     cases = _played(quoted)[title]
     promoted = [case for case in cases if case.is_promoted]
-    assert not promoted, told(promoted, len(cases))
+    assert not promoted, listing(promoted, len(cases))
 
 
 @pytest.mark.parametrize("title", list(quoted()))
 def test_quoted_calls_stay_in_the_answer(title: str) -> None:
     cases = [case for case in _played(quoted)[title] if not case.is_promoted]
     changed = [case for case in cases if not case.keeps_text]
-    assert not changed, told(changed, len(cases))
+    assert not changed, listing(changed, len(cases))
 
 
 def test_nearly_every_genuine_call_is_promoted_as_meant() -> None:
     cases = [case for some in _played(genuine).values() for case in some]
     lost = [case for case in cases if not case.is_exact]
-    report = told(lost, len(cases))
+    report = listing(lost, len(cases))
     print(report)  # noqa: T201 - what is lost is worth knowing also where it is little enough
     assert len(lost) <= (1 - LEAST_SHARE) * len(cases), report
 
@@ -101,7 +101,7 @@ def test_result_does_not_depend_on_chunking(
 ) -> None:
     cases = [case for some in _played(make).values() for case in some]
     different = [case for case in cases if any(other != case.outcome for other in case.in_pieces)]
-    assert not different, told(different, len(cases))
+    assert not different, listing(different, len(cases))
 
 
 def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:

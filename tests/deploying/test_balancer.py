@@ -12,7 +12,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, plain_transport, request, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script
@@ -80,7 +80,7 @@ def streamed() -> bytes:
 
 
 async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: str) -> None:
-    scripts = [spoken.says("Yes.")] * (SESSIONS * TURNS)
+    scripts = [sse.says("Yes.")] * (SESSIONS * TURNS)
     places: list[set[tuple[bool, bool]]] = []
     async with balanced(haproxy, *scripts) as tempers:
         for session in range(SESSIONS):
@@ -99,7 +99,7 @@ async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: st
 
 
 async def test_requests_without_a_session_are_spread(haproxy: str) -> None:
-    async with balanced(haproxy, *[spoken.says("Yes.")] * SESSIONS) as tempers:
+    async with balanced(haproxy, *[sse.says("Yes.")] * SESSIONS) as tempers:
         for _ in range(SESSIONS):
             answer = await tempers.client.post(
                 CHAT, content=json.dump(request()), headers={"content-type": "application/json"}
@@ -109,7 +109,7 @@ async def test_requests_without_a_session_are_spread(haproxy: str) -> None:
 
 
 async def test_stream_is_not_buffered(haproxy: str) -> None:
-    script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
+    script = Script((sse.START + sse.text("First"), Ending.NEVER))
     async with (
         balanced(haproxy, script) as tempers,
         tempers.client.stream("POST", CHAT, content=streamed(), headers=in_session("a")) as answer,
@@ -121,7 +121,7 @@ async def test_stream_is_not_buffered(haproxy: str) -> None:
 
 
 async def test_disconnect_from_a_stream_cancels_the_generation(haproxy: str) -> None:
-    script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
+    script = Script((sse.START + sse.text("First"), Ending.NEVER))
     async with balanced(haproxy, script) as tempers:
         async with tempers.client.stream(
             "POST", CHAT, content=streamed(), headers=in_session("a")
@@ -136,7 +136,7 @@ async def test_disconnect_from_a_stream_cancels_the_generation(haproxy: str) -> 
 
 async def test_lost_temper_is_not_noticed_by_clients(haproxy: str) -> None:
     nowhere = f"{own_address()}:9"
-    async with temper(*[spoken.says("Yes.")] * SESSIONS) as alive:
+    async with temper(*[sse.says("Yes.")] * SESSIONS) as alive:
         with balancing(haproxy, alive.server.url, nowhere) as url:
             async with httpx.AsyncClient(
                 base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()

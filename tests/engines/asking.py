@@ -77,7 +77,7 @@ class Server:
         **more: JsonValue,
     ) -> Answer:
         """Send one message through Temper."""
-        return read_answer(self.post([said("user", text)], tools, stream=stream, **more))
+        return read_answer(self.post([message("user", text)], tools, stream=stream, **more))
 
     def post(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] = (), /, **more: JsonValue
@@ -90,10 +90,10 @@ class Server:
 
     def calls(self, text: str, tools: Sequence[JsonObject], **more: JsonValue) -> "Called":
         """Send a message to the engine directly, and return the raw calls of its response."""
-        return called(document_of(self.post([said("user", text)], tools, **more)))
+        return called(document_of(self.post([message("user", text)], tools, **more)))
 
 
-def said(role: str, text: str) -> JsonObject:
+def message(role: str, text: str) -> JsonObject:
     return {"role": role, "content": text}
 
 

@@ -261,12 +261,12 @@ def anybodys(url: str) -> RealEngine:
     """Return a foreign server; its key is in the variable `ENGINE_API_KEY`."""
 
     @contextmanager
-    def found(_: Workplace) -> Iterator[Running]:
+    def running_engine(_: Workplace) -> Iterator[Running]:
         yield Running(url, "", "", os.environ.get("ENGINE_API_KEY", ""), window=0)
 
     return RealEngine(
         url,
-        found,
+        running_engine,
         constrains=False,
         counts=False,
         keeps_its_window=False,

@@ -27,7 +27,7 @@ from tests.engines.asking import (
     WISHES,
     Server,
     document_of,
-    said,
+    message,
     through_temper,
 )
 from tests.engines.engines import RealEngine, Running
@@ -166,7 +166,7 @@ def test_oversized_prompt_is_rejected_with_both_numbers(
     server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
 ) -> None:
     window = window_of(server, running, row, "overflow")
-    response = server.post([said("user", "word " * (3 * window))], stream=stream)
+    response = server.post([message("user", "word " * (3 * window))], stream=stream)
     error = cast("JsonObject", document_of(response).get("error") or {})
     is_refused = (response.status_code, error.get("code")) == (400, "context_length_exceeded")
     row.note("overflow", is_good=is_refused)
@@ -181,7 +181,7 @@ def test_fitting_conversation_is_not_compacted(
 ) -> None:
     """Not even after odd text, from which an estimate would learn a wrong ratio."""
     window = window_of(server, running, judge.row, "counting")
-    server.post([said("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
+    server.post([message("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
     line = "Tell me what the weather is in Paris and in Rome today."
     sizes = [counted(direct, conversation(line, turns)) for turns in (2, 4)]
     turns = int((window * FULL - sizes[0]) / ((sizes[1] - sizes[0]) / 2)) + 2
@@ -234,7 +234,7 @@ def generated_for_who_leaves(server: Server, running: Running) -> int:
     """Return how many tokens are generated for a client that leaves at the first one."""
     assert running.generated is not None
     before = running.generated()
-    body: JsonObject = {"model": server.model, "messages": [said("user", "Hello!")], **ENDLESS}
+    body: JsonObject = {"model": server.model, "messages": [message("user", "Hello!")], **ENDLESS}
     with server.client.stream("POST", CHAT, json={**body, "stream": True}) as answer:
         next(line for line in answer.iter_lines() if '"content"' in line)
     return settled(running) - before
@@ -257,7 +257,7 @@ def test_log_probabilities_are_returned_where_supported(
     documents: Sequence[JsonValue] = answer.chunks or [json.parse(answer.body)]
     has_some = any(map(logprobs_in, documents))
     row.note("logprobs", is_good=has_some)
-    document = document_of(direct.post([said("user", "Hello!")], **options))
+    document = document_of(direct.post([message("user", "Hello!")], **options))
     if not stream:
         row.note_direct("logprobs", is_good=logprobs_in(document))
     assert answer.error is None
@@ -281,7 +281,7 @@ def test_engine_rejection_is_a_client_error(
     picture: JsonObject = {"type": "image_url", "image_url": {"url": A_PICTURE}}
     shown: JsonObject = {"role": "user", "content": [picture]}
     hot: JsonObject = {"temperature": "hot"} if wrong == "temperature" else {}
-    messages = [shown] if wrong == "picture" else [said("user", "Hello!")]
+    messages = [shown] if wrong == "picture" else [message("user", "Hello!")]
     response = server.post(messages, stream=stream, **hot)
     if wrong == "picture" and response.status_code == httpx.codes.OK:
         row.remarks["errors"] = "takes pictures"
@@ -298,8 +298,10 @@ def usage_if(stream: bool) -> JsonObject:
 
 
 def conversation(line: str, turns: int) -> list[JsonObject]:
-    pairs = [[said("user", f"{line} {turn}"), said("assistant", line)] for turn in range(turns)]
-    return [*(message for pair in pairs for message in pair), said("user", "Hello!")]
+    pairs = [
+        [message("user", f"{line} {turn}"), message("assistant", line)] for turn in range(turns)
+    ]
+    return [*(message for pair in pairs for message in pair), message("user", "Hello!")]
 
 
 def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
@@ -313,7 +315,7 @@ def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
         "é" * 9,
         "请先列出",
     )
-    messages = [said("user", "Hello!")]
+    messages = [message("user", "Hello!")]
     wanted = chance.uniform(0.1, 1.1) * window
     size = 0.0
     while size < wanted:
@@ -327,7 +329,7 @@ def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
             {"role": "tool", "tool_call_id": call["id"], "content": text},
         ]
         if chance.random() < 0.2:
-            messages += [said("assistant", text), said("user", text[::-1])]
+            messages += [message("assistant", text), message("user", text[::-1])]
     return messages
 
 

@@ -7,7 +7,7 @@ from proxy.agents.model import Model
 from proxy.conversation.json import JsonValue
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls
+from tests.fakes.sse import calls
 
 
 def get_weather(city: str) -> str:

@@ -15,7 +15,7 @@ from proxy.doctor.checks import examine
 from proxy.doctor.clients import Client
 from proxy.doctor.target import Finding
 from proxy.settings import Settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.sockets import listening
 
 WINDOW = 16384
@@ -169,7 +169,7 @@ class AilingServer:
         self.asked += 1
         is_late = self._has(Ailment.CALLS_LATE) and self.asked == 1
         if b"`report`" in body and not self._has(Ailment.NEVER_CALLS) and not is_late:
-            return spoken.calls("report", '{"feeling": "fine"}')
+            return sse.calls("report", '{"feeling": "fine"}')
         words = len(prompt.split())
         is_cached = prompt == self._last_prompt and not self._has(Ailment.CACHES_NOTHING)
         self._last_prompt = prompt
@@ -181,7 +181,7 @@ class AilingServer:
             "total_tokens": words + 20,
             "prompt_tokens_details": details,
         }
-        finish = spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
+        finish = sse.part([{"finish_reason": "length", "index": 0, "delta": {}}])
         times: JsonObject = {
             "prompt_n": words,
             "prompt_per_second": 900.4,
@@ -189,14 +189,14 @@ class AilingServer:
         }
         tells_times = self.ailment in (Ailment.TELLS_TIMES, Ailment.SAYS_LITTLE_AND_TELLS_TIMES)
         extra: JsonObject = {"timings": times} if tells_times else {}
-        account = spoken.part([], usage=usage, **extra)
-        return spoken.START + spoken.text("OK") + finish + account + spoken.DONE
+        account = sse.part([], usage=usage, **extra)
+        return sse.START + sse.text("OK") + finish + account + sse.DONE
 
     async def _goes_on(self) -> AsyncGenerator[bytes, None]:
         self._is_busy = True
         try:
             while True:
-                yield spoken.text("and on ")
+                yield sse.text("and on ")
                 await asyncio.sleep(0)
         finally:
             self._is_busy = self._has(Ailment.NEVER_LETS_GO)
@@ -220,7 +220,7 @@ def _page() -> Response:
 
 
 async def _breaks_off() -> AsyncGenerator[bytes, None]:
-    yield spoken.START
+    yield sse.START
 
 
 def _prompt(body: bytes) -> str:

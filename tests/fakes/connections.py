@@ -40,7 +40,7 @@ def play(scene: Scene, *scripts: Script) -> RawBackend:
         return runner.run(run())
 
 
-class Remembering(ConnectionPool):
+class RecordingPool(ConnectionPool):
     """A pool that remembers all its connections, because some scenes do not return them."""
 
     def __init__(self, endpoint: Endpoint, connect_seconds: float) -> None:
@@ -54,7 +54,7 @@ class Remembering(ConnectionPool):
 
 @asynccontextmanager
 async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
-    made = Remembering(Endpoint(*backend.address), SOON)
+    made = RecordingPool(Endpoint(*backend.address), SOON)
     try:
         yield made
     finally:

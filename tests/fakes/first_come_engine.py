@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
+from tests.fakes import sse
 
 _HEADERS = [(b"content-type", b"text/event-stream")]
 
@@ -41,7 +41,7 @@ class FirstComeEngine:
         match scope["path"]:
             case "/v1/chat/completions":
                 await self._work(receive)
-                await _send(spoken.says("Done."), send)
+                await _send(sse.says("Done."), send)
             case "/props":
                 about: JsonObject = {"model_alias": "m", "total_slots": self.slots}
                 window: JsonObject = {"n_ctx": 4096}

@@ -91,7 +91,7 @@ class Chat:
 
 
 @dataclass
-class Got:
+class LanguageReply:
     """A response: the status, the text, and the calls."""
 
     status: int
@@ -109,19 +109,19 @@ PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
 EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
 
 
-async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
+async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> LanguageReply:
     """Send the conversation in a dialect; the response is read from the body or from the events."""
     path, write = PATHS[language]
     body: JsonObject = {"model": "m", "stream": stream, **write(chat)}
     return await post(front, path, body)
 
 
-async def post(front: Front, path: str, body: JsonObject) -> Got:
+async def post(front: Front, path: str, body: JsonObject) -> LanguageReply:
     answer = await front.client.post(path, content=json.dump(body))
     return read_answer(answer.status_code, answer.headers["content-type"], answer.content)
 
 
-def read_answer(status: int, media_type: str, body: bytes) -> Got:
+def read_answer(status: int, media_type: str, body: bytes) -> LanguageReply:
     """Parse a whole response or a stream of any dialect."""
     if media_type.startswith("application/json"):
         return _read(status, objects_in([json.parse(body)]))
@@ -130,9 +130,9 @@ def read_answer(status: int, media_type: str, body: bytes) -> Got:
     return _read(status, objects_in(events))
 
 
-def _read(status: int, documents: list[JsonObject]) -> Got:
+def _read(status: int, documents: list[JsonObject]) -> LanguageReply:
     """Parse the documents of a whole response, or the events of a stream."""
-    got, collected = Got(status), Found()
+    got, collected = LanguageReply(status), Collected()
     for document in documents:
         if document.get("error"):
             got.error = f"{document['error']}"
@@ -159,7 +159,7 @@ def _read(status: int, documents: list[JsonObject]) -> Got:
 
 
 @dataclass
-class Found:
+class Collected:
     """The text and the calls collected so far."""
 
     text: str = ""

@@ -156,18 +156,18 @@ def _lines(body: JsonObject, messages: list[JsonValue], *, is_text: bool) -> Ite
     reply = Reply(ANSWER) if thinks else reply_to(messages, f"{len(messages)}")
     head: JsonObject = {"model": body["model"], "created_at": _WHEN}
 
-    def said(content: str, **more: JsonValue) -> JsonObject:
+    def line_of(content: str, **more: JsonValue) -> JsonObject:
         if is_text:
             return {"response": content, **more}
         return {"message": {"role": "assistant", "content": content, **more}}
 
     for token in tokens(THOUGHT) if thinks and body.get("think") is not False else ():
-        yield {**head, **said("", thinking=token), "done": False}
+        yield {**head, **line_of("", thinking=token), "done": False}
     for token in tokens(reply.text):
         extra: JsonObject = {}
         if body.get("logprobs"):
             extra = {"logprobs": [{"token": token, "logprob": -0.5, "bytes": [*token.encode()]}]}
-        yield {**head, **said(token), **extra, "done": False}
+        yield {**head, **line_of(token), **extra, "done": False}
     for number, call in enumerate(reply.calls):
         function: JsonObject = {
             "index": number,
@@ -175,8 +175,8 @@ def _lines(body: JsonObject, messages: list[JsonValue], *, is_text: bool) -> Ite
             "arguments": json.parse(call.arguments),
         }
         made: JsonValue = [{"id": f"call_{len(messages)}_{number}", "function": function}]
-        yield {**head, **said("", tool_calls=made), "done": False}
-    yield {**head, **said(""), "done": True, "done_reason": "stop", **_COUNTS}
+        yield {**head, **line_of("", tool_calls=made), "done": False}
+    yield {**head, **line_of(""), "done": True, "done_reason": "stop", **_COUNTS}
 
 
 def _added_up(lines: list[JsonObject]) -> JsonObject:

@@ -48,7 +48,7 @@ def refuses(status: int, error: JsonValue, *, headers: Mapping[str, str] | None 
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """One request; `left` is set when the client disconnected before the response was complete."""
 
     body: bytes
@@ -82,13 +82,13 @@ class ScriptedBackend:
     """The server; the n-th request receives the n-th script, and there must be no further one."""
 
     def __init__(self, *scripts: Script | bytes) -> None:
-        self.upstream_requests: list[Asked]
+        self.upstream_requests: list[ReceivedRequest]
         self.health = 200
         self.models: JsonValue = {"object": "list", "data": []}
         self.properties: JsonObject | None = None
         self.documents: dict[str, JsonValue] = {}
         self.play(*scripts)
-        self._arrivals: asyncio.Queue[Asked] = asyncio.Queue()
+        self._arrivals: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
         self._probes: asyncio.Queue[int] = asyncio.Queue()
 
     def play(self, *scripts: Script | bytes) -> None:
@@ -98,12 +98,12 @@ class ScriptedBackend:
             Script((script,)) if isinstance(script, bytes) else script for script in scripts
         ]
 
-    async def asked(self) -> Asked:
+    async def next_request(self) -> ReceivedRequest:
         """Wait for the next request that no test has waited for yet."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._arrivals.get()
 
-    async def probed(self) -> None:
+    async def next_probe(self) -> None:
         """Wait for a health probe."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._probes.get()
@@ -125,7 +125,7 @@ class ScriptedBackend:
                 await _play(refuses(404, "no such route"), send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Asked(await _body(receive), Headers(scope=scope))
+        request = ReceivedRequest(await _body(receive), Headers(scope=scope))
         self.upstream_requests.append(request)
         number = len(self.upstream_requests)
         is_scripted = number <= len(self._scripts)
@@ -160,7 +160,7 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def _watch(receive: Receive, request: Asked, playing: anyio.CancelScope) -> None:
+async def _watch(receive: Receive, request: ReceivedRequest, playing: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     request.left.set()

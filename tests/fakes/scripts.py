@@ -103,6 +103,6 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
 }
 
 
-def said(trigger: str) -> str:
+def reply_to(trigger: str) -> str:
     """Return the whole reply that a trigger selects."""
     return "".join(SCRIPTS[trigger]).rstrip("\0")

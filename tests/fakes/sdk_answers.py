@@ -15,7 +15,7 @@ from openai.types.chat import (
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.scripts import THOUGHTS, TOOLS, said
+from tests.fakes.scripts import THOUGHTS, TOOLS, reply_to
 
 POLICY_HEADER = "x-temper-text-policy"
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
@@ -89,8 +89,8 @@ def calling(prompt: str, thoughts: str = "") -> tuple[SdkQuestion, SdkAnswer]:
 each_answer = pytest.mark.parametrize(
     ("question", "answer"),
     [
-        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(said("[[prose]]"))),
-        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(said("[[four]]"))),
+        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(reply_to("[[prose]]"))),
+        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(reply_to("[[four]]"))),
         calling("[[call]]"),
         calling("[[coder]]"),
         calling("[[bad json]]"),

@@ -15,9 +15,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.histories import make_tool
 from tests.fakes.raw_backend import raw_backend
-from tests.fakes.spoken import says
-from tests.faults.asked import TIME, WEATHER, asks, chats, user
+from tests.fakes.sse import says
 from tests.faults.fronts import TEMPER, before, is_refusal
+from tests.faults.requests import TIME, WEATHER, asks, chats, user
 
 SIZE = pytest.mark.fault("F31")
 ENCODING = pytest.mark.fault("F32")

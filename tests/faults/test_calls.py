@@ -7,13 +7,13 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.profiles.files import load_profiles
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import temper
 from tests.fakes.histories import make_tool
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import TIME, WEATHER, asks, user
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import TEMPER, Subject, before
+from tests.faults.requests import TIME, WEATHER, asks, user
 
 QUOTED = pytest.mark.fault("F42")
 CONTROL = pytest.mark.fault("F43")
@@ -96,9 +96,9 @@ async def test_control_tokens_in_foreign_text_are_escaped_and_reported(
     "reply",
     [
         says(PART, reason="length"),
-        spoken.START + spoken.call_delta("get_weather", '{"city": "Par') + spoken.end("length"),
-        spoken.START + spoken.call_delta("get_weather", PARIS[:-1]) + spoken.end("length"),
-        spoken.START + spoken.call_delta("get_weather") + spoken.end("length"),
+        sse.START + sse.call_delta("get_weather", '{"city": "Par') + sse.end("length"),
+        sse.START + sse.call_delta("get_weather", PARIS[:-1]) + sse.end("length"),
+        sse.START + sse.call_delta("get_weather") + sse.end("length"),
     ],
     ids=["in the text", "in a string", "before the last bracket", "behind the name"],
 )
@@ -164,10 +164,10 @@ async def test_calls_have_unique_ids_and_indexes(
 ) -> None:
     (first, first_number), (second, other) = numbers
     reply = (
-        spoken.START
-        + spoken.call_delta("get_weather", PARIS, index=first, call_id=first_number)
-        + spoken.call_delta("get_time", "{}", index=second, call_id=other)
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("get_weather", PARIS, index=first, call_id=first_number)
+        + sse.call_delta("get_time", "{}", index=second, call_id=other)
+        + sse.end("tool_calls")
     )
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=stream)
@@ -189,10 +189,10 @@ async def test_client_tool_named_respond_is_kept(*, subject: str, stream: bool) 
 
 
 BOTH = (
-    spoken.START
-    + spoken.call_delta("respond", '{"message": "On it."}', call_id="a")
-    + spoken.call_delta("get_weather", PARIS, index=1, call_id="b")
-    + spoken.end("tool_calls")
+    sse.START
+    + sse.call_delta("respond", '{"message": "On it."}', call_id="a")
+    + sse.call_delta("get_weather", PARIS, index=1, call_id="b")
+    + sse.end("tool_calls")
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from tests.fakes.front import request, temper
-from tests.fakes.spoken import calls
+from tests.fakes.sse import calls
 
 pytestmark = pytest.mark.fault("F58")
 

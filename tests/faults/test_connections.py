@@ -16,13 +16,13 @@ from proxy.api.server import listen, serving
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.sockets import all_that_comes, connected
 from tests.fakes.steady_loop import SLICE_SECONDS
-from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
+from tests.faults.requests import chats
 
 READER = pytest.mark.fault("F29")
 DAWDLER = pytest.mark.fault("F30")
@@ -77,10 +77,10 @@ class Source:
         if CHAT.encode() not in await caller.request():
             await caller.send(NOTHING)
             return
-        piece = spoken.text(*["word "] * 200)
+        piece = sse.text(*["word "] * 200)
         try:
             await caller.send(STREAM_HEAD)
-            await caller.send_chunk(spoken.START)
+            await caller.send_chunk(sse.START)
             while self.sent < ENDLESS:
                 await caller.send_chunk(piece)
                 self.sent += len(piece)
@@ -319,9 +319,9 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
             await caller.send(NOTHING)
             return
         await caller.send(STREAM_HEAD)
-        await caller.send_chunk(spoken.START + spoken.text("begun"))
+        await caller.send_chunk(sse.START + sse.text("begun"))
         await told_to_end.wait()
-        await caller.send_chunk(spoken.text("done") + spoken.end())
+        await caller.send_chunk(sse.text("done") + sse.end())
 
     async with (
         raw_backend(*[talk] * 8) as backend,
@@ -363,7 +363,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
         except OSError:
             ended.set()
         else:
-            await caller.send_chunk(spoken.START + spoken.text("done") + spoken.end())
+            await caller.send_chunk(sse.START + sse.text("done") + sse.end())
 
     body = json.dump(chats(stream=stream))
     async with (

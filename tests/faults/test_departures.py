@@ -12,14 +12,14 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, plain_transport, temper, temper_before
 from tests.fakes.llama import build_model, plan_for, serving
-from tests.fakes.scripted_backend import Asked, Ending, Script, refuses
+from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, refuses
 from tests.fakes.sockets import connected
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import asks, chats, user
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import before
+from tests.faults.requests import asks, chats, user
 from tests.patience import PATIENCE_SECONDS
 
 STREAMING = pytest.mark.fault("F26")
@@ -28,8 +28,8 @@ WHOLE = pytest.mark.fault("F28")
 
 UNUSED = says("This is for nobody.")
 SILENT = Script((Ending.NEVER,))
-WITH_HEADERS = Script((spoken.START, Ending.NEVER))
-TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+WITH_HEADERS = Script((sse.START, Ending.NEVER))
+TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
 TRIES = 5  # a machine that does other work may be late now and then
 LARGE_WINDOW = 65_536  # tokens: the server writes them for much longer than a test takes
 
@@ -46,7 +46,7 @@ async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[
             await task
 
 
-async def is_disconnected(question: Asked) -> bool:
+async def is_disconnected(question: ReceivedRequest) -> bool:
     """Wait until the backend has noticed that its client, the proxy, went away."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await question.left.wait()
@@ -69,7 +69,7 @@ async def test_disconnect_cancels_the_generation(
 ) -> None:
     async with before(subject, script, UNUSED) as front:
         async with asking(front.client, {**body, "stream": stream}):
-            question = await front.backend.asked()
+            question = await front.backend.next_request()
         assert await is_disconnected(question)
     assert len(front.backend.upstream_requests) == 1
 
@@ -99,7 +99,7 @@ async def test_disconnect_cancels_a_retry(
 ) -> None:
     async with before(subject, *first, second, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
-            questions = [await front.backend.asked() for _ in range(count)]
+            questions = [await front.backend.next_request() for _ in range(count)]
         assert await is_disconnected(questions[-1])
     assert len(front.backend.upstream_requests) == count
 
@@ -110,10 +110,10 @@ async def test_disconnect_during_a_bad_reply_prevents_the_retry(
     *, subject: str, stream: bool
 ) -> None:
     gate = asyncio.Event()
-    prose = Script((spoken.START + spoken.text("Prose."), gate, spoken.end()))
+    prose = Script((sse.START + sse.text("Prose."), gate, sse.end()))
     async with before(subject, prose, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
-            question = await front.backend.asked()
+            question = await front.backend.next_request()
         assert await is_disconnected(question)
         gate.set()
     assert len(front.backend.upstream_requests) == 1
@@ -125,8 +125,8 @@ async def test_disconnect_ends_the_wait_for_a_loading_model(*, stream: bool) -> 
     async with temper(loading, UNUSED, load_wait=60) as front:
         front.backend.health = 503
         async with asking(front.client, chats(stream=stream)):
-            await front.backend.asked()
-            await front.backend.probed()
+            await front.backend.next_request()
+            await front.backend.next_probe()
         await front.server.settle()
         front.backend.health = 200
     assert len(front.backend.upstream_requests) == 1
@@ -139,7 +139,7 @@ async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> 
     async with temper(Script((gate, good)), good) as front:
         front.backend.properties = {"model_alias": "m", "total_slots": 1}
         first = asyncio.create_task(front.ask(asks(), stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         async with asking(front.client, asks(messages=[user("two")], stream=stream)):
             await settled(front, 2)
         await settled(front, 1)
@@ -176,12 +176,12 @@ async def test_disconnect_within_the_body_prevents_the_request(subject: str) -> 
 @WHOLE
 async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream: bool) -> None:
     gate = asyncio.Event()
-    patient = Script((spoken.START, gate, spoken.text("Hi.") + spoken.end()))
+    patient = Script((sse.START, gate, sse.text("Hi.") + sse.end()))
     async with before(subject, patient, TALKING) as front:
         other = asyncio.create_task(front.ask(chats(), stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         async with asking(front.client, chats(stream=stream)):
-            question = await front.backend.asked()
+            question = await front.backend.next_request()
         with suppress(TimeoutError):  # whether the generation ends is shown above
             await is_disconnected(question)
         gate.set()
@@ -197,7 +197,7 @@ async def test_twenty_simultaneous_disconnects_are_all_noticed(
     async with before(subject, *[TALKING] * count) as front:
         body = json.dump(chats(stream=stream))
         tasks = [asyncio.create_task(front.client.post(CHAT, content=body)) for _ in range(count)]
-        questions = [await front.backend.asked() for _ in range(count)]
+        questions = [await front.backend.next_request() for _ in range(count)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -210,7 +210,7 @@ async def test_disconnect_is_logged(*, stream: bool, caplog: pytest.LogCaptureFi
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper(TALKING) as front:
         async with asking(front.client, chats(stream=stream)):
-            question = await front.backend.asked()
+            question = await front.backend.next_request()
         assert await is_disconnected(question)
         await front.server.settle()
     (logged,) = [

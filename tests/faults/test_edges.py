@@ -13,9 +13,9 @@ from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.settings import load_settings
 from tests.fakes.front import CHAT, temper
-from tests.fakes.spoken import says
-from tests.faults.asked import chats
+from tests.fakes.sse import says
 from tests.faults.fronts import before, is_refusal
+from tests.faults.requests import chats
 
 PATHS = pytest.mark.fault("F36")
 KEYS = pytest.mark.fault("F37")

@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls
-from tests.faults.asked import asks, chats
+from tests.fakes.sse import calls
 from tests.faults.fronts import TEMPER, Standing, in_a_process
+from tests.faults.requests import asks, chats
 
 pytestmark = pytest.mark.fault("F57")
 
@@ -53,7 +53,7 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
 
 
 async def test_waiting_streams_take_little_memory(subject: str) -> None:
-    talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+    talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     backend = ScriptedBackend(*[talking] * STREAMS)
     async with (
         listening(backend) as upstream,

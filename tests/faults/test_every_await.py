@@ -34,7 +34,7 @@ from tests.fakes.interruption import (
 )
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
 pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]

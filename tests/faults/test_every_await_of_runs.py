@@ -21,7 +21,7 @@ from tests.fakes.interruption import (
     raised,
 )
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 

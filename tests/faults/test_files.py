@@ -24,7 +24,7 @@ from tests.fakes.invoked import config, temper
 from tests.fakes.recorded import exchange
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 BEYOND_SENSE = pytest.mark.fault("F82")
 

@@ -15,12 +15,12 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from tests.corpus.floods import FLOODS as ALL_FLOODS
 from tests.corpus.floods import measured
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
 from tests.fakes.raw_backend import raw_backend
-from tests.faults.asked import asks
 from tests.faults.fronts import TEMPER, before
+from tests.faults.requests import asks
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.fault("F44")
@@ -85,11 +85,11 @@ async def flood(text: str, *, stream: bool) -> Flood:
             return
         await caller.send(STREAM_HEAD)
         await begins.wait()
-        await caller.send_chunk(spoken.START)
+        await caller.send_chunk(sse.START)
         for start in range(0, len(text), PIECE):
-            await caller.send_chunk(spoken.text(text[start : start + PIECE]))
+            await caller.send_chunk(sse.text(text[start : start + PIECE]))
             await asyncio.sleep(0)  # a model pauses for much longer
-        await caller.send_chunk(spoken.end())
+        await caller.send_chunk(sse.end())
         await caller.send_chunk(b"")
 
     async with (
@@ -149,7 +149,7 @@ async def answered_in(subject: str, text: str) -> float:
     """
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     clock = time.process_time if subject == TEMPER else time.monotonic
-    async with before(subject, *[spoken.says(*pieces)] * MOST_CONNECTIONS) as front:
+    async with before(subject, *[sse.says(*pieces)] * MOST_CONNECTIONS) as front:
         begun = clock()
         await front.ask(asks())
         return clock() - begun

@@ -22,14 +22,14 @@ from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.admission import Priority
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, in_front_of, temper
-from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend
+from tests.fakes.scripted_backend import ReceivedRequest, Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import asks, chats, user
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import Subject, before
+from tests.faults.requests import asks, chats, user
 from tests.patience import until
 
 START = pytest.mark.fault("F52")
@@ -52,7 +52,7 @@ def asks_for(what: str) -> JsonObject:
     return asks(messages=[user(what)])
 
 
-def wish(request: Asked) -> str:
+def wish(request: ReceivedRequest) -> str:
     """Return the first user message of a request."""
     messages = cast("list[JsonObject]", request.fields["messages"])
     return str(next(message["content"] for message in messages if message["role"] == "user"))
@@ -91,8 +91,8 @@ async def test_disconnect_returns_its_retry_budget() -> None:
     async with temper(*scripts, BROKEN, GOOD) as front:
         for _ in range(most + 1):
             asking = asyncio.create_task(front.ask(asks()))
-            await front.backend.asked()
-            retried = await front.backend.asked()
+            await front.backend.next_request()
+            retried = await front.backend.next_request()
             asking.cancel()
             await retried.left.wait()
         answer = await front.ask(asks())
@@ -107,10 +107,10 @@ async def test_at_most_three_retries_run_at_once() -> None:
     async with temper(*scripts, serving=ServerOptions(policy=Policy(attempts=2))) as front:
         asking = [asyncio.create_task(front.ask(asks())) for _ in range(live)]
         for _ in range(live):
-            await front.backend.asked()
+            await front.backend.next_request()
         first.set()
         for _ in range(allowed):
-            await front.backend.asked()
+            await front.backend.next_request()
         waiting = set(asking)
         while len(waiting) > allowed:
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -170,8 +170,8 @@ async def test_concurrent_upstream_requests_are_limited_to_the_slots(*, stream: 
     async with temper(*[Script((gate, GOOD))] * 5) as front:
         with_slots(front, 2)
         asking = [asyncio.create_task(front.ask(asks(), stream=stream)) for _ in range(5)]
-        await front.backend.asked()
-        await front.backend.asked()
+        await front.backend.next_request()
+        await front.backend.next_request()
         health = await front.client.get("/healthz")
         assert (health.status_code, len(front.backend.upstream_requests)) == (200, 2)
         gate.set()
@@ -193,7 +193,7 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             refused += [future.result() for future in done]
         for _ in range(1 + SLOTS):
-            await front.backend.asked()
+            await front.backend.next_request()
         assert len(front.backend.upstream_requests) == 1 + SLOTS
         gate.set()
         served = await asyncio.gather(*waiting)
@@ -235,7 +235,7 @@ async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
     serving = ServerOptions(max_waiting=1, parallel=1)
     async with temper(Script((gate, GOOD)), GOOD, serving=serving) as front:
         first = asyncio.create_task(front.ask(asks()))
-        await front.backend.asked()
+        await front.backend.next_request()
         second = asyncio.create_task(front.ask(asks()))
         await settled(front, 2)
         answer = await front.ask(asks(), stream=stream)
@@ -376,10 +376,10 @@ async def test_repeated_idempotency_key_returns_the_stored_response(*, stream: b
 @TWICE
 async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bool) -> None:
     gate = asyncio.Event()
-    slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
+    slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow, says("Two.")) as front:
         first = asyncio.create_task(keyed(front, stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         second = asyncio.create_task(keyed(front, stream=stream))
         assert (await front.client.get("/health")).status_code < 500
         gate.set()
@@ -392,10 +392,10 @@ async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bo
 @TWICE
 async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, stream: bool) -> None:
     gate = asyncio.Event()
-    slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
+    slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow) as front:
         first = asyncio.create_task(keyed(front, stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         second = asyncio.create_task(keyed(front, stream=stream))
         await settled(front, 2)
         first.cancel()

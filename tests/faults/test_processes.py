@@ -22,7 +22,7 @@ from tests.fakes.front import in_front_of
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import connected, listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN
 from tests.patience import PATIENCE_SECONDS
 

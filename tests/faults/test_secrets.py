@@ -25,11 +25,11 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.tracing import Tracing
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, request
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.wires import line
 
@@ -50,15 +50,15 @@ SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
     "repair": (says("Prose."), says('<tool_call>{"name": "get_weather", "arguments": {}}')),
     "refusal that quotes the key": (refuses(401, QUOTED),),
     "failure that quotes the key": (refuses(500, QUOTED),),
-    "streamed failure that quotes the key": (spoken.event({"error": QUOTED}),),
+    "streamed failure that quotes the key": (sse.event({"error": QUOTED}),),
     "failure amid a reply that quotes the key": (
-        spoken.START + spoken.text("It is") + spoken.event({"error": QUOTED}),
+        sse.START + sse.text("It is") + sse.event({"error": QUOTED}),
     ),
     "nonsense": (Script((b"<html>no</html>",), 200, {"content-type": "text/html"}),),
     "nonsense that quotes the key": (
         Script((f"<html>{BACKEND} {HEADER}</html>".encode(),), 200, {"content-type": "text/html"}),
     ),
-    "broken off": (Script((spoken.START + spoken.text("It is"),)),),
+    "broken off": (Script((sse.START + sse.text("It is"),)),),
 }
 
 
@@ -133,7 +133,7 @@ async def test_keys_never_leave_temper(
 async def test_keys_never_leave_temper_in_passthrough_responses(
     *, size: int | None, tmp_path: Path
 ) -> None:
-    reply = spoken.event({"choices": [{"text": "a"}]}) + spoken.event({"error": QUOTED})
+    reply = sse.event({"choices": [{"text": "a"}]}) + sse.event({"error": QUOTED})
     size = size or len(reply)
     pieces = tuple(reply[at : at + size] for at in range(0, len(reply), size))
     right = {"authorization": f"Bearer {SERVER}"}

@@ -6,17 +6,17 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.scripted_backend import Ending, Script
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import asks
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import before
+from tests.faults.requests import asks
 
 pytestmark = pytest.mark.fault("F60")
 
-BEGUN = spoken.START + spoken.call_delta("get_weather", '{"city": "Par')
-GOOD = spoken.call_delta("get_weather", '{"city": "Paris"}')
+BEGUN = sse.START + sse.call_delta("get_weather", '{"city": "Par')
+GOOD = sse.call_delta("get_weather", '{"city": "Paris"}')
 WRONG = calls("get_weather", '{"city": "Paris"', ', "days": "soon"}')
 ELSEWHERE = calls("get_time", "{}")
 ENOUGH = 4  # times a reply is played: more often nobody asks
@@ -39,7 +39,7 @@ def is_half(text: str) -> bool:
     [
         Script((BEGUN, Ending.BREAKS)),
         Script((BEGUN,)),
-        Script((BEGUN, spoken.event({"error": {"message": "out of memory"}}))),
+        Script((BEGUN, sse.event({"error": {"message": "out of memory"}}))),
         Script((BEGUN, b"data: {]\n\n")),
     ],
     ids=["the connection breaks", "no end", "an error", "nonsense"],
@@ -58,15 +58,15 @@ async def test_backend_crash_during_a_shown_call_is_an_error_event(
 async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
     *, subject: str, end: str
 ) -> None:
-    async with before(subject, *[BEGUN + spoken.end(end)] * ENOUGH) as front:
+    async with before(subject, *[BEGUN + sse.end(end)] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == end
     assert all(map(is_half, arguments(answer)))
 
 
 async def test_truncated_second_call_does_not_finish_as_tool_calls(*, subject: str) -> None:
-    second = spoken.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
-    reply = spoken.START + GOOD + second + spoken.end("length")
+    second = sse.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
+    reply = sse.START + GOOD + second + sse.end("length")
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == "length"
@@ -95,8 +95,8 @@ async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry
 
 
 async def test_bad_second_call_does_not_affect_the_first(*, subject: str) -> None:
-    bad = spoken.call_delta("launch_rocket", "{}", index=1, call_id="b")
-    reply = spoken.START + GOOD + bad + spoken.end("tool_calls")
+    bad = sse.call_delta("launch_rocket", "{}", index=1, call_id="b")
+    reply = sse.START + GOOD + bad + sse.end("tool_calls")
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == "tool_calls"

@@ -15,7 +15,7 @@ from proxy.backends.transport import BackendClient, Timeouts
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN
 
 WINDOW = 4096
@@ -75,7 +75,7 @@ async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
 async def test_whole_response_waits_for_a_waking_model() -> None:
     async with morning() as now:
         asking = asyncio.create_task(now.front.ask(PLAIN))
-        await now.sleeper.asked()
+        await now.sleeper.next_request()
         now.sleeper.is_awake.set()
         answer = await asking
     assert (answer.status, answer.text) == (200, "Good morning.")
@@ -87,7 +87,7 @@ async def test_known_properties_are_kept_while_a_model_wakes() -> None:
         client = now.front.client
         before = (await client.get("/v1/models")).json()
         asking = asyncio.create_task(now.front.ask(PLAIN))
-        await now.sleeper.asked()
+        await now.sleeper.next_request()
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/readyz")).json()["status"] == "ready"
         assert (await client.get("/v1/models")).json() == before

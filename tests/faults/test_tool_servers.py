@@ -29,10 +29,10 @@ from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
 from tests.fakes.front import Front, temper
 from tests.fakes.loopback import own_address
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, QUICK, has, program, until
-from tests.faults.asked import chats
+from tests.faults.requests import chats
 from tests.patience import PATIENCE_SECONDS
 
 MUTE = pytest.mark.fault("F61")

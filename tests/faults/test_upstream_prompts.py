@@ -15,7 +15,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer
 from tests.fakes.front import Front, in_front_of, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.fronts import PLAIN, WITH_TOOLS, before
 from tests.faults.wires import ended, line
@@ -38,7 +38,7 @@ async def test_requests_wait_for_a_loading_model(*, stream: bool) -> None:
     async with temper(refuses(503, LOADING), says("It is sunny."), load_wait=5) as front:
         front.backend.health = 503
         asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
-        await front.backend.probed()
+        await front.backend.next_probe()
         front.backend.health = 200
         answer = await asking
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")

@@ -8,10 +8,10 @@ import pytest
 from benchmarks.faults.toxics import chunked, repeats, sends, whole
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN, TEMPER, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
 from tests.faults.wires import COMPLETION, REPLIES, ended, line
 
@@ -78,9 +78,9 @@ async def test_valid_body_with_a_wrong_content_type_is_read(
 _FIRST, _SECOND, _FINISH = (
     event.removeprefix(b"data: ").removesuffix(b"\n\n")
     for event in (
-        spoken.delta({"role": "assistant", "content": "Grüße aus "}),
-        spoken.delta({"content": "Łódź, 東京 \U0001f600."}),
-        spoken.part([{"finish_reason": "stop", "index": 0, "delta": {}}]),
+        sse.delta({"role": "assistant", "content": "Grüße aus "}),
+        sse.delta({"content": "Łódź, 東京 \U0001f600."}),
+        sse.part([{"finish_reason": "stop", "index": 0, "delta": {}}]),
     )
 )
 _HALVES = _SECOND.replace(b'"index"', b'\ndata: "index"', 1)
@@ -119,8 +119,8 @@ async def test_a_reply_is_the_same_in_chunks_of_any_size(
 @pytest.mark.fault("F09")
 @pytest.mark.parametrize("head", [b"", b"event: error\n"])
 async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) -> None:
-    begun = spoken.START + spoken.text("It is")
-    failed = head + spoken.event({"error": {"message": "out of luck", "code": 500}})
+    begun = sse.START + sse.text("It is")
+    failed = head + sse.event({"error": {"message": "out of luck", "code": 500}})
     async with poisoned(sends(chunked(begun, failed))) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.error is not None
@@ -130,14 +130,14 @@ async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) 
 
 @pytest.mark.fault("F09")
 async def test_missing_done_mark_after_the_finish_reason_is_tolerated(*, stream: bool) -> None:
-    async with before("temper", says("Hi.").removesuffix(spoken.DONE)) as front:
+    async with before("temper", says("Hi.").removesuffix(sse.DONE)) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.is_done) == ("Hi.", True)
 
 
 @pytest.mark.fault("F09")
 async def test_missing_finish_reason_before_the_done_mark_is_tolerated(*, stream: bool) -> None:
-    reply = spoken.START + spoken.text("Hi.") + spoken.DONE
+    reply = sse.START + sse.text("Hi.") + sse.DONE
     async with before("temper", reply) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
@@ -148,7 +148,7 @@ async def test_missing_finish_reason_before_the_done_mark_is_tolerated(*, stream
 async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_open(
     *, rest: Ending | bytes, stream: bool
 ) -> None:
-    reply = says("Hi.").removesuffix(spoken.DONE)
+    reply = says("Hi.").removesuffix(sse.DONE)
     async with before("temper", Script((reply, rest, Ending.NEVER))) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
@@ -156,7 +156,7 @@ async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_o
 
 @pytest.mark.fault("F09")
 async def test_an_end_before_the_finish_reason_is_truncation(*, stream: bool) -> None:
-    async with before("temper", spoken.START + spoken.text("It is")) as front:
+    async with before("temper", sse.START + sse.text("It is")) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.error is not None
     assert answer.status == (200 if stream else 502)
@@ -239,7 +239,7 @@ async def test_every_error_format_becomes_the_openai_format(
 
 @pytest.mark.fault("F12")
 async def test_error_in_the_first_event_sets_the_status(*, stream: bool) -> None:
-    first = spoken.event({"error": failure(429)})
+    first = sse.event({"error": failure(429)})
     async with before("temper", first) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.status == 429
@@ -267,7 +267,7 @@ async def test_reply_the_server_cannot_parse_is_retried_raw(
     *, subject: str, words: str, is_late: bool, stream: bool
 ) -> None:
     error: JsonObject = {"code": 500, "message": words, "type": "server_error"}
-    failed = spoken.START + spoken.event({"error": error}) if is_late else refuses(500, error)
+    failed = sse.START + sse.event({"error": error}) if is_late else refuses(500, error)
     async with before(subject, failed, *[says(RAW)] * 5) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.faults.fronts import Wire
 
 
@@ -61,11 +61,11 @@ _PROGRESS: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms":
 
 REPLIES = {
     Wire.OPENAI: Spoken(
-        spoken.START + spoken.text("It is"),
-        spoken.text(" sunny."),
-        spoken.end(),
-        spoken.START + spoken.call_delta("get_weather", '{"city": "Paris"}'),
-        spoken.part([], prompt_progress=_PROGRESS),
+        sse.START + sse.text("It is"),
+        sse.text(" sunny."),
+        sse.end(),
+        sse.START + sse.call_delta("get_weather", '{"city": "Paris"}'),
+        sse.part([], prompt_progress=_PROGRESS),
     ),
     Wire.OLLAMA: Spoken(
         line({"content": "It is"}),

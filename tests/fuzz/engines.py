@@ -24,7 +24,7 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.asgi import HandMadeClient
 from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.files import broken
@@ -91,20 +91,20 @@ def judge(data: bytes) -> None:
 def _written(event: ReplyEvent) -> bytes:
     match event:
         case TextDelta(text):
-            return spoken.text(text)
+            return sse.text(text)
         case ReasoningDelta(text):
-            return spoken.delta({"reasoning_content": text})
+            return sse.delta({"reasoning_content": text})
         case ToolCallStarted(index, call_id, name):
-            return spoken.call_delta(name, index=index, call_id=call_id)
+            return sse.call_delta(name, index=index, call_id=call_id)
         case ToolCallArgumentsDelta(index, text):
             more: JsonObject = {"index": index, "function": {"arguments": text}}
-            return spoken.delta({"tool_calls": [more]})
+            return sse.delta({"tool_calls": [more]})
         case _:
-            return spoken.end("tool_calls")
+            return sse.end("tool_calls")
 
 
 def _grown(name: str, count: int) -> bytes:
-    return spoken.START + b"".join(map(_written, REPLIES[name](count)))
+    return sse.START + b"".join(map(_written, REPLIES[name](count)))
 
 
 def _event(document: JsonObject) -> bytes:
@@ -115,13 +115,13 @@ _JUNK = st.sampled_from([b"", b"\n", b": ping\n\n", b"data:\n\n", b"data: [DONE]
 _JUNK |= st.sampled_from([b"retry: 1\n\n", b"event: error\ndata: {}\n\n", b"data: {\n\n", b"{}\n"])
 _GOOD = st.sampled_from(
     [
-        spoken.says("It is ", "sunny."),
-        spoken.calls("get_weather", '{"city": ', '"Paris"}'),
-        spoken.says('<tool_call>{"name": "look", "arguments": {"a": 1}}</tool_call>'),
+        sse.says("It is ", "sunny."),
+        sse.calls("get_weather", '{"city": ', '"Paris"}'),
+        sse.says('<tool_call>{"name": "look", "arguments": {"a": 1}}</tool_call>'),
     ]
 )
 _CHATS = st.one_of(
-    st.lists((nearly(CHUNK) | nearly(TEXT)).map(spoken.event) | _JUNK, max_size=6).map(b"".join),
+    st.lists((nearly(CHUNK) | nearly(TEXT)).map(sse.event) | _JUNK, max_size=6).map(b"".join),
     broken(_GOOD),
     st.builds(_grown, st.sampled_from([*REPLIES]), st.integers(0, 300)),
     nearly(

@@ -24,7 +24,7 @@ def _pieces(text: str) -> list[str]:
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
-def said(text: str) -> Reply:
+def text_reply(text: str) -> Reply:
     return [*map(TextDelta, _pieces(text)), ReplyFinished("stop")]
 
 
@@ -47,7 +47,7 @@ def _calls(count: int, name: str) -> Reply:
 
 
 def _written(arguments: str) -> Reply:
-    return said(f"{_CALL}{arguments}}}</tool_call>")
+    return text_reply(f"{_CALL}{arguments}}}</tool_call>")
 
 
 # each is a value of arguments, whose part may be repeated
@@ -106,7 +106,7 @@ def _holding(value: Callable[[int], str], make: Callable[[str], Reply]) -> Growi
 REPLIES: Mapping[str, Growing] = {
     **{f"called: {name}": _holding(value, called) for name, value in _VALUES.items()},
     **{f"written: {name}": _holding(value, _written) for name, value in _VALUES.items()},
-    **{f"said: {name}": _repeated(unit, said) for name, unit in _TEXTS.items()},
+    **{f"said: {name}": _repeated(unit, text_reply) for name, unit in _TEXTS.items()},
     **{f"thought: {name}": _repeated(unit, thought) for name, unit in _TEXTS.items()},
     "calls": lambda n: _calls(n, "get_weather"),
     "calls by another name": lambda n: _calls(n, "functions.getWeather"),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from proxy.backends.llama_server import LlamaServer
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.asgi import HandMadeClient
-from tests.fakes.languages import PATHS, Chat, Got, read_answer
+from tests.fakes.languages import PATHS, Chat, LanguageReply, read_answer
 from tests.fuzz.targets import Target
 from tests.fuzz.wire import STREAM, ask, cut
 
@@ -67,10 +67,10 @@ def read_case(data: bytes) -> Case | None:
 
 
 def reply_of(case: Case) -> bytes:
-    reply = spoken.START + (spoken.text(case.words) if case.words else b"")
+    reply = sse.START + (sse.text(case.words) if case.words else b"")
     if case.city is not None:
-        reply += spoken.call_delta("get_weather", json.dump_text({"city": case.city}))
-    return STREAM + reply + spoken.end(case.finish)
+        reply += sse.call_delta("get_weather", json.dump_text({"city": case.city}))
+    return STREAM + reply + sse.end(case.finish)
 
 
 def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
@@ -93,7 +93,7 @@ def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
     return _meaning(dialect, sent, got, client.answer), client.answer
 
 
-def _meaning(dialect: str, sent: JsonValue, got: Got, answer: bytes) -> Meaning:
+def _meaning(dialect: str, sent: JsonValue, got: LanguageReply, answer: bytes) -> Meaning:
     has_ended = any(mark in answer.decode() for mark in _ENDED[dialect])
     calls: list[JsonValue] = [[name, arguments] for name, arguments in got.called]
     is_good = got.status == 200 and not got.error

@@ -23,10 +23,10 @@ class Lan:
     engines: Sequence[Engine]
     temper: Host
 
-    def asked_one(self) -> Engine:
+    def busy_engine(self) -> Engine:
         """Return the engine that received the request; the next request goes to it as well."""
-        (asked_engine,) = (engine for engine in self.engines if engine.app.received_headers)
-        return asked_engine
+        (busy_engine,) = (engine for engine in self.engines if engine.app.received_headers)
+        return busy_engine
 
 
 @contextmanager
@@ -58,9 +58,9 @@ def test_host_lost_before_a_request_is_an_error(fault: str, *, stream: bool) -> 
 def test_another_engine_replaces_a_lost_host(fault: str, *, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
-        asked_engine = pair.asked_one()
-        asked_engine.reboot()  # so that no connection is kept
-        fail(asked_engine.host, fault)
+        busy_engine = pair.busy_engine()
+        busy_engine.reboot()  # so that no connection is kept
+        fail(busy_engine.host, fault)
         answer = pair.client.ask(stream=stream).ended()
         assert answer.is_whole
         assert answer.words == 3
@@ -83,8 +83,8 @@ def test_request_on_a_dead_kept_connection_fails_quickly(fault: str, *, stream: 
 def test_unacknowledged_request_goes_to_another_engine(fault: str, *, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
-        asked_engine = pair.asked_one()
-        fail(asked_engine.host, fault)
+        busy_engine = pair.busy_engine()
+        fail(busy_engine.host, fault)
         answer = pair.client.ask(stream=stream).ended()
         assert answer.is_whole
         assert answer.words == 3
@@ -105,7 +105,7 @@ def test_host_lost_during_prefill_is_noticed(fault: str, *, stream: bool) -> Non
 def test_another_engine_replaces_a_host_lost_during_prefill(*, stream: bool) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
-        engine = pair.asked_one()
+        engine = pair.busy_engine()
         engine.app.is_silent = True
         answer = pair.client.ask(stream=stream)
         until(lambda: len(engine.app.received_headers) == 2)
@@ -119,8 +119,8 @@ def test_another_engine_replaces_a_host_lost_during_prefill(*, stream: bool) -> 
 def test_stream_of_a_lost_host_ends_with_an_error(fault: str) -> None:
     with lan(2) as pair:
         answer = pair.client.ask(LONG, stream=True).begun()
-        asked_engine = pair.asked_one()
-        fail(asked_engine.host, fault)
+        busy_engine = pair.busy_engine()
+        fail(busy_engine.host, fault)
         assert answer.ended().error["code"] == "backend_unavailable"
         assert not answer.broke
         assert b"[DONE]" not in answer.body

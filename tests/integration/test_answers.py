@@ -12,10 +12,10 @@ from proxy.conversation.json import JsonValue
 from proxy.dialects.lenient_json import member
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 PARIS = '{"city": "Paris"}'
 LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
@@ -55,10 +55,10 @@ async def test_call_leaked_into_text_is_rescued(*, stream: bool) -> None:
 async def test_parallel_calls_keep_their_order_and_have_unique_ids(*, stream: bool) -> None:
     london = '{"city": "London"}'
     reply = (
-        spoken.START
-        + spoken.call_delta("get_weather", PARIS, call_id="same")
-        + spoken.call_delta("get_weather", london, index=1, call_id=None)
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("get_weather", PARIS, call_id="same")
+        + sse.call_delta("get_weather", london, index=1, call_id=None)
+        + sse.end("tool_calls")
     )
     async with temper(reply) as front:
         answer = await front.ask(request(), stream=stream)
@@ -70,9 +70,7 @@ async def test_parallel_calls_keep_their_order_and_have_unique_ids(*, stream: bo
 
 async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() -> None:
     gate = asyncio.Event()
-    script = Script(
-        (spoken.START + spoken.text("It is "), gate, spoken.text("sunny."), spoken.end())
-    )
+    script = Script((sse.START + sse.text("It is "), gate, sse.text("sunny."), sse.end()))
     async with temper(script) as front:
         body = json.dump(request(stream=True))
         async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
@@ -129,9 +127,9 @@ async def test_prose_is_refused_where_a_call_is_required(
 
 async def test_respond_message_is_streamed() -> None:
     gate = asyncio.Event()
-    opened = spoken.START + spoken.call_delta("respond", '{"message": "It is ')
-    rest = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": 'sunny."}'}}]})
-    script = Script((opened, gate, rest, spoken.end("tool_calls")))
+    opened = sse.START + sse.call_delta("respond", '{"message": "It is ')
+    rest = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": 'sunny."}'}}]})
+    script = Script((opened, gate, rest, sse.end("tool_calls")))
     responding = ServerOptions(policy=Policy(text_policy=TextPolicy.RESPOND))
     async with temper(script, serving=responding) as front:
         body = json.dump(request(stream=True))
@@ -179,9 +177,9 @@ async def test_nudge_is_appended_and_the_prefix_unchanged(
 
 
 async def test_shown_text_stays_and_only_the_call_is_retried() -> None:
-    bad = spoken.START + spoken.text("I will look.") + spoken.call_delta("get_weather", "{}")
-    again = spoken.START + spoken.text("Sorry!") + spoken.call_delta("get_weather", PARIS)
-    end = spoken.end("tool_calls")
+    bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
+    again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
+    end = sse.end("tool_calls")
     async with temper(bad + end, again + end) as front:
         answer = await front.ask(request(), stream=True, headers=with_policy("accept"))
     assert (answer.text, answer.called) == ("I will look.", CALLED)
@@ -212,7 +210,7 @@ async def test_failed_retry_keeps_the_earlier_reply(*, stream: bool) -> None:
 
 
 async def test_a_cut_off_call_is_never_completed(*, stream: bool) -> None:
-    cut = spoken.START + spoken.call_delta("get_weather", '{"city": "Par') + spoken.end("length")
+    cut = sse.START + sse.call_delta("get_weather", '{"city": "Par') + sse.end("length")
     async with temper(cut) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.reason == "length"
@@ -286,16 +284,16 @@ async def test_required_call_is_enforced_by_temper(*, stream: bool, choice: Json
 
 
 async def test_only_one_call_is_returned_without_parallel_calls(*, stream: bool) -> None:
-    two = spoken.call_delta("get_weather", PARIS) + spoken.call_delta("get_time", "{}", index=1)
-    async with temper(spoken.START + two + spoken.end("tool_calls")) as front:
+    two = sse.call_delta("get_weather", PARIS) + sse.call_delta("get_time", "{}", index=1)
+    async with temper(sse.START + two + sse.end("tool_calls")) as front:
         answer = await front.ask(request(parallel_tool_calls=False), stream=stream)
     assert answer.called == CALLED
 
 
 async def test_reasoning_is_passed_on(*, stream: bool) -> None:
-    thought = spoken.delta({"reasoning_content": "Hm."})
-    reply = spoken.START + thought + spoken.call_delta("get_weather", PARIS)
-    async with temper(reply + spoken.end("tool_calls")) as front:
+    thought = sse.delta({"reasoning_content": "Hm."})
+    reply = sse.START + thought + sse.call_delta("get_weather", PARIS)
+    async with temper(reply + sse.end("tool_calls")) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.reasoning, answer.called) == ("Hm.", CALLED)
 
@@ -303,7 +301,7 @@ async def test_reasoning_is_passed_on(*, stream: bool) -> None:
 async def test_many_clients_are_served_concurrently() -> None:
     count = 40
 
-    async def one(front: Front, number: int) -> None:
+    async def serve_number(front: Front, number: int) -> None:
         body = request(messages=[{"role": "user", "content": f"number {number}"}])
         answer = await front.ask(body, stream=bool(number % 2))
         assert answer.called == CALLED
@@ -311,9 +309,9 @@ async def test_many_clients_are_served_concurrently() -> None:
     gate = asyncio.Event()
     script = Script((gate, calls("get_weather", PARIS)))
     async with temper(*[script] * count) as front:
-        asking = asyncio.gather(*(one(front, number) for number in range(count)))
+        asking = asyncio.gather(*(serve_number(front, number) for number in range(count)))
         for _ in range(count):
-            await front.backend.asked()
+            await front.backend.next_request()
         gate.set()
         await asking
 

@@ -12,7 +12,7 @@ from tests.fakes.front import CHAT, request, temper, temper_before
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 KEY = "the-key"
 LOCKED = ServerOptions(access=Access({"us": KEY}))

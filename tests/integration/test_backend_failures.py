@@ -10,18 +10,18 @@ from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, request, temper, temper_before
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 PLAIN = request(tools=None)
 QUICK = Timeouts(connect=1, first_byte=0.02, idle=0.02)
 BREAKING_OFF = Timeouts(connect=1, idle=0.1)
 LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
-BEGUN = spoken.START + spoken.text("It is")
+BEGUN = sse.START + sse.text("It is")
 
 
 PACKED = Script(
@@ -52,7 +52,7 @@ def error(status: int, **others: JsonValue) -> Script:
         (error(504), 504, None),
         (error(302), 502, "backend_error"),
         (refuses(503, LOADING), 503, "model_loading"),
-        (spoken.event({"error": {"code": 429, "message": "no luck"}}), 429, None),
+        (sse.event({"error": {"code": 429, "message": "no luck"}}), 429, None),
         (b"", 502, "backend_protocol_error"),
         (b"<html>Hello</html>", 502, "backend_protocol_error"),
         (b'{"choices": 5}', 502, "backend_protocol_error"),
@@ -128,7 +128,7 @@ LATE = [
     pytest.param((BEGUN,), "backend_unavailable", id="end without a reason"),
     pytest.param((BEGUN, Ending.BREAKS), "backend_unavailable", id="broken connection"),
     pytest.param((BEGUN, b"data: {]\n\n"), "backend_protocol_error", id="nonsense"),
-    pytest.param((BEGUN, spoken.event({"error": {"message": "x"}})), "backend_error", id="error"),
+    pytest.param((BEGUN, sse.event({"error": {"message": "x"}})), "backend_error", id="error"),
     pytest.param((BEGUN, Ending.NEVER), "backend_timeout", id="silence"),
 ]
 
@@ -186,8 +186,8 @@ async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
 @pytest.mark.parametrize("before", [(), (BEGUN,)], ids=["before the reply", "within the reply"])
 async def test_stream_of_a_silent_backend_has_keep_alives(before: tuple[bytes, ...]) -> None:
     gate = asyncio.Event()
-    rest = spoken.text(" sunny.") + spoken.end()
-    script = Script((*before, gate, spoken.START + rest if not before else rest))
+    rest = sse.text(" sunny.") + sse.end()
+    script = Script((*before, gate, sse.START + rest if not before else rest))
     async with temper(
         script, serving=ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     ) as front:

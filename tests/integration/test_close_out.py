@@ -22,11 +22,11 @@ from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import before_after, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.tools.executor import Status
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
 POLICY = Policy(close_out=CloseOut.STRUCTURAL)
@@ -35,7 +35,7 @@ PARIS, OSLO = '{"city": "Paris"}', '{"city": "Oslo"}'
 GAVE_UP, DONE, AGAIN = says("It failed."), says("DO", "NE"), calls("get_weather", OSLO)
 CHATTER = Script(
     (
-        spoken.START + spoken.text("I am sorry, ", "but there is nothing ", "that I could do."),
+        sse.START + sse.text("I am sorry, ", "but there is nothing ", "that I could do."),
         Ending.NEVER,
     )
 )
@@ -189,7 +189,7 @@ async def test_only_the_end_of_the_text_waits_with_keep_alives(path: str) -> Non
     "stops",
     [
         CHATTER,
-        Script((spoken.START + spoken.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
+        Script((sse.START + sse.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
     ],
 )
 async def test_check_without_a_call_is_stopped_at_the_backend(
@@ -204,13 +204,13 @@ async def test_check_without_a_call_is_stopped_at_the_backend(
 async def test_disconnect_cancels_the_check(*, stream: bool) -> None:
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as front:
         asking = asyncio.create_task(front.ask(CHAT, stream=stream))
-        upstream_requests = [await front.backend.asked() for _ in range(2)]
+        upstream_requests = [await front.backend.next_request() for _ in range(2)]
         asking.cancel()
         await upstream_requests[1].left.wait()
 
 
 @pytest.mark.parametrize(
-    "begun", [b"", spoken.START, spoken.START + spoken.call_delta("get_weather", '{"ci')]
+    "begun", [b"", sse.START, sse.START + sse.call_delta("get_weather", '{"ci')]
 )
 async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, stream: bool) -> None:
     records = Records()

@@ -22,12 +22,12 @@ from proxy.mcp.specification import CallLimits
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import PATIENCE, program
-from tests.integration.test_dashboard import asked, code_of, following, objects
+from tests.integration.test_dashboard import code_of, following, get_data, objects
 from tests.patience import PATIENCE_SECONDS
 
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
@@ -75,7 +75,7 @@ class Scene:
     async def pending(self, many: int = 1) -> list[JsonObject]:
         """Wait until so many calls wait for a person."""
         while True:
-            _, state = await asked(self.front, "state")
+            _, state = await get_data(self.front, "state")
             if len(confirmations := objects(state["confirmations"])) == many:
                 return confirmations
 
@@ -119,13 +119,13 @@ class _Sinks:
             sink.take(record)
 
 
-def begun(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
+def begin(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
     return asyncio.create_task(scene.front.ask(ASKING, stream=stream))
 
 
 async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene, stream=stream)
+        answer = begin(scene, stream=stream)
         (call,) = await scene.pending()
         assert (call["server"], call["tool"], call["client"]) == ("fake", "echo", "")
         assert call["arguments"] == '{\n  "text": "Paris"\n}'
@@ -146,7 +146,7 @@ async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
 
 async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene, stream=stream)
+        answer = begin(scene, stream=stream)
         (call,) = await scene.pending()
         assert (await scene.answer(call["id"], NO)).json()["allowed"] is False
         assert (await answer).text == "It was done."
@@ -162,7 +162,7 @@ async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
 
 async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
-        answer = await begun(scene, stream=stream)
+        answer = await begin(scene, stream=stream)
         assert answer.text == "It was done."
         assert (scene.ran, scene.results()) == ([], [UNANSWERED])
         assert await scene.pending(0) == []
@@ -172,7 +172,7 @@ async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> N
 
 async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO) as scene:
-        asking = begun(scene, stream=stream)
+        asking = begin(scene, stream=stream)
         (call,) = await scene.pending()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -187,7 +187,7 @@ async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -
     again = calls("echo", '{ "text" : "Paris" }')
     other = calls("echo", '{"text": "Rome"}')
     async with needing_a_yes(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         await scene.answer(call["id"], YES)
         while (await scene.pending())[0]["id"] == call["id"]:
@@ -198,7 +198,7 @@ async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -
         await scene.answer(call["id"], NO)
         assert (await answer).text == "It was done."
         assert scene.results() == ["Paris", "Paris", REFUSED]
-        anew = begun(scene)
+        anew = begin(scene)
         (call,) = await scene.pending()  # nothing is remembered for another request
         await scene.answer(call["id"], NO)
         assert (await anew).text == "It was done."
@@ -226,13 +226,13 @@ async def test_clients_of_all_dialects_wait_for_confirmation(
 
 async def test_duplicate_calls_in_one_reply_need_one_confirmation(tmp_path: Path) -> None:
     twice = (
-        spoken.START
-        + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
-        + spoken.call_delta("echo", '{"text":"Paris"}', index=1, call_id="two")
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("echo", '{"text": "Paris"}', call_id="one")
+        + sse.call_delta("echo", '{"text":"Paris"}', index=1, call_id="two")
+        + sse.end("tool_calls")
     )
     async with needing_a_yes(tmp_path, twice, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         await scene.answer(call["id"], NO)
         assert (await answer).text == "It was done."
@@ -241,13 +241,13 @@ async def test_duplicate_calls_in_one_reply_need_one_confirmation(tmp_path: Path
 
 async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
     both = (
-        spoken.START
-        + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
-        + spoken.call_delta("nothing", "{}", index=1, call_id="two")
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("echo", '{"text": "Paris"}', call_id="one")
+        + sse.call_delta("nothing", "{}", index=1, call_id="two")
+        + sse.end("tool_calls")
     )
     async with needing_a_yes(tmp_path, both, SAYS, limits=CallLimits(parallel=1)) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         while scene.ran != ["nothing"]:  # noqa: ASYNC110 - it is another process's file
             await asyncio.sleep(0)
@@ -258,7 +258,7 @@ async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
 
 async def test_only_one_of_two_simultaneous_decisions_is_accepted(tmp_path: Path) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         both = await asyncio.gather(scene.answer(call["id"], YES), scene.answer(call["id"], NO))
         assert sorted(response.status_code for response in both) == [200, 404]
@@ -287,7 +287,7 @@ async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
         name, state = await anext(events)
         assert (name, state["confirmations"]) == ("state", [])
-        answer = begun(scene)
+        answer = begin(scene)
         rows: dict[JsonValue, JsonObject] = {}
         pending: list[JsonObject] = []
         data: JsonObject = {}
@@ -341,7 +341,7 @@ async def test_only_the_operator_can_confirm_and_only_from_the_page(
         answer = asyncio.create_task(scene.front.ask(ASKING, headers=bob))
         state: JsonObject = {"confirmations": []}
         while not objects(state["confirmations"]):
-            _, state = await asked(scene.front, "state", **OPERATOR)
+            _, state = await get_data(scene.front, "state", **OPERATOR)
         (call,) = objects(state["confirmations"])
         assert call["client"] == "bob"
         path = f"/ui/api/confirmations/{call['id']}"
@@ -359,7 +359,7 @@ async def test_only_the_operator_can_confirm_and_only_from_the_page(
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"allow": 1}', b'{"allow": "true"}', b"x"])
 async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         path = f"/ui/api/confirmations/{call['id']}"
         wrong = await scene.front.client.post(path, content=body)
@@ -373,7 +373,7 @@ async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
 async def test_read_only_page_cannot_confirm(tmp_path: Path) -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         denied = await scene.answer(call["id"], YES)
         assert (denied.status_code, code_of(denied.json())) == (403, "ui_read_only")

@@ -10,7 +10,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.examples import PROFILE
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.tokenizing import TokenizingBackend
@@ -62,14 +62,14 @@ def shape(header: str) -> dict[str, int]:
     return {name: int(number) for name, number in pairs}
 
 
-DONE = spoken.says("City number 3.")
+DONE = sse.says("City number 3.")
 
 
-def costs(prompt: int, reply: bytes = spoken.text("It is warm."), reason: str = "stop") -> bytes:
+def costs(prompt: int, reply: bytes = sse.text("It is warm."), reason: str = "stop") -> bytes:
     """Return a reply with its usage."""
-    finish = spoken.part([{"finish_reason": reason, "index": 0, "delta": {}}])
-    usage = spoken.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
-    return spoken.START + reply + finish + usage + spoken.DONE
+    finish = sse.part([{"finish_reason": reason, "index": 0, "delta": {}}])
+    usage = sse.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
+    return sse.START + reply + finish + usage + sse.DONE
 
 
 async def test_short_conversation_is_forwarded_byte_for_byte(*, stream: bool) -> None:
@@ -182,11 +182,11 @@ async def test_token_counts_equal_those_of_the_sent_prompt() -> None:
 
 async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
     cut = (
-        spoken.START
-        + spoken.text("It is")
-        + spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
-        + spoken.part([], usage={"total_tokens": WINDOW, "prompt_tokens": 9})
-        + spoken.DONE
+        sse.START
+        + sse.text("It is")
+        + sse.part([{"finish_reason": "length", "index": 0, "delta": {}}])
+        + sse.part([], usage={"total_tokens": WINDOW, "prompt_tokens": 9})
+        + sse.DONE
     )
     async with temper(cut) as front:
         with_window(front)
@@ -200,8 +200,8 @@ COST = len(json.dump(conversation(3))) // 5  # of a short one, so that the long 
 
 async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bool) -> None:
     """The backend reports that it read less than half of the prompt."""
-    shorter = costs(1900, spoken.text("City number 3."))
-    cut = costs(900, spoken.text("")) if stream else costs(900)
+    shorter = costs(1900, sse.text("City number 3."))
+    cut = costs(900, sse.text("")) if stream else costs(900)
     async with temper(costs(COST), cut, shorter) as front:
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})

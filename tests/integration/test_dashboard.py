@@ -17,16 +17,16 @@ from proxy.observability.logs import RequestLog
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from proxy.observability.recording import KeptExchanges, Recording
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
 RESCUED = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
 SILENT = Script((Ending.NEVER,))
-TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
 RESPOND = {"x-temper-text-policy": "respond"}
 
 
@@ -48,7 +48,7 @@ def watched(*, keep: int = 0) -> Observers:
     return Observers((RequestLog(),), recording=Recording(None, 0, (), kept), board=board)
 
 
-async def asked(front: Front, path: str, **headers: str) -> tuple[int, JsonObject]:
+async def get_data(front: Front, path: str, **headers: str) -> tuple[int, JsonObject]:
     response = await front.client.get(f"/ui/api/{path}", headers=headers)
     body = json.parse(response.content)
     assert isinstance(body, dict)
@@ -56,7 +56,7 @@ async def asked(front: Front, path: str, **headers: str) -> tuple[int, JsonObjec
 
 
 async def rows_of(front: Front) -> list[JsonObject]:
-    _, state = await asked(front, "state")
+    _, state = await get_data(front, "state")
     return objects(state["requests"])
 
 
@@ -98,7 +98,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
             await front.ask(request(), headers=RESPOND)
         await front.send(b"{")
         rows = (await rows_of(front))[::-1]
-        _, state = await asked(front, "state")
+        _, state = await get_data(front, "state")
     assert [(row["status"], row["outcome"]) for row in rows] == [
         (record.status, record.outcome.value if record.outcome else None)
         for record in records.taken
@@ -176,7 +176,7 @@ async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> No
             where = leaving if number == 0 else stack
             events = await where.enter_async_context(following(front))
             assert (await anext(events))[0] == "state"
-        status, body = await asked(front, "events")
+        status, body = await get_data(front, "events")
         assert (status, code_of(body)) == (503, "too_many_watchers")
         await leaving.aclose()
         status = 503
@@ -195,9 +195,9 @@ async def test_simultaneous_watchers_are_limited() -> None:
 
 async def test_foreign_site_cannot_read_without_preflight() -> None:
     async with temper(observers=watched()) as front:
-        status, body = await asked(front, "state", **{"sec-fetch-site": "cross-site"})
+        status, body = await get_data(front, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
-        status, _ = await asked(front, "state", **{"sec-fetch-site": "same-origin"})
+        status, _ = await get_data(front, "state", **{"sec-fetch-site": "same-origin"})
         assert status == 200
 
 
@@ -207,7 +207,7 @@ async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) 
     async with temper(script, GOOD, serving=serving, observers=watched()) as front:
         body = request(tools=None, stream=stream)
         stuck = asyncio.create_task(front.client.post(CHAT, json=body))
-        question = await front.backend.asked()
+        question = await front.backend.next_request()
         (row,) = await rows_of(front)
         if script is TALKING and stream:
             while row["phase"] != "streaming":
@@ -230,10 +230,10 @@ async def test_exchange_is_shown_or_its_absence_explained() -> None:
         await front.ask(request())
         await front.send(b"{")
         waiting = asyncio.create_task(front.client.post(CHAT, json=request()))
-        await front.backend.asked()
-        await front.backend.asked()
+        await front.backend.next_request()
+        await front.backend.next_request()
         living, refused, good = [str(row["id"]) for row in await rows_of(front)]
-        status, exchange = await asked(front, f"requests/{good}/exchange")
+        status, exchange = await get_data(front, f"requests/{good}/exchange")
         assert status == 200
         assert objects(exchange["calls"])[0]["name"] == "get_weather"
         reasons = {
@@ -243,7 +243,7 @@ async def test_exchange_is_shown_or_its_absence_explained() -> None:
             f"{good.partition('-')[0]}-99": "request_forgotten",
         }
         for name, reason in reasons.items():
-            status, body = await asked(front, f"requests/{name}/exchange")
+            status, body = await get_data(front, f"requests/{name}/exchange")
             assert (status, code_of(body)) == (404, reason)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -256,9 +256,9 @@ async def test_unstored_exchange_has_a_reason(keep: int, reason: str) -> None:
         await front.ask(request())
         (row,) = await rows_of(front)
         assert row["has_exchange"] is False
-        status, body = await asked(front, f"requests/{row['id']}/exchange")
+        status, body = await get_data(front, f"requests/{row['id']}/exchange")
         assert (status, code_of(body)) == (404, reason)
-        status, alone = await asked(front, f"requests/{row['id']}")
+        status, alone = await get_data(front, f"requests/{row['id']}")
         assert (status, alone) == (200, row)
 
 
@@ -267,11 +267,11 @@ async def test_older_rows_are_read_page_by_page() -> None:
         for _ in range(3):
             await front.ask(request())
         newest, middle, oldest = [row["id"] for row in await rows_of(front)]
-        _, page = await asked(front, f"requests?before={newest}&limit=1")
+        _, page = await get_data(front, f"requests?before={newest}&limit=1")
         assert [row["id"] for row in objects(page["requests"])] == [middle]
-        _, page = await asked(front, f"requests?before={middle}&limit=x")
+        _, page = await get_data(front, f"requests?before={middle}&limit=x")
         assert [row["id"] for row in objects(page["requests"])] == [oldest]
-        status, body = await asked(front, "requests?before=none")
+        status, body = await get_data(front, "requests?before=none")
     assert (status, code_of(body)) == (404, "before_restart")
 
 

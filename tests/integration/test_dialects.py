@@ -11,7 +11,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.fakes.toy_dialect import Shouting
 from tests.patience import PATIENCE_SECONDS
 

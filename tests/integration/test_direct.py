@@ -18,7 +18,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, request
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -95,8 +95,8 @@ async def answer(
     return response.status_code, received
 
 
-def said() -> Steps:
-    return Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), spoken.end())
+def plain_steps() -> Steps:
+    return Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), sse.end())
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def said() -> Steps:
 async def test_direct_and_queued_content_are_identical(
     body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
-    steps = said()
+    steps = plain_steps()
     async with temper(steps) as (app, client):
         status, received = await answer(client, steps, body, headers)
     assert status == 200
@@ -120,7 +120,7 @@ async def test_direct_and_queued_content_are_identical(
 
 
 async def test_recording_contains_direct_content(tmp_path: Path) -> None:
-    steps, file = said(), tmp_path / "recording.jsonl"
+    steps, file = plain_steps(), tmp_path / "recording.jsonl"
     async with temper(steps, Observers((), recording=Recording(file, 1_000_000, ()))) as (
         _,
         client,
@@ -132,7 +132,7 @@ async def test_recording_contains_direct_content(tmp_path: Path) -> None:
 
 
 async def test_failure_after_direct_content_is_reported() -> None:
-    steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.BREAKS)
+    steps = Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), Ending.BREAKS)
     async with temper(steps) as (_, client):
         status, received = await answer(client, steps, PLAIN, {})
     assert status == 200
@@ -142,8 +142,8 @@ async def test_failure_after_direct_content_is_reported() -> None:
 
 
 async def test_token_limit_applies_to_direct_content() -> None:
-    endless = [spoken.text(f" and then {number} more words") for number in range(200)]
-    steps = Steps.of(spoken.START + spoken.text("So: "), *endless, Ending.NEVER)
+    endless = [sse.text(f" and then {number} more words") for number in range(200)]
+    steps = Steps.of(sse.START + sse.text("So: "), *endless, Ending.NEVER)
     async with temper(steps) as (_, client):
         _, received = await answer(client, steps, request(tools=None, max_tokens=20), {})
     assert b'"finish_reason":"length"' in received
@@ -151,7 +151,7 @@ async def test_token_limit_applies_to_direct_content() -> None:
 
 
 async def test_disconnect_within_direct_content_cancels_the_work() -> None:
-    steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.NEVER)
+    steps = Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), Ending.NEVER)
     async with listening(backend := ScriptedBackend(steps.script)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:

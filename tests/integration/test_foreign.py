@@ -23,7 +23,7 @@ from tests.corpus.cases import Case
 from tests.corpus.genuine import genuine
 from tests.corpus.quoted import quoted
 from tests.fakes.front import TOOLS, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.whole_replies import completion_of
 
 PARIS = '{"city": "Paris"}'

@@ -21,7 +21,7 @@ from proxy.observability.observers import Observers
 from tests.fakes.front import CHAT, request
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls
+from tests.fakes.sse import calls
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 SOURCES = os.fspath(Path(proxy.__file__).parent)

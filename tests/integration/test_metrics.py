@@ -9,16 +9,16 @@ from proxy.api.edge import Access
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 RESPOND = {"x-temper-text-policy": "respond"}
 SILENT = Script((Ending.NEVER,))
-TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
 
 
 def counting() -> Observers:
@@ -87,7 +87,7 @@ async def test_disconnects_are_counted_by_stage(
         task = asyncio.create_task(
             front.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
         )
-        upstream_requests = [await front.backend.asked() for _ in scripts]
+        upstream_requests = [await front.backend.next_request() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await upstream_requests[-1].left.wait()
@@ -105,7 +105,7 @@ async def test_disconnect_while_reading_is_counted() -> None:
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        await (await front.backend.asked()).left.wait()
+        await (await front.backend.next_request()).left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
     assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
@@ -120,7 +120,7 @@ async def test_load_metrics_are_current() -> None:
             "default_generation_settings": {"n_ctx": 1000},
         }
         asking = [asyncio.create_task(front.ask(request())) for _ in range(2)]
-        await front.backend.asked()
+        await front.backend.next_request()
         tired = asyncio.create_task(front.client.post(CHAT, json=request()))
         crowded = await until(front, "temper_requests_waiting", 2)
         assert crowded.value("temper_requests_running", model="default") == 1

@@ -16,14 +16,14 @@ from proxy.errors import LaunchFailed
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from proxy.serving.services import Services
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, Front, request, serving_all
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.servers import Server
 from tests.fakes.sockets import listening
 
-GOOD = spoken.calls("get_weather", '{"city": "Paris"}')
+GOOD = sse.calls("get_weather", '{"city": "Paris"}')
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ async def test_busy_model_is_not_unloaded_and_the_next_one_waits(*, stream: bool
         for server in two.servers.values():
             server.finish()
         first = asyncio.create_task(two.ask("a", stream=stream))
-        await two.backends["a"].asked()
+        await two.backends["a"].next_request()
         second = asyncio.create_task(two.ask("b", stream=stream))
         third = asyncio.create_task(two.ask("a", stream=stream))
         await two.front.client.get("/v1/models")
@@ -99,7 +99,7 @@ async def test_busy_model_is_not_unloaded_and_the_next_one_waits(*, stream: bool
 
 
 @asynccontextmanager
-async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
+async def begin(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
     """Start a stream of model a; yield a function that reads the rest of it."""
     async with two.front.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
         pieces = aiter(came.aiter_raw())
@@ -120,7 +120,7 @@ async def test_stream_reports_its_wait_and_continues() -> None:
         AsyncExitStack() as stack,
     ):
         with two.fleet.lease("b"):
-            rest = await stack.enter_async_context(begun(two))
+            rest = await stack.enter_async_context(begin(two))
         two.servers["a"].finish()
         answer = await rest()
         assert answer.news[0].startswith(
@@ -140,7 +140,7 @@ async def test_wait_timeout_returns_retry_after(*, stream: bool) -> None:
 
 
 async def test_wait_timeout_within_a_stream_is_an_error_event() -> None:
-    async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begun(two) as rest:
+    async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begin(two) as rest:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         answer = await rest()
     assert answer.status == 200

@@ -6,11 +6,11 @@ from proxy.api.app import ServerOptions
 from proxy.api.assembly import server_options_of
 from proxy.conversation.json import JsonObject
 from proxy.settings import load_settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, request, temper
 
-WEATHER = spoken.calls("get_weather", '{"city": "Paris"}')
-TIME = spoken.calls("get_time", "{}")
+WEATHER = sse.calls("get_weather", '{"city": "Paris"}')
+TIME = sse.calls("get_time", "{}")
 
 
 ALONE: JsonObject = {"model_alias": "id-in-the-list", "total_slots": 1}

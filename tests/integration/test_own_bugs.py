@@ -13,7 +13,7 @@ from proxy.conversation.requests import UpstreamRequest
 from tests.fakes import scripted_backend
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.front import in_front_of, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 PLAIN = request(tools=None)
 PRICES: JsonObject = {

@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services
 from tests.fakes.front import in_front_of, serving_all, temper, temper_before
 from tests.fakes.loopback import own_address
-from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
+from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
@@ -22,7 +22,7 @@ CHUNK = b'data: {"choices": [{"text": "a"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-async def is_disconnected(question: Asked) -> None:
+async def is_disconnected(question: ReceivedRequest) -> None:
     await question.left.wait()
 
 
@@ -84,7 +84,7 @@ async def test_disconnect_cancels_the_passthrough(*, stream: bool, steps: tuple[
     async with temper(Script((*steps, Ending.NEVER))) as front:
         body = {"prompt": "Hi", "stream": stream}
         task = asyncio.create_task(front.client.post(COMPLETIONS, json=body))
-        question = await front.backend.asked()
+        question = await front.backend.next_request()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await is_disconnected(question)

@@ -11,11 +11,11 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, request
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 PLAIN = request(tools=None)
 BUSY = refuses(503, {"message": "busy", "type": "server_error"})
@@ -29,7 +29,7 @@ class FakeServers:
     servers: Sequence[ScriptedBackend]
     urls: Sequence[str]
 
-    def asked(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         return [len(server.upstream_requests) for server in self.servers]
 
 
@@ -74,8 +74,8 @@ def turn(number: int) -> JsonObject:
 async def test_conversation_stays_with_one_server_named_in_a_header(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
         answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
-        assert sorted(scene.asked()) == [0, 4]
-        home = scene.urls[scene.asked().index(4)]
+        assert sorted(scene.request_counts()) == [0, 4]
+        home = scene.urls[scene.request_counts().index(4)]
         (server,) = (server for server in scene.servers if server.upstream_requests)
     assert {answer.headers["x-temper-backend"] for answer in answers} == {home}
     (prefix,) = {answer.headers["x-temper-prefix"] for answer in answers}
@@ -89,7 +89,7 @@ async def test_session_header_selects_the_server(*, stream: bool) -> None:
         for number in range(6):
             body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
             await scene.front.ask(body, stream=stream, headers={"x-session-id": "one"})
-        assert sorted(scene.asked()) == [0, 6]
+        assert sorted(scene.request_counts()) == [0, 6]
 
 
 async def test_conversations_spread_over_all_servers() -> None:
@@ -97,7 +97,7 @@ async def test_conversations_spread_over_all_servers() -> None:
         for number in range(80):
             body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
             await scene.front.ask(body)
-        assert min(scene.asked()) >= 16  # of fair coins, one of 50 million times less
+        assert min(scene.request_counts()) >= 16  # of fair coins, one of 50 million times less
 
 
 @pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])
@@ -117,12 +117,12 @@ async def test_server_that_fails_early_is_replaced_transparently(
 
 
 async def test_retry_goes_to_the_server_with_the_cached_prompt(*, stream: bool) -> None:
-    broken = spoken.calls("get_weather", '{"town": "Paris"}')
-    good = spoken.calls("get_weather", '{"city": "Paris"}')
+    broken = sse.calls("get_weather", '{"town": "Paris"}')
+    good = sse.calls("get_weather", '{"city": "Paris"}')
     async with fake_servers([broken, good], [broken, good]) as scene:
         answer = await scene.front.ask(request(), stream=stream)
         assert answer.report["attempts"] == "2"
-        assert sorted(scene.asked()) == [0, 2]
+        assert sorted(scene.request_counts()) == [0, 2]
 
 
 async def test_server_without_a_free_slot_is_skipped() -> None:
@@ -131,7 +131,7 @@ async def test_server_without_a_free_slot_is_skipped() -> None:
     async with fake_servers([waiting], [waiting], slots=1) as scene:
         first, second = (asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(2))
         for server in scene.servers:
-            await server.asked()
+            await server.next_request()
         held.set()
         used = {(await task).headers["x-temper-backend"] for task in (first, second)}
     assert used == set(scene.urls)

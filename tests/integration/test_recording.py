@@ -13,10 +13,10 @@ from proxy.inference.plan import Policy
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import replay_file
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import call_delta, calls, says
+from tests.fakes.sse import call_delta, calls, says
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
@@ -24,7 +24,7 @@ RESCUED = says('<tool_call>{"name": "get_', 'weather", "arguments": {"city": "Pa
 UNREADABLE = refuses(
     500, {"message": "Failed to parse input at pos 3", "type": "server_error", "code": 500}
 )
-CUT_OFF = spoken.START + call_delta("get_weather", '{"city": "Par') + spoken.end("length")
+CUT_OFF = sse.START + call_delta("get_weather", '{"city": "Par') + sse.end("length")
 STEPS: JsonObject = {
     "workflow": {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
 }
@@ -95,7 +95,7 @@ async def test_incomplete_exchange_is_recorded_as_incomplete(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
-    talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+    talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     observers, slow = recording_to(path), Timeouts(idle=0.05)
     async with temper(talking, observers=observers, timeouts=slow) as front:
         await front.ask(request(tools=None), stream=stream)

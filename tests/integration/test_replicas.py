@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import request, temper_before
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
@@ -20,8 +20,8 @@ WINDOW = 4096
 _FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")
 # as from a server that was started anew with less
 OVERFLOW = refuses(400, {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 3072})
-GOOD = spoken.calls("get_weather", '{"city": "Graz"}')
-ANSWER = spoken.says("It is warm in Graz.")
+GOOD = sse.calls("get_weather", '{"city": "Graz"}')
+ANSWER = sse.says("It is warm in Graz.")
 SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
 QUESTION: JsonObject = {"role": "user", "content": "Which city is warm?"}
 
@@ -41,26 +41,29 @@ def steps(number: int, *, city: str = "") -> list[JsonValue]:
     return made
 
 
-def asked(number: int, **others: JsonValue) -> JsonObject:
+def body_of(number: int, **others: JsonValue) -> JsonObject:
     return request(messages=[SYSTEM, QUESTION, *steps(number)], **others)
 
 
 # A session as an agent would have it, with what the server says to each of its turns.
 SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
-    (asked(0), [GOOD]),
-    (asked(1), [spoken.says("I'll check the weather now."), ANSWER]),
-    (asked(2), [spoken.calls("get_wether", '{"town": 5}'), GOOD]),
-    (asked(3), [spoken.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD]),
-    (asked(8), [ANSWER]),
-    (asked(14), [GOOD]),
-    (asked(16), [ANSWER]),
+    (body_of(0), [GOOD]),
+    (body_of(1), [sse.says("I'll check the weather now."), ANSWER]),
+    (body_of(2), [sse.calls("get_wether", '{"town": 5}'), GOOD]),
+    (
+        body_of(3),
+        [sse.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD],
+    ),
+    (body_of(8), [ANSWER]),
+    (body_of(14), [GOOD]),
+    (body_of(16), [ANSWER]),
     (request(messages=[SYSTEM, QUESTION, *steps(4, city="Graz")]), [GOOD, ANSWER]),
     (
-        asked(0, temper={"workflow": {"prerequisites": [ORDER]}}),
-        [GOOD, spoken.calls("get_time", "{}")],
+        body_of(0, temper={"workflow": {"prerequisites": [ORDER]}}),
+        [GOOD, sse.calls("get_time", "{}")],
     ),
     # last, because what a refusal teaches of the window is learnt, as what prompts cost is
-    (asked(15), [OVERFLOW, ANSWER]),
+    (body_of(15), [OVERFLOW, ANSWER]),
 )
 
 
@@ -106,7 +109,7 @@ async def played(replicas: int, *, stream: bool) -> Seen:
     )
 
 
-def told(answer: Answer) -> tuple[object, ...]:
+def visible(answer: Answer) -> tuple[object, ...]:
     """Return all that a client learns but fresh ids."""
     prefix = answer.headers["x-temper-prefix"]
     return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
@@ -117,7 +120,7 @@ async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) 
     shared = await played(2, stream=stream)
     assert len(alone.sent) == sum(len(scripts) for _, scripts in SESSION)
     assert shared.sent == alone.sent
-    assert list(map(told, shared.answers)) == list(map(told, alone.answers))
+    assert list(map(visible, shared.answers)) == list(map(visible, alone.answers))
 
 
 async def test_session_covers_all_remembered_state() -> None:

@@ -14,7 +14,7 @@ import proxy
 from proxy.api.hosted import open_app
 from proxy.api.server import listen, serving, url_of
 from proxy.settings import Settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS, until
@@ -60,7 +60,7 @@ async def temper(backend_url: str) -> AsyncGenerator[httpx.AsyncClient, None]:
 
 
 async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
-    reply = Script((spoken.says("Hi", " there."),))
+    reply = Script((sse.says("Hi", " there."),))
     path = PAGE.read_text("utf-8").partition("## A plain chat")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `(proxy/[a-z_/]+\.py)`", path, re.MULTILINE)
     backend = ScriptedBackend(*[reply] * 4)

@@ -18,10 +18,10 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from proxy.tools.executor import Status
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import Front, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import until
 
@@ -96,7 +96,7 @@ async def test_tool_is_run_and_the_model_prompted_with_its_result(*, stream: boo
 async def test_the_usage_is_that_of_the_last_round() -> None:
     async with with_tools(FIND, SAYS) as front:
         answer = await front.ask(asking())
-    assert json.parse(answer.body)["usage"] == spoken.USAGE  # type: ignore[index, call-overload]
+    assert json.parse(answer.body)["usage"] == sse.USAGE  # type: ignore[index, call-overload]
 
 
 async def test_request_without_server_tools_takes_the_usual_path(*, stream: bool) -> None:
@@ -124,10 +124,10 @@ async def test_client_call_is_returned_to_the_client(*, stream: bool) -> None:
 
 async def test_mixed_calls_run_operator_tools_first_and_never_client_tools(*, stream: bool) -> None:
     mixed = (
-        spoken.START
-        + spoken.call_delta("find", "{}", call_id="ours")
-        + spoken.call_delta("get_weather", '{"city": "Paris"}', index=1, call_id="theirs")
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("find", "{}", call_id="ours")
+        + sse.call_delta("get_weather", '{"city": "Paris"}', index=1, call_id="theirs")
+        + sse.end("tool_calls")
     )
     client_call = calls("get_weather", '{"city": "Paris"}')
     async with with_tools(mixed, client_call, tools=hosting(offering="always")) as front:

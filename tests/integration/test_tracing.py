@@ -8,7 +8,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.tracing import Tracing
 from tests.fakes.front import request, temper
 from tests.fakes.scripted_backend import Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = calls("get_weather", '{"city": "Paris"}')

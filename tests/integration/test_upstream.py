@@ -5,9 +5,9 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 # members in an odd order, odd white space, escapes, numbers no serializer would write like this
 ODD = {
@@ -31,7 +31,7 @@ ODD_TOOL = (
 )
 
 
-def written(members: dict[str, bytes], *, stream: bool) -> bytes:
+def body_of(members: dict[str, bytes], *, stream: bool) -> bytes:
     """Write a body with a space before every comma."""
     more = {**members, "stream": b" true" if stream else b"  false", "temper": b'{"workflow":{}}'}
     inside = b" ,".join(b'"%s":%s' % (name.encode(), raw) for name, raw in more.items())
@@ -40,7 +40,7 @@ def written(members: dict[str, bytes], *, stream: bool) -> bytes:
 
 async def test_unchanged_request_is_forwarded_byte_for_byte(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
-        answer = await front.send(written(ODD, stream=stream))
+        answer = await front.send(body_of(ODD, stream=stream))
     assert answer.text == "Hi."
     raw = front.backend.upstream_requests[0].raw
     assert {name: raw[name] for name in ODD} == ODD
@@ -54,7 +54,7 @@ async def test_tools_are_forwarded_byte_for_byte_followed_by_respond(*, stream: 
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(calls("odd", '{"a": 1}')) as front:
         headers = {"x-temper-text-policy": "respond"}
-        answer = await front.send(written(members, stream=stream), headers)
+        answer = await front.send(body_of(members, stream=stream), headers)
     assert answer.called == [("odd", {"a": 1})]
     client_tool, respond = front.backend.upstream_requests[0].tools
     assert client_tool == ODD_TOOL
@@ -65,8 +65,8 @@ async def test_tools_are_forwarded_byte_for_byte_followed_by_respond(*, stream: 
 async def test_default_text_reply_equals_the_upstream_one(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[says("It", " is", " noon.")] * 2) as front:
-        guarded = await front.send(written(members, stream=stream))
-        plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
+        guarded = await front.send(body_of(members, stream=stream))
+        plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
     for question in front.backend.upstream_requests:
         assert question.raw["messages"] == members["messages"]
         assert question.raw["tools"] == members["tools"]
@@ -77,8 +77,8 @@ async def test_default_text_reply_equals_the_upstream_one(*, stream: bool) -> No
 async def test_default_call_equals_the_upstream_one(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
-        guarded = await front.send(written(members, stream=stream))
-        plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
+        guarded = await front.send(body_of(members, stream=stream))
+        plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
     assert {question.raw["tools"] for question in front.backend.upstream_requests} == {
         members["tools"]
     }
@@ -99,7 +99,7 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
     members = {**ODD, "tools": json.dump(TOOLS)}
     scripts = (calls("odd", "{}"), calls("odd", "{}"), says("{}"))
     async with temper(*scripts) as front:
-        await front.send(written(members, stream=stream))
+        await front.send(body_of(members, stream=stream))
     first, *others = (question.raw for question in front.backend.upstream_requests)
     assert len(others) == 2
     bounded = {"max_tokens", "max_completion_tokens"}  # of the constrained attempt
@@ -187,7 +187,7 @@ async def test_backend_receives_its_configured_key_or_the_clients(
 
 
 async def test_upstream_requests_always_stream_with_progress(*, stream: bool) -> None:
-    async with temper(spoken.START + spoken.text("Hi.") + spoken.end()) as front:
+    async with temper(sse.START + sse.text("Hi.") + sse.end()) as front:
         await front.ask(request(tools=None), stream=stream)
     fields = front.backend.upstream_requests[0].fields
     assert fields["stream"] is True

@@ -19,7 +19,7 @@ from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.pseudo_terminal import WatchedCommand, on_terminal
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import START, calls, end, part, text
+from tests.fakes.sse import START, calls, end, part, text
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 TOOLS = '''

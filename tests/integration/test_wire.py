@@ -7,17 +7,17 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.plan import Policy
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 PLAIN = request(tools=None)
 RESPOND = {"x-temper-text-policy": "respond"}
 IDENTITY: JsonObject = {
-    "id": spoken.ID,
-    "created": spoken.CREATED,
-    "model": spoken.MODEL,
-    "system_fingerprint": spoken.FINGERPRINT,
+    "id": sse.ID,
+    "created": sse.CREATED,
+    "model": sse.MODEL,
+    "system_fingerprint": sse.FINGERPRINT,
 }
 
 
@@ -28,19 +28,19 @@ async def test_response_has_the_identity_of_the_backend(*, stream: bool) -> None
 
 
 async def test_response_gets_an_identity_if_the_backend_has_none(*, stream: bool) -> None:
-    bare = spoken.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
-    async with temper(bare + spoken.DONE) as front:
+    bare = sse.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
+    async with temper(bare + sse.DONE) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.text == "Hi."
     assert set(answer.identity) == {"id", "created", "model"}
     assert re.fullmatch("chatcmpl-[0-9a-f]{24}", str(answer.identity["id"]))
     assert answer.identity["model"] == "m"
     assert isinstance(created := answer.identity["created"], int)
-    assert created > spoken.CREATED
+    assert created > sse.CREATED
 
 
 async def test_a_later_attempt_does_not_change_the_identity(*, stream: bool) -> None:
-    other = says("It is sunny.").replace(spoken.ID.encode(), b"chatcmpl-another")
+    other = says("It is sunny.").replace(sse.ID.encode(), b"chatcmpl-another")
     async with temper(says("Sunny."), other) as front:
         answer = await front.ask(request(), stream=stream, headers=RESPOND)
     assert (answer.text, answer.identity) == ("It is sunny.", IDENTITY)
@@ -56,7 +56,7 @@ async def test_finish_reason_is_that_of_the_model(*, stream: bool, reason: str) 
 async def test_a_whole_answer_has_its_usage() -> None:
     async with temper(says("Hi.")) as front:
         answer = await front.ask(PLAIN)
-    assert answer.usage == spoken.USAGE
+    assert answer.usage == sse.USAGE
 
 
 async def test_usage_is_a_separate_chunk_on_request() -> None:
@@ -64,21 +64,21 @@ async def test_usage_is_a_separate_chunk_on_request() -> None:
         body = request(tools=None, stream_options={"include_usage": True})
         answer = await front.ask(body, stream=True)
         without = await front.ask(PLAIN, stream=True)
-    assert [chunk.get("usage") for chunk in answer.chunks if "usage" in chunk] == [spoken.USAGE]
+    assert [chunk.get("usage") for chunk in answer.chunks if "usage" in chunk] == [sse.USAGE]
     assert answer.chunks[-1]["choices"] == []
-    assert answer.chunks[-1]["usage"] == spoken.USAGE
+    assert answer.chunks[-1]["usage"] == sse.USAGE
     assert without.usage is None
     assert all(chunk["choices"] for chunk in without.chunks)
 
 
 async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
-    costly: JsonObject = {**spoken.USAGE, "prompt_tokens": 99}
+    costly: JsonObject = {**sse.USAGE, "prompt_tokens": 99}
     second = (
-        spoken.START
-        + spoken.text("It is sunny.")
-        + spoken.part([{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=costly)
+        sse.START
+        + sse.text("It is sunny.")
+        + sse.part([{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=costly)
     )
-    async with temper(says("Sunny."), second + spoken.DONE) as front:
+    async with temper(says("Sunny."), second + sse.DONE) as front:
         body = request(stream_options={"include_usage": True}) if stream else request()
         answer = await front.ask(body, stream=stream, headers=RESPOND)
     assert isinstance(answer.usage, dict)
@@ -158,8 +158,8 @@ async def test_token_probabilities_are_kept(*, stream: bool) -> None:
     token: JsonObject = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": []}
     logprobs: JsonObject = {"content": [token]}
     chosen: JsonObject = {"index": 0, "finish_reason": None, "logprobs": logprobs}
-    chunk = spoken.part([{**chosen, "delta": {"content": "Hi"}}])
-    async with temper(spoken.START + chunk + spoken.end()) as front:
+    chunk = sse.part([{**chosen, "delta": {"content": "Hi"}}])
+    async with temper(sse.START + chunk + sse.end()) as front:
         answer = await front.ask({**PLAIN, "logprobs": True}, stream=stream)
     assert b'"logprobs":{"content":[{"token":"Hi","logprob":-0.5' in answer.body
 

@@ -26,15 +26,15 @@ def begin(policy: Policy | None = None, choice: ToolChoice = ToolUse.AUTO) -> Pl
     return Playbook.of(make_request(answer_schema=CITY, choice=choice), policy).ask()
 
 
-def asked(book: Playbook) -> UpstreamRequest:
+def sent_request(book: Playbook) -> UpstreamRequest:
     assert book.upstream_request is not None
     return book.upstream_request
 
 
 def test_response_format_is_not_sent_so_that_the_model_can_call() -> None:
     book = begin()
-    assert asked(book).omits == {"response_format"}
-    assert [tool.name for tool in asked(book).tools] == ["get_weather", "get_time"]
+    assert sent_request(book).omits == {"response_format"}
+    assert [tool.name for tool in sent_request(book).tools] == ["get_weather", "get_time"]
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -62,8 +62,11 @@ def test_invalid_answer_is_retried_with_the_client_schema(
     book = begin(Policy(text_policy=policy))
     write(book, "It is Paris.")
     book.ask()
-    assert asked(book).omits == frozenset()
-    assert (asked(book).parsing, asked(book).schema) == (Parsing.OURS, None)
+    assert sent_request(book).omits == frozenset()
+    assert (sent_request(book).parsing, sent_request(book).schema) == (
+        Parsing.OURS,
+        None,
+    )
     assert "not valid JSON" in str(book.last_message["content"])
     write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
@@ -119,7 +122,7 @@ def test_truncated_answer_is_not_retried() -> None:
 @pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("get_time")])
 def test_response_format_is_ignored_for_a_required_call(choice: ToolChoice) -> None:
     book = begin(choice=choice)
-    assert asked(book).omits == {"response_format"}
+    assert sent_request(book).omits == {"response_format"}
     write(book, LIKE_A_CALL)
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
 
@@ -127,9 +130,9 @@ def test_response_format_is_ignored_for_a_required_call(choice: ToolChoice) -> N
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
 def test_unless_the_guardrails_are_on_the_backend_enforces_the_form(mode: Mode) -> None:
     book = begin(Policy(mode=mode))
-    assert asked(book).omits == frozenset()
+    assert sent_request(book).omits == frozenset()
 
 
 def test_without_a_choice_of_tools_the_backend_enforces_the_form() -> None:
     book = begin(choice=ToolUse.NONE)
-    assert asked(book).omits == frozenset()
+    assert sent_request(book).omits == frozenset()

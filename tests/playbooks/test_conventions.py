@@ -28,11 +28,11 @@ RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a
 FINAL = '{"type": "final", "content": "It is noon."}'
 
 
-def told(name: str) -> Policy:
+def with_convention(name: str) -> Policy:
     return Policy(quirks=Quirks(convention=name))
 
 
-CONTRACT = told("json")
+CONTRACT = with_convention("json")
 
 
 def sent(book: Playbook) -> list[str]:
@@ -46,7 +46,7 @@ def answer(book: Playbook) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_in_the_convention_is_a_call(name: str) -> None:
-    book = Playbook.of(make_request(), told(name)).ask()
+    book = Playbook.of(make_request(), with_convention(name)).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tools == ()
     assert {"tools", "tool_choice"} <= book.upstream_request.omits
@@ -58,7 +58,7 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
-    book = Playbook.of(make_request(), told(name)).ask()
+    book = Playbook.of(make_request(), with_convention(name)).ask()
     before = sent(book)
     write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
     book.ask()
@@ -77,7 +77,7 @@ def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
-    book = Playbook.of(make_request(), told(name)).ask()
+    book = Playbook.of(make_request(), with_convention(name)).ask()
     for _ in range(2):
         write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
         book.ask()
@@ -141,7 +141,7 @@ def test_answer_with_a_response_format_needs_no_final_form() -> None:
     book.end()
 
 
-REACT = told("react")
+REACT = with_convention("react")
 ACTION = find_convention("react").write_calls("A tool will know.", [CALL])
 ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
 CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
@@ -190,7 +190,7 @@ def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> N
     book = Playbook.of(make_request(), REACT).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.stops == ("\nObservation:",)
-    plain = Playbook.of(make_request(), told("hermes")).ask()
+    plain = Playbook.of(make_request(), with_convention("hermes")).ask()
     assert plain.upstream_request is not None
     assert plain.upstream_request.stops == ()
 

@@ -27,7 +27,7 @@ def after_result(text: str = LURE) -> tuple[Message, ...]:
     return user_message("What time is it?"), assistant_message("", (call,)), result
 
 
-def asked(text: str, *messages: Message, stream: bool = False) -> Playbook:
+def verifying(text: str, *messages: Message, stream: bool = False) -> Playbook:
     """A turn whose model was asked to confirm its text."""
     book = Playbook.of(make_request(*messages, stream=stream)).ask()
     write(book, text)
@@ -56,13 +56,13 @@ def test_valid_call_with_surrounding_words_is_verified_once(text: str) -> None:
 
 
 def test_ambiguous_reply_is_held_until_verified() -> None:
-    book = asked(CALL + BEHIND)
+    book = verifying(CALL + BEHIND)
     book.receive(TextDelta("DONE"), ReplyFinished("stop"))
     assert shown_text(book) == CALL + BEHIND
 
 
 def test_repeated_code_is_an_answer() -> None:
-    book = asked(CALL + BEHIND)
+    book = verifying(CALL + BEHIND)
     write(book, CALL + BEHIND)
     assert shown_text(book) == CALL + BEHIND
     book.shown.clear()
@@ -76,7 +76,7 @@ ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 
 @pytest.mark.parametrize("again", ["", f"{MARKED} is it.", f"{ENVELOPE}\n\nWhich is it."])
 def test_repeated_markup_is_never_the_answer(again: str, stream: bool) -> None:
-    book = asked(f"{MARKED} is it.", stream=stream)
+    book = verifying(f"{MARKED} is it.", stream=stream)
     write(book, again)
     text = shown_text(book)
     assert text.endswith(f"is it.\n\n{SAID}")
@@ -87,7 +87,7 @@ def test_repeated_markup_is_never_the_answer(again: str, stream: bool) -> None:
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
 def test_last_attempt_after_results_demands_words(text: str, stream: bool) -> None:
-    book = asked(text, *after_result(), stream=stream)
+    book = verifying(text, *after_result(), stream=stream)
     write(book, text)
     assert shown_text(book) == ""
     book.ask()
@@ -96,7 +96,7 @@ def test_last_attempt_after_results_demands_words(text: str, stream: bool) -> No
 
 
 def test_envelope_next_to_words_is_dropped() -> None:
-    book = asked(f"{ENVELOPE}\n\nIt is done.")
+    book = verifying(f"{ENVELOPE}\n\nIt is done.")
     write(book, f"{ENVELOPE}\n\nIt is done.")
     assert shown_text(book) == f"It is done.\n\n{SAID}"
 
@@ -147,7 +147,7 @@ def test_structured_call_copied_from_a_result_is_rejected(text: str, stream: boo
 
 
 def test_call_that_differs_from_the_result_is_made() -> None:
-    book = asked(CALL, *after_result())
+    book = verifying(CALL, *after_result())
     call(book, "get_weather", '{"city": "Oslo"}')
     assert any(isinstance(event, ToolCalled) for event in book.shown)
 

@@ -118,7 +118,7 @@ class Client:
         for event in events:
             assert self.reason is None, "nothing follows the end"
             self.whole.add(event)
-            self.order += spoken(event)
+            self.order += positions(event)
             if isinstance(event, ToolCallStarted):
                 assert event.index == len(self.shown), "calls are numbered in order"
                 self.shown[event.index] = ""
@@ -128,7 +128,7 @@ class Client:
                 self.reason = event.reason
 
 
-def spoken(event: ReplyEvent) -> list[tuple[str, str]]:
+def positions(event: ReplyEvent) -> list[tuple[str, str]]:
     """Yield the position of each character of an event, in order."""
     match event:
         case TextDelta(text):
@@ -197,7 +197,7 @@ def test_healthy_reply_is_unchanged_byte_for_byte(
         (call.name, call.arguments) for call in items
     ]
     if all(call.arguments.strip("{} \n") for call in items):  # one without is shown as a whole
-        assert client.order == [piece for event in events for piece in spoken(event)]
+        assert client.order == [piece for event in events for piece in positions(event)]
     assert attempts(turn.facts) == 1
 
 

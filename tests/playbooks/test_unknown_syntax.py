@@ -19,7 +19,7 @@ PARIS = '{"city": "Paris"}'
 TOLD = Policy(quirks=Quirks(convention="hermes"))
 
 
-def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
+def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
     """A turn whose model has written such a call and was prompted for a readable one."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
@@ -28,7 +28,7 @@ def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
 
 @pytest.mark.parametrize("text", HELD)
 def test_unknown_syntax_is_hidden_and_retried(text: str) -> None:
-    book = asked_again(text)
+    book = retried(text)
     assert book.upstream_request is not None
     *before, question = book.upstream_request.messages
     assert not any(text in message.text for message in before)
@@ -56,7 +56,7 @@ def test_unknown_syntax_after_prose_is_shown_and_retried(text: str) -> None:
 
 
 def test_answer_to_the_nudge_is_streamed() -> None:
-    book = asked_again()
+    book = retried()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
     book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -66,7 +66,7 @@ def test_answer_to_the_nudge_is_streamed() -> None:
 
 @pytest.mark.parametrize("policy", [Policy(), TOLD])
 def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
-    book = asked_again(policy=policy)
+    book = retried(policy=policy)
     if policy is not TOLD:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
     else:
@@ -76,14 +76,14 @@ def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
 
 
 def test_answer_beginning_with_the_confirmation_word_is_shown_whole() -> None:
-    book = asked_again()
+    book = retried()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
 
 
 @pytest.mark.parametrize("again", [HARMONY, HELD[2], "I'll check the weather."])
 def test_unknown_syntax_is_retried_only_once(again: str) -> None:
-    book = asked_again()
+    book = retried()
     write(book, again)
     error = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
     text = shown_text(book)
@@ -96,7 +96,7 @@ def test_unknown_syntax_is_retried_only_once(again: str) -> None:
 
 
 def test_bad_call_after_unknown_syntax_is_retried() -> None:
-    book = asked_again()
+    book = retried()
     call(book, "get_weather", "{}")
     book.ask()
     assert book.schema() is not None

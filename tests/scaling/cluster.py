@@ -92,7 +92,7 @@ class Cluster:
             base_url=self.dashboard, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
         )
 
-    def written(self, settings: str, name: str = "temper.toml") -> Path:
+    def write_file(self, settings: str, name: str = "temper.toml") -> Path:
         """Write a file of settings, as it lies on every node."""
         file = self.folder / name
         file.write_text(settings, encoding="utf-8")

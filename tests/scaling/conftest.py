@@ -102,7 +102,7 @@ def served(ray_cluster: Cluster) -> Iterator[Served]:
         ) as client,
     ):
         arguments: JsonObject = {
-            "config": str(ray_cluster.written(SETTINGS.format(engine=url))),
+            "config": str(ray_cluster.write_file(SETTINGS.format(engine=url))),
             "replicas": 2,
             "affinity": "session",
             "scraping": str(ray_cluster.folder / "scraping"),

@@ -18,7 +18,16 @@ import psutil
 import pytest
 
 from proxy.conversation.json import JsonObject
-from tests.engines.asking import CHAT, TICKET, TICKETS, TOOLS, WISHES, Server, said, through_temper
+from tests.engines.asking import (
+    CHAT,
+    TICKET,
+    TICKETS,
+    TOOLS,
+    WISHES,
+    Server,
+    message,
+    through_temper,
+)
 from tests.engines.model import NAME
 from tests.engines.model_folder import write
 from tests.fakes.answers import read_answer
@@ -86,7 +95,7 @@ class Stream:
     def run(self) -> None:
         body: JsonObject = {
             "model": NAME,
-            "messages": [said("user", f"Hello {self.number}!")],
+            "messages": [message("user", f"Hello {self.number}!")],
             "max_tokens": LONG,
             "ignore_eos": True,
             "temperature": 0,
@@ -150,7 +159,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     model = write(tmp_path_factory.mktemp("model") / NAME)
     variables = {name: str(value) for name, value in SMALL.items()}
     with cluster("python", **variables) as ray:
-        settings = ray.written(SETTINGS.format(port=ray.ports.http))
+        settings = ray.write_file(SETTINGS.format(port=ray.ports.http))
         ray.deploy({"config": str(settings), "replicas": 2}, language_models(str(model)))
         ray.until(lambda: ray.application("llm").get("status") == "RUNNING", START_SECONDS)
         with httpx.Client(
@@ -177,7 +186,7 @@ def test_the_window_of_the_engines_is_known(served: Served) -> None:
     (listed,) = served.client.get("/v1/models").json()["data"]
     assert listed["engine"]["name"] == "Ray Serve LLM"
     assert listed["context_window"] == 2048
-    answer = read_answer(served.temper.post([said("user", "word " * 6000)]))
+    answer = read_answer(served.temper.post([message("user", "word " * 6000)]))
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
 

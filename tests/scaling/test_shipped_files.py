@@ -91,7 +91,7 @@ def test_the_file_of_the_pool_is_deployed_and_shows_no_secret(served: Served) ->
     cluster = served.cluster
     if cluster.ingress == "haproxy":
         pytest.skip("the same programs and files as before the other proxy")
-    file = cluster.written(as_here(served, yaml.safe_dump(shipped("pool"))), "pool.yaml")
+    file = cluster.write_file(as_here(served, yaml.safe_dump(shipped("pool"))), "pool.yaml")
     before = cluster.application()["last_deployed_time_s"]
     run(cluster, ["deploy", str(file)])
     cluster.until(lambda: cluster.application()["last_deployed_time_s"] != before)

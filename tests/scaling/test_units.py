@@ -27,7 +27,7 @@ def units(ray_cluster: Cluster, model: Path) -> tuple[Cluster, JsonObject]:
         pytest.skip("behind HAProxy units are not run")
     settings = f'[model]\npath = "{model}"\nslots = 2\n'
     arguments: JsonObject = {
-        "config": str(ray_cluster.written(settings, "unit.toml")),
+        "config": str(ray_cluster.write_file(settings, "unit.toml")),
         "replicas": 2,
     }
     ray_cluster.deploy(arguments)
@@ -78,6 +78,6 @@ def test_a_broken_model_ends_in_one_sentence(
     cluster, _ = units
     broken = model.with_name("broken.gguf")
     broken.write_bytes(model.read_bytes()[:-4096])
-    file = cluster.written(f'[model]\npath = "{broken}"\n', "broken.toml")
+    file = cluster.write_file(f'[model]\npath = "{broken}"\n', "broken.toml")
     with pytest.raises(Refused, match="cut off: download it again"):
         cluster.deploy({"config": str(file), "replicas": "auto", "most": 2})

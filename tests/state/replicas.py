@@ -11,7 +11,7 @@ from proxy.api.server import listen, open_server
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.settings import load_settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import plain_transport
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -101,7 +101,7 @@ async def replicas(
     **server: JsonValue,
 ) -> AsyncGenerator[tuple[ScriptedBackend, Replica, Replica]]:
     """Run a backend and two replicas in front of it, each with a secret."""
-    backend = ScriptedBackend(*(scripts or [spoken.says(SAID)] * _MANY))
+    backend = ScriptedBackend(*(scripts or [sse.says(SAID)] * _MANY))
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(listening(backend))
         first, other = [

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -35,7 +35,7 @@ def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[byt
 
 
 async def test_other_replica_takes_over_from_a_killed_owner(store: StoreServer) -> None:
-    backend = ScriptedBackend(Script((spoken.START, Ending.NEVER)), spoken.says(SAID))
+    backend = ScriptedBackend(Script((sse.START, Ending.NEVER)), sse.says(SAID))
     async with listening(backend) as upstream, replica(upstream.url, store.url) as other:
         with mortal(upstream.url, store.url) as (url, process):
             async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
@@ -43,7 +43,7 @@ async def test_other_replica_takes_over_from_a_killed_owner(store: StoreServer) 
                 sent = {**body, "stream": False}
                 key = {"idempotency-key": "k"}
                 asking = asyncio.create_task(client.post(url + CHAT, json=sent, headers=key))
-                await backend.asked()
+                await backend.next_request()
                 process.kill()
                 await asyncio.gather(asking, return_exceptions=True)
             taken_over = await other.ask("Warm?", key="k")

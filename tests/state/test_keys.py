@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.scripted_backend import Script, refuses
 from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
@@ -15,7 +15,7 @@ REPLAYED = "idempotent-replayed"
 def gated() -> tuple[asyncio.Event, Script]:
     """Return an answer that begins, and ends when the gate is open."""
     gate = asyncio.Event()
-    whole = spoken.says(SAID)
+    whole = sse.says(SAID)
     return gate, Script((whole[:40], gate, whole[40:]))
 
 
@@ -28,7 +28,7 @@ async def test_concurrent_requests_of_one_key_cost_one_generation(
             asyncio.create_task(each.ask("How warm is it?", key="k", stream=stream))
             for each in (replica_a, replica_b) * 4
         ]
-        await backend.asked()
+        await backend.next_request()
         gate.set()
         answers = await asyncio.gather(*asking)
         assert len(backend.upstream_requests) == 1
@@ -42,7 +42,7 @@ async def test_concurrent_requests_of_one_key_cost_one_generation(
 async def test_stored_response_is_available_to_the_other_replica(
     any_store: StoreServer, *, stream: bool
 ) -> None:
-    async with replicas(any_store.url, spoken.says(SAID)) as (backend, replica_a, replica_b):
+    async with replicas(any_store.url, sse.says(SAID)) as (backend, replica_a, replica_b):
         first = await replica_a.ask("How warm is it?", key="k", stream=stream)
         second = await replica_b.ask("How warm is it?", key="k", stream=stream)
         third = await replica_b.ask("How warm is it?", key="k", stream=stream)
@@ -57,7 +57,7 @@ async def test_store_may_be_a_unix_socket(tmp_path: Path) -> None:
     options = ("--unixsocket", str(path))
     with StoreServer(next(iter(PROGRAMS.values())), tmp_path, options).running():
         url = f"unix://{path}?db=1&namespace=mine"
-        async with replicas(url, spoken.says(SAID)) as (backend, replica_a, replica_b):
+        async with replicas(url, sse.says(SAID)) as (backend, replica_a, replica_b):
             first = await replica_a.ask("How warm is it?", key="k")
             assert (await replica_b.ask("How warm is it?", key="k")).content == first.content
             assert len(backend.upstream_requests) == 1
@@ -66,7 +66,7 @@ async def test_store_may_be_a_unix_socket(tmp_path: Path) -> None:
 async def test_reused_key_with_another_request_is_rejected_by_every_replica(
     store: StoreServer,
 ) -> None:
-    async with replicas(store.url, spoken.says(SAID)) as (_, replica_a, replica_b):
+    async with replicas(store.url, sse.says(SAID)) as (_, replica_a, replica_b):
         await replica_a.ask("How warm is it?", key="k")
         refused = await replica_b.ask("How cold is it?", key="k")
         assert (refused.status_code, field_of(refused, "code")) == (422, "idempotency_key_reused")
@@ -91,7 +91,7 @@ async def test_request_waiting_for_another_replica_gets_keep_alives(
         replica_b,
     ):
         making = asyncio.create_task(replica_a.ask("How warm is it?", key="k", stream=True))
-        await backend.asked()
+        await backend.next_request()
         body = {"model": "m", "messages": [{"role": "user", "content": "How warm is it?"}]}
         waiting = replica_b.client.stream(
             "POST",
@@ -116,10 +116,10 @@ async def test_failed_or_abandoned_response_releases_the_key(
     store: StoreServer,
 ) -> None:
     _, never = gated()
-    scripts = (never, refuses(400, {"message": "no"}), spoken.says(SAID))
+    scripts = (never, refuses(400, {"message": "no"}), sse.says(SAID))
     async with replicas(store.url, *scripts) as (backend, replica_a, replica_b):
         leaving = asyncio.create_task(replica_a.ask("How warm is it?", key="k"))
-        count = await backend.asked()
+        count = await backend.next_request()
         leaving.cancel()
         await count.left.wait()
         assert (await replica_b.ask("How warm is it?", key="k")).status_code == 400

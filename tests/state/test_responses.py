@@ -1,7 +1,7 @@
 """Responses that one replica has answered and another continues."""
 
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
 
@@ -61,7 +61,7 @@ async def test_oversized_response_is_stored_locally(
 
 
 async def test_other_owners_cannot_see_responses(store: StoreServer) -> None:
-    async with replicas(store.url, *[spoken.says(SAID)] * 2) as (_, replica_a, replica_b):
+    async with replicas(store.url, *[sse.says(SAID)] * 2) as (_, replica_a, replica_b):
         replica_b.client.headers["authorization"] = "Bearer another"
         first = field_of(await replica_a.respond("My name is Ada."), "id")
         answer = await replica_b.respond("Who am I?", previous_response_id=first)

@@ -12,7 +12,7 @@ TITLE = "p-small: `temper-tuned` beside `forge`"
 ACTING = "p-small@over_acting=0.1"
 
 
-def found(
+def judged(
     parts: Mapping[str, list[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Promise]:
     return {goal.endpoint: goal for goal in goals(evidence_of(parts, verdicts))}
@@ -21,7 +21,7 @@ def found(
 def beside(forge: str, tuned: str, /, **changes: object) -> dict[str, Promise]:
     costly = {"model_seconds": 10.0, "prompt": 1_000}
     runs = [*DIRECT, *arm("forge", forge, **costly)]
-    return found({"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]})
+    return judged({"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]})
 
 
 def test_missing_runs_have_no_verdict() -> None:
@@ -50,15 +50,15 @@ def test_tuned_and_forge_are_compared() -> None:
 def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm(name, ALL, generations=generations)]
     title = f"p-small, `{name}`: generations a request"
-    assert found({"main": runs})[title].outcome is outcome
+    assert judged({"main": runs})[title].outcome is outcome
 
 
 def test_equal_arms_do_not_differ() -> None:
     title = "p-small: the same twice (A/A)"
     same = [*DIRECT, *arm("temper", ALL), *arm("temper-again", ALL)]
-    assert found({"main": same})[title].outcome is Outcome.MET
+    assert judged({"main": same})[title].outcome is Outcome.MET
     other = [*DIRECT, *arm("temper", ALL), *arm("temper-again", HALF)]
-    assert found({"main": other})[title].outcome is Outcome.MISSED
+    assert judged({"main": other})[title].outcome is Outcome.MISSED
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_tuning_leaves_the_check_off_for_an_over_acting_model(
     verdicts: tuple[str, ...], outcome: Outcome
 ) -> None:
     runs = [*arm("temper", ALL, ACTING), *arm("temper-tuned", ALL, ACTING)]
-    outcomes = found({"over-acting": runs}, {ACTING: verdicts})
+    outcomes = judged({"over-acting": runs}, {ACTING: verdicts})
     assert outcomes[f"{ACTING}: close_out left off"].outcome is outcome
     assert outcomes[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
 

@@ -13,13 +13,13 @@ def seen(text: str, first: float) -> Seen:
     return Seen(200, [("text", text)], "stop", {}, "", arrived, total=first + 2)
 
 
-def asked(side: str, *, wish: Wish = WISH) -> Asked:
+def make_asked(side: str, *, wish: Wish = WISH) -> Asked:
     named = Wish(wish.kind, wish.number, id=wish.named(side))
     return Asked(named.id, body_of(named), [0.5])
 
 
 def batch(through: Seen, generations: int = 1, wish: Wish = WISH) -> Batch:
-    ledger = {"1-direct": [asked("direct")], "1-temper": [asked("temper")] * generations}
+    ledger = {"1-direct": [make_asked("direct")], "1-temper": [make_asked("temper")] * generations}
     return Batch([Pair(wish, seen(TEXT, 1.0), through)], ledger)
 
 
@@ -44,7 +44,7 @@ def test_changed_or_retried_reply_is_counted_and_named() -> None:
 
 def test_changed_prompt_is_counted_and_named() -> None:
     comparison = batch(seen(TEXT, 1.0))
-    comparison.ledger["1-temper"] = [asked("temper", wish=Wish("one call", 1))]
+    comparison.ledger["1-temper"] = [make_asked("temper", wish=Wish("one call", 1))]
     assert counted(comparison)["prompts"] == 1
     assert told("prose", comparison) == ["prose: the messages were changed"]
     comparison.ledger.clear()

@@ -92,7 +92,7 @@ SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
 }
 
 
-def made(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
+def make_calls(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
     world = World(tools.tables)
     return [MadeCall(name, given, *tools.run(world, name, given)) for name, given in calls]
 
@@ -100,7 +100,7 @@ def made(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
 @pytest.mark.parametrize("number", TASKS)
 def test_every_task_is_solvable_within_its_requests(number: int) -> None:
     tools, task = TASKS[number]
-    calls = made(tools, SOLUTIONS[number])
+    calls = make_calls(tools, SOLUTIONS[number])
     assert [call.result for call in calls if not call.succeeded] == []
     assert judge(task, calls, tools.effects).right
     assert len(calls) < MOST_REQUESTS
@@ -125,7 +125,7 @@ def chains() -> list[int]:
 @pytest.mark.parametrize("number", chains())
 def test_a_chain_needs_a_value_that_only_a_result_has(number: int) -> None:
     tools, task = TASKS[number]
-    calls = made(tools, SOLUTIONS[number])
+    calls = make_calls(tools, SOLUTIONS[number])
     values = [
         value
         for need in task.needs
@@ -153,7 +153,7 @@ def test_tasks_of_a_set_are_adjacent_for_the_prompt_cache() -> None:
 
 
 def test_each_set_has_a_tool_that_returns_plain_text_and_one_that_refuses_wrong_input() -> None:
-    solved = [(tools, made(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
+    solved = [(tools, make_calls(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
     for tools in TOOL_SETS:
         results = [
             call.result for task_tools, calls in solved if task_tools is tools for call in calls
