@@ -1,7 +1,7 @@
 """The number of examples of property tests: few by default, more with HYPOTHESIS_PROFILE.
 
-The profiles "quick" (the default) and "deep" try the same examples in every run, whatever ran in
-the same process before; "searching" tries others, and "thorough" 100,000 of them.
+The profiles "quick" (the default) and "deep" try the same examples in every run, independent of
+earlier tests in the process; "searching" tries others, and "thorough" 100,000 of them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Agents in a program in front of a real llama-server whose model follows a script."""
+"""Agents in a program, with a scripted model on a real llama-server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator

@@ -39,7 +39,7 @@ FORM: JsonObject = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model answers in JSON or not, depending on the prompt."""
+    """A server with a model that answers in JSON or not, depending on the prompt."""
     model = tmp_path_factory.mktemp("model") / "form.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=4096)
     with serving(plan_for(model, context_tokens=4096)) as running:

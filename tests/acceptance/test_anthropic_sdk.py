@@ -95,7 +95,7 @@ async def get_async(url: str, question: SdkQuestion) -> SdkAnswer:
 
 
 def read(message: Message) -> SdkAnswer:
-    """Read a response, and check what every client relies on."""
+    """Read a response, and check the invariants that every client relies on."""
     assert message.id.startswith("msg_")
     assert (message.role, message.model) == ("assistant", "any")
     assert message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0) > 0

@@ -42,7 +42,7 @@ REPLIES = {scenario.prompt: write_call(scenario) for scenario in SCENARIOS}
 class ScriptedEngine:
     """An engine that returns calls as text; with `is_silent` it accepts requests and sends nothing.
 
-    `listed` is what `/v1/models` returns as `data`.
+    `listed` is the `data` of `/v1/models`.
     """
 
     def __init__(self, listed: JsonValue, *, key: str = "", is_silent: bool = False) -> None:

@@ -68,7 +68,7 @@ UNREADABLE_SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model has a reply for every nudge."""
+    """A server with a model that has a reply for every nudge."""
     model = tmp_path_factory.mktemp("model") / "ladder.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=CONTEXT_TOKENS)
     with serving(plan_for(model, context_tokens=CONTEXT_TOKENS)) as running:
@@ -77,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose own parser fails."""
+    """A server with a parser that fails."""
     model = tmp_path_factory.mktemp("model") / "unreadable.gguf"
     build_scripted_model(
         model, UNREADABLE_SCRIPTS, context_tokens=CONTEXT_TOKENS, template=TEMPLATE

@@ -102,7 +102,7 @@ async def get_async(url: str, ask: Ask, *, is_stream: bool) -> Answer:
 
 
 def whole(completion: ChatCompletion) -> Answer:
-    """Read a whole body, and check what every client relies on."""
+    """Read a whole body, and check the invariants that every client relies on."""
     (choice,) = completion.choices
     assert completion.id
     assert completion.usage is not None
@@ -117,7 +117,7 @@ def whole(completion: ChatCompletion) -> Answer:
 
 
 def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
-    """Read a stream, and check what every client relies on."""
+    """Read a stream, and check the invariants that every client relies on."""
     answer = Answer()
     assert chunks[0].choices[0].delta.role == "assistant"
     assert len({chunk.id for chunk in chunks}) == 1

@@ -1,4 +1,4 @@
-"""A real llama-server whose own parser fails, as it does for models with plain JSON calls."""
+"""A real llama-server with a failing parser, as it is for models with plain JSON calls."""
 
 from collections.abc import Iterator
 

@@ -727,7 +727,7 @@ async def test_r10_broken_calls_in_the_history_are_repaired(
 
 
 async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> LanguageReply:
-    """Send a request whose history contains a broken call."""
+    """Send a request with a broken call in its history."""
     function: JsonObject = {"name": "get_weather", "arguments": broken}
     body: JsonObject
     if language == "chat":

@@ -95,7 +95,7 @@ def end_in(event: "ResponseStreamEvent[None]") -> SdkAnswer | None:
 
 
 def read(response: Response) -> SdkAnswer:
-    """Read a response, and check what every client relies on."""
+    """Read a response, and check the invariants that every client relies on."""
     assert response.id.startswith("resp_")
     assert response.model == "any"
     assert usage_of(response).input_tokens > 0

@@ -1,4 +1,4 @@
-"""A real llama-server whose template has no tools and no system role, and demands turns.
+"""A real llama-server with a template without tools and system role that demands turns.
 
 Gemma's template and others are like that. Temper reads it from the template and describes the tools
 in the prompt.

@@ -1,4 +1,4 @@
-"""Order rules, failures and missing arguments, on a real llama-server whose model learns."""
+"""Order rules, failures and missing arguments, on a real llama-server with a learning model."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ FAILED: tuple[JsonObject, ...] = tuple(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model follows nudges."""
+    """A server with a model that follows nudges."""
     model = tmp_path_factory.mktemp("model") / "learning.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=8192)
     with serving(plan_for(model)) as running:

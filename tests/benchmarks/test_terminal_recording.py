@@ -1,4 +1,4 @@
-"""The README's picture shows what a terminal would show."""
+"""The README's picture shows the same text as a terminal."""
 
 import re
 from pathlib import Path

@@ -55,7 +55,7 @@ class Seen:
         self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
     def is_sound(self) -> bool:
-        """Report whether there are no console errors and no violations of the security policy."""
+        """Report the absence of console errors and of security policy violations."""
         violations = self.page.evaluate("window.violations")
         assert violations == []
         assert self.problems == []
@@ -128,7 +128,7 @@ def note(seen: Seen, kind: str, text: str) -> None:
 
 @dataclass
 class Stage:
-    """A server in this process whose board a test fills by hand."""
+    """A server in this process with a board that a test fills by hand."""
 
     url: str
     board: Board

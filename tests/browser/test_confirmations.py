@@ -68,7 +68,7 @@ def call(text: str) -> list[ReplyEvent | TemperError]:
 
 
 class Asked:
-    """A Temper with tool servers whose backend plays scripts, and its waiting calls."""
+    """A Temper with tool servers and a scripted backend, and its waiting calls."""
 
     def __init__(
         self, url: str, hosting: ToolHosting, backend: ScriptedBackend, board: Board
@@ -115,7 +115,7 @@ class Servers:
     stack: ExitStack
 
     def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Asked:
-        """Serve a backend and a real tool server, whose tool `echo` requires confirmation."""
+        """Serve a backend and a real tool server with the tool `echo`, which requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
         fleet = self.stack.enter_context(opened)

@@ -74,7 +74,7 @@ def red_picture() -> bytes:
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    """Temper in front of a model that makes no mistakes, and of one whose calls are text."""
+    """Temper in front of a model that makes no mistakes, and of one that writes calls as text."""
     folder = tmp_path_factory.mktemp("agents")
     backend = before_mock() if request.param == "mock" else before_leaking_llama_server(folder)
     with backend as served:
@@ -228,7 +228,7 @@ def test_codex_tolerates_a_long_silence(silent: Served, folder: Path) -> None:
 
 @pytest.fixture
 def small() -> Iterator[Served]:
-    """Temper in front of a model whose window is too small for the files that the agents read."""
+    """Temper in front of a model with a window too small for the files that the agents read."""
     with before_mock(window=SMALL_WINDOW, TEMPER_CONTEXT__RECENT_GROUPS="1") as served:
         yield served
 

@@ -90,7 +90,7 @@ def after_result(text: str) -> Request:
 
 
 def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
-    """Play a case whose reply arrives in `pieces`."""
+    """Play a case in which the reply arrives in `pieces`."""
     policy = Policy(attempts=1, text_policy=case.policy)
     turn = Playbook.of(case.request, policy).ask().turn
     events: list[ReplyEvent] = [ReasoningDelta(case.reasoning)] if case.reasoning else []

@@ -226,7 +226,7 @@ def cohere(name: str, arguments: JsonObject) -> str:
 
 
 def single(name: str, arguments: JsonObject) -> str:
-    """Write an object whose only key is the name."""
+    """Write an object with the name as its only key."""
     return wordy({name: arguments})
 
 
@@ -280,7 +280,6 @@ _TO = " to=functions."
 _HARMONY = named(f"<|channel|>commentary{_TO}", " <|constrain|>json<|message|>", "<|call|>")
 _HARMONY_START = named("to=functions.", "<|channel|>commentary json<|message|>", "<|call|>")
 _HARMONY_WORDS = named("to=functions.", " json", "")
-_GEMMA_CALL = around("<|tool_call>", lines(gemma), "<tool_call|>")
 
 
 def spell(syntax: str, several: ListWriter, closer: str = "") -> Spelling:

@@ -1,7 +1,7 @@
 """Unintended calls within and after others: every syntax in every other one.
 
-Whatever is wrong with the outer call or the words around it, the inner one is not executed: not
-when the reply is parsed, and not as the last resort, for there is only one attempt.
+For every defect of the outer call or its context, the inner one is not executed: not when the reply
+is parsed, and not as the last resort, for there is only one attempt.
 """
 
 import pytest

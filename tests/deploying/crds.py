@@ -1,7 +1,7 @@
 """Small and strict schemas of the custom resources in the chart.
 
-Kubernetes does not ship them. They contain only what the chart uses, from the reference of
-prometheus-operator (monitoring.coreos.com/v1) and of the Gateway API (v1).
+Kubernetes does not ship them. They contain only the fields that the chart uses, from the reference
+of prometheus-operator (monitoring.coreos.com/v1) and of the Gateway API (v1).
 """
 
 from proxy.conversation.json import JsonObject, JsonValue

@@ -18,7 +18,7 @@ SMALL_TALK = ("Hello!", "Good morning!", "Thank you.", "Thanks a lot!")
 
 
 def tool(name: str, text: str, /, **properties: JsonValue) -> JsonObject:
-    """Return a tool whose parameters are all required."""
+    """Return a tool with only required parameters."""
     parameters: JsonObject = {
         "type": "object",
         "properties": properties,

@@ -1,6 +1,6 @@
 """The engines of the suite, and how each is started with the model in `model.py`.
 
-An engine from PyPI has a separate virtual environment, whose Python a variable names:
+An engine from PyPI has a separate virtual environment. A variable names its Python:
 `ENGINES_TRANSFORMERS`, `ENGINES_VLLM`, `ENGINES_ROUTER` and `ENGINES_LITELLM`.
 `docs/contributing.md` describes how to create them.
 """

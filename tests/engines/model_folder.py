@@ -2,8 +2,8 @@
 
     python -m tests.engines.model_folder FOLDER
 
-Needs the extra `embedded`. The folder contains what vLLM and transformers require: weights in
-float32, a tokenizer, a chat template.
+Needs the extra `embedded`. The folder contains the files that vLLM and transformers require:
+weights in float32, a tokenizer, a chat template.
 """
 
 import json

@@ -65,8 +65,8 @@ class Judge:
     ) -> bool:
         """Report whether the calls are the expected ones.
 
-        Where calls are forbidden (`is_silent`) the model's reply is text, whatever it looks like. A
-        model without a grammar may write nothing but broken markup.
+        Where calls are forbidden (`is_silent`) the model's reply is text, even if it looks like a
+        call. A model without a grammar may write nothing but broken markup.
         """
         got = through_temper(answer)
         if answer.error is not None:  # half a call is an error, and nobody runs it

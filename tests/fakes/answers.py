@@ -159,7 +159,7 @@ def _read_call(answer: Answer, piece: JsonObject) -> None:
 
 
 def _check(answer: Answer) -> None:
-    """Check what clients rely on: one role, first; one finish reason; `[DONE]` only on success."""
+    """Check the invariants: one role, first; one finish reason; `[DONE]` only on success."""
     roles = ["role" in delta for delta in answer.deltas]
     assert roles[:1] == [True]
     assert sum(roles) == 1

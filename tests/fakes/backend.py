@@ -26,7 +26,7 @@ async def every(batches: ReplyEvents) -> list[ReplyEvent]:
 
 
 class FollowedBackend:
-    """A backend whose replies pass through a policy, as a turn receives them."""
+    """A backend that passes its replies through a policy, as a turn receives them."""
 
     def __init__(self, backend: ChatBackend, policy: BackendPolicy) -> None:
         self.name = backend.name

@@ -1,4 +1,4 @@
-"""A connection pool and a server in one loop whose clock a test can advance."""
+"""A connection pool and a server in one loop with a clock that a test can advance."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -14,7 +14,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class SkippingLoop(SteadyLoop):
-    """A loop whose clock a test can advance."""
+    """A loop with a clock that a test can advance."""
 
     ahead = 0.0
 

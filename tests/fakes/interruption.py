@@ -79,7 +79,7 @@ class Interruption:
 
 
 class _Interruptible(Coroutine[object, object, Result]):
-    """A coroutine whose steps are counted."""
+    """A coroutine with counted steps."""
 
     def __init__(self, inner: Coroutine[object, object, Result], by: Interruption) -> None:
         self._inner = inner

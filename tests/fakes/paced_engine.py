@@ -24,7 +24,7 @@ MODELS: JsonValue = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 @dataclass
 class PacedEngine:
-    """The server; it counts what it sends and stores the headers of every request.
+    """The server; it counts the bytes it sends and stores the headers of every request.
 
     While it `is_silent` it answers nothing.
     """

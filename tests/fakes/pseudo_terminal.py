@@ -35,7 +35,7 @@ def visible_line(raw: str) -> str:
 
 
 class WatchedCommand:
-    """A command whose terminal output is recorded."""
+    """A command with a recorded terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process

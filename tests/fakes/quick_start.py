@@ -2,9 +2,9 @@
 
 Importing Temper takes half a second of CPU, and tests start it 150 times. The fork is nevertheless
 a separate process: a child of the test with an id, environment, folder, pipes, signals and exit
-code, which runs the command from its first line. It does not show how long imports take, nor what
-modules read from the environment while they are imported. Where a test sets such a variable, and on
-systems other than Linux, a new interpreter is started.
+code, which runs the command from its first line. It does not show how long imports take, nor the
+effect of variables that modules read while they are imported. Where a test sets such a variable,
+and on systems other than Linux, a new interpreter is started.
 """
 
 import atexit
@@ -200,7 +200,7 @@ def _stream(number: int, mode: Literal["r", "w"]) -> TextIO:
 
 
 def _import_temper() -> None:
-    """Import what the command imports, at start and when its subcommands run."""
+    """Import the modules that the command imports, at start and when its subcommands run."""
     importlib.import_module("proxy.cli.app")
     event_loop = importlib.import_module("proxy.api.event_loop")
     event_loop.import_libraries()

@@ -1,4 +1,4 @@
-"""A mock of Ollama whose model makes no mistakes, and Temper in front of it.
+"""A mock of Ollama with a model that makes no mistakes, and Temper in front of it.
 
 It has the shapes that ollama-python has types for, and counts the generations. Its replies are
 those of `tool_loops`, some of them with reasoning and log probabilities.

@@ -150,7 +150,7 @@ async def ask(
 
 
 def calls_in(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
-    """Return the names and arguments of the calls, whose ids must be unique."""
+    """Return the names and arguments of the calls; their ids must be unique."""
     (choice,) = completion.choices
     made = choice.message.tool_calls or []
     assert len({call.id for call in made}) == len(made)

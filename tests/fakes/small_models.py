@@ -149,7 +149,6 @@ OSLO_MAIL: JsonObject = {
 INBOX: JsonObject = {"folder": "inbox"}
 INBOX_RESULT = '{"files": ["inbox/bill-may.pdf", "inbox/photo.jpg"]}'
 INBOX_REQUEST = "Which files are in the folder inbox?"
-INBOX_ANSWER = "The inbox has bill-may.pdf and photo.jpg."
 HALL: JsonObject = {"room": "hall", "on": True}
 GARAGE: JsonObject = {"room": "garage", "on": True}
 LIGHTS_RUN = (

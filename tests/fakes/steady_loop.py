@@ -1,4 +1,4 @@
-"""An event loop whose clock stops while the machine has no CPU time for it.
+"""An event loop with a clock that stops while the machine has no CPU time for it.
 
 A test, Temper and its backend mostly share a loop. When the machine has no time for them, all of
 them pause, so no deadline of one may pass for the others. Therefore an iteration of the loop counts

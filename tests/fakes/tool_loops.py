@@ -183,7 +183,7 @@ def check_trip(served: Served, follow: Callable[[Tools], str]) -> None:
 
 
 def check_trip_ended(served: Served, tools: Tools, answer: object) -> None:
-    """Check the end of a loop whose first two calls may have run in either order."""
+    """Check the end of a loop in which the first two calls may have run in either order."""
     assert answer == TRIP_ANSWER
     assert sorted(tools.called[:2]) == sorted(TRIP_CALLS[:2])
     assert tools.called[2:] == list(TRIP_CALLS[2:])
@@ -211,7 +211,7 @@ def before_mock(
 def right_backend(
     *, is_blind: bool = False, silence: float = 0.0, window: int = 0
 ) -> Iterator[Served]:
-    """Run the mock backend, whose model makes no mistakes.
+    """Run the mock backend, with a model that makes no mistakes.
 
     With `is_blind` it declares that it accepts no images. Where a message demands silence, it
     begins to answer and pauses for `silence` seconds. With a `window` it rejects longer prompts.
@@ -275,7 +275,7 @@ def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
 
 
 class _RightBackend:
-    """An OpenAI-compatible server whose model makes no mistakes."""
+    """An OpenAI-compatible server with a model that makes no mistakes."""
 
     def __init__(self, silence: float = 0.0, window: int = 0) -> None:
         self.generations = 0

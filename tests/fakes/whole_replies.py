@@ -5,8 +5,6 @@ from typing import cast
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-_OF_THE_WHOLE = frozenset({"id", "created", "model", "usage"})
-
 
 def completion_of(stream: bytes) -> bytes | JsonObject | None:
     """Return a stream as one body, its error, or None if it is not a stream.

@@ -16,7 +16,7 @@ _FORKING = Path(__file__).with_name("forking.py")
 
 @contextmanager
 def forked(launch: Launch, log: Path, *others: str) -> Iterator[int]:
-    """Run a peer, whose command must be `python -m module ...`, and yield its process id.
+    """Run a peer, started with `python -m module ...`, and yield its process id.
 
     `others` are further arguments.
 

@@ -14,7 +14,7 @@ from tests.fakes.answers import Answer
 
 
 def read_loosely(response: httpx.Response) -> Answer:
-    """Read a complete response, streamed or not, whatever its form."""
+    """Read a complete response, streamed or not, in any form."""
     answer = Answer(response.status_code, response.headers, response.content)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         for line in response.text.splitlines():

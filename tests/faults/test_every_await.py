@@ -1,4 +1,4 @@
-"""F59: a request that is interrupted at any of its awaits leaves nothing behind."""
+"""F59: a request that is interrupted at any of its awaits leaks nothing."""
 
 import gc
 from collections.abc import Callable, Sequence

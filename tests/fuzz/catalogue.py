@@ -1,4 +1,4 @@
-"""All targets whose requirements are installed."""
+"""All targets with installed requirements."""
 
 import importlib
 import importlib.util

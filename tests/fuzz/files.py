@@ -107,7 +107,7 @@ _MODELS = st.tuples(
 
 
 def judge_model(data: bytes) -> None:
-    """Read a model file: whatever it contains, its name is known and nothing is raised."""
+    """Read a model file: with any content, its name is known and nothing is raised."""
     path = in_file("model.gguf", data)
     read = read_model_file(path)
     assert read.names[0] == str(path)

@@ -84,7 +84,7 @@ def judge_blocks(data: bytes) -> None:
 
 
 def _is_whole(part: Block | str) -> bool:
-    """Report whether a part is prose or a call, or a block that is closed by its own mark."""
+    """Report whether a part is prose or a call, or a block closed with its mark."""
     if isinstance(part, str):
         return _SHOWN.search(part) is None
     ends = {fold_mark(opening): fold_mark(end) for opening, end in _BLOCKS.items()}

@@ -131,7 +131,7 @@ def _words(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
 
 
 def _check_outcome(case: Case, pieces: Sequence[str]) -> None:
-    """Check that a client gets valid calls of its own tools, the same in every way."""
+    """Check that a client gets valid calls of the offered tools, the same in every way."""
     text, whole = case.reply, outcome(case, [case.reply])
     assert outcome(case, pieces) == whole
     for name, arguments in whole.calls:

@@ -1,8 +1,8 @@
 """Valid structured calls arrive unaltered, in any spelling and in any pieces.
 
 A case is a document: the tools, the raw calls of the engine, how these travel, and the client.
-Validity is judged here by other means than Temper's: Python's own parser and `jsonschema`. An
-object with a duplicate name is not a valid call, as parsers disagree on what that means
+Validity is judged independently of Temper: by Python's parser and `jsonschema`. An object with a
+duplicate name is not a valid call, as parsers disagree on its meaning
 (docs/decisions/0026-provenance.md).
 """
 

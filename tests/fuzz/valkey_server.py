@@ -23,7 +23,7 @@ class _Listener:
 
 
 def judge(data: bytes) -> None:
-    """Use a store whose server answers each packet with the next part of an input."""
+    """Use a store with a server that answers each packet with the next part of an input."""
     run(_play(data.split(SEPARATOR)))
 
 

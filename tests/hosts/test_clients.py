@@ -1,4 +1,4 @@
-"""Clients, and whole Tempers of a balancer, whose hosts vanish without a FIN."""
+"""Clients, and whole Tempers of a balancer, on hosts that vanish without a FIN."""
 
 import importlib.util
 import itertools

@@ -1,4 +1,4 @@
-"""Engines whose hosts vanish, return, or are reachable in one direction only."""
+"""Engines on hosts that vanish, return, or are reachable in one direction only."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -45,7 +45,7 @@ OPERATOR = {"authorization": "Bearer operators"}
 
 @dataclass
 class Scene:
-    """A Temper whose tool `echo` requires confirmation, and the calls its server received."""
+    """A Temper with the tool `echo`, which requires confirmation, and the calls of its server."""
 
     front: Front
     log: Path

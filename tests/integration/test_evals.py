@@ -20,7 +20,7 @@ CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
 
 
 def ignored(_progress: ArmProgress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 async def measured(

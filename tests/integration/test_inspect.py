@@ -1,4 +1,4 @@
-"""The suite as a task of Inspect AI, whose command evaluates a simulated model over HTTP."""
+"""The suite as a task of Inspect AI, which evaluates a simulated model over HTTP."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ def scores_in(folder: Path) -> dict[str, tuple[bool, str]]:
 
 async def test_inspect_scores_equal_those_of_the_plain_loop(tmp_path: Path) -> None:
     def ignore(_progress: ArmProgress) -> None:
-        """Nobody looks."""
+        """Ignore the progress."""
 
     choice = EvaluationChoice(families=FAMILIES, profiles=("p-small",), arms=("direct",), pace=0.0)
     records = await evaluate(choice, tmp_path / "own", ignore)

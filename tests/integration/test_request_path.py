@@ -28,7 +28,7 @@ BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "
 
 @contextlib.contextmanager
 def executed_modules() -> Iterator[set[str]]:
-    """Collect the modules of `proxy` whose functions run in this thread."""
+    """Collect the modules of `proxy` with functions that run in this thread."""
     modules: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:

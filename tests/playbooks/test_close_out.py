@@ -65,7 +65,7 @@ def ended(
     text: str = GAVE_UP,
     request: Request | None = None,
 ) -> Playbook:
-    """A turn whose model ended with a text, shown to the client except for its end."""
+    """A turn after a final text, shown to the client except for its end."""
     book = Playbook.of(request or make_request(*messages), policy).ask()
     book.receive(ReplyStarted("r")).expect(ReplyStarted("r"))
     for start in range(0, len(text), 7):

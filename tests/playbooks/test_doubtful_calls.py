@@ -28,7 +28,7 @@ def after_result(text: str = LURE) -> tuple[Message, ...]:
 
 
 def verifying(text: str, *messages: Message, stream: bool = False) -> Playbook:
-    """A turn whose model was asked to confirm its text."""
+    """A turn in which the model was asked to confirm its text."""
     book = Playbook.of(make_request(*messages, stream=stream)).ask()
     write(book, text)
     assert book.shown == []

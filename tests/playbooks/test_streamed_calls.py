@@ -155,7 +155,7 @@ def test_two_calls_stream_one_after_the_other() -> None:
 
 
 def broken(tail: str = '"mode": "old"}') -> Playbook:
-    """A call whose later member is wrong, after two members that the client has received."""
+    """A call with a wrong later member, after two members that the client has received."""
     book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'

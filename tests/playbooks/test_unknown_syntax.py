@@ -20,7 +20,7 @@ TOLD = Policy(quirks=Quirks(convention="hermes"))
 
 
 def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
-    """A turn whose model has written such a call and was prompted for a readable one."""
+    """A turn in which the model has written such a call and was prompted for a readable one."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()

@@ -1,4 +1,4 @@
-"""A demanded call of a real model is valid, whatever it would write unconstrained."""
+"""A demanded call of a real model is valid, even if it would write another one unconstrained."""
 
 from typing import cast
 

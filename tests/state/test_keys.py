@@ -1,4 +1,4 @@
-"""Keyed requests to two replicas: one generation, at whatever moment they arrive."""
+"""Keyed requests to two replicas: one generation, at any timing of the requests."""
 
 import asyncio
 from pathlib import Path

@@ -140,7 +140,7 @@ async def test_lost_claim_is_claimed_again(store: StoreServer) -> None:
 
 
 def only(*commands: str) -> tuple[str, ...]:
-    """Return the ACL of a user `temper` who may send these commands."""
+    """Return the ACL of a user `temper` with permission for these commands."""
     return ("ACL", "SETUSER", "temper", "on", ">right", "~temper:*", *commands)
 
 

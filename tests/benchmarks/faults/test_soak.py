@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def findings_of_a_run(page: Path, programs_are_forks: None) -> Findings:
+def findings(page: Path, programs_are_forks: None) -> Findings:
     file = page.with_suffix(".json")
     numbers = [str(number_of(fault)) for fault in QUICK]
     arguments = ["--seconds", "1", "--seed", str(SEED), "--rest", "0", "--date", "2026-01-02"]
