@@ -28,7 +28,7 @@ def share(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def load_profile() -> None:
-    # no deadlines: how long an example takes depends on who else uses the machine
+    # no deadlines: the time of an example depends on the load of the machine
     for name in ("quick", "deep"):
         settings.register_profile(name, derandomize=True, max_examples=examples(100), deadline=None)
     settings.register_profile("searching", max_examples=20_000, deadline=None)

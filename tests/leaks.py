@@ -23,7 +23,7 @@ def open_sockets() -> frozenset[OpenSocket]:
     for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():  # noqa: PTH208 - faster
         try:
             about = os.fstat(int(name))
-        except OSError:  # the folder itself was one of them
+        except OSError:  # the descriptor of the folder itself
             continue
         if stat.S_ISSOCK(about.st_mode):
             sockets.add((int(name), about.st_ino))
@@ -40,7 +40,7 @@ def left_open(suspects: AbstractSet[OpenSocket]) -> list[str]:
     return [
         f"{item!r} from {item.get_extra_info('sockname')} to {item.get_extra_info('peername')}"
         for item in gc.get_objects()
-        if issubclass(type(item), asyncio.Transport)  # a proxy of what is gone answers nothing
+        if issubclass(type(item), asyncio.Transport)  # a weak proxy of a dead object raises
         and item.get_extra_info("socket") is not None
         and item.get_extra_info("socket").fileno() in descriptors
         and item._loop.is_closed()  # noqa: SLF001 - nobody else tells

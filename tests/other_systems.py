@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 PACKAGES = ("proxy", "temper", "temper_evals")
 POSIX_MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty", "uvloop")
-# what modules have on POSIX alone
+# attributes that only POSIX has
 POSIX_NAMES = {
     os: (
         *(
@@ -38,7 +38,7 @@ POSIX_NAMES = {
         *("SIGWINCH", "SIGQUIT", "pthread_sigmask", "siginterrupt", "setitimer"),
     ),
 }
-# needs what it is for, which is not there on every system, or starts when it is imported
+# these need missing extras or systems, or start programs at import
 _NOT_TO_IMPORT = {"proxy.scaling.serve", "temper_evals.inspect"}
 
 

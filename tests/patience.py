@@ -13,7 +13,7 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 PATIENCE_SECONDS = 300.0
-BUSY_LOOKS = 500  # beyond which a wait is one for another process, or for a thread
+BUSY_LOOKS = 500  # a longer wait is one for another process, or for a thread
 
 
 def patient(
@@ -41,7 +41,7 @@ async def until(is_so: Callable[[], bool]) -> None:
     """Let others work until something is so."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         looks = 0
-        while not is_so():  # there is no event for the condition
+        while not is_so():  # the condition has no event
             looks += 1
-            # other tasks get their turn at once, other processes the processor
+            # other tasks run at once, other processes get the CPU
             await asyncio.sleep(0 if looks < BUSY_LOOKS else 0.002)

@@ -53,7 +53,7 @@ _NAMED_FORMATS = """## Formats with the name of a tool
 Only the names of the offered tools reveal these calls.
 """
 _NAMED = {"models": ServedModel(), "mcp": ToolServer()}
-_LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias
+_LEFT_OUT = frozenset({"models.NAME.alias"})  # the setting's own name is the alias
 
 
 def pages() -> Mapping[str, str]:

@@ -29,7 +29,7 @@ COMPOSE: JsonObject = yaml.safe_load(
     (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8")
 )
 
-# The part of the compose specification that is used here, strictly: a misspelt key is an error.
+# The part of the compose specification that is used here, strictly: a misspelled key is an error.
 TEXTS: JsonValue = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 DURATION: JsonValue = {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h))+$"}
 SERVICE: JsonValue = {
@@ -169,7 +169,7 @@ def test_image_is_small_and_unprivileged() -> None:
     assert all(base.startswith("python:3.12-slim") for base in bases)
     assert (
         last("USER") == "10001:10001"
-    )  # as Kubernetes cannot tell from a name that it is not root
+    )  # Kubernetes cannot tell from a user name that it is not root
     assert "--uid 10001 --gid 10001" in DOCKERFILE
     order = [name for name, _ in instructions()]
     assert order.index("USER") < order.index("CMD")
@@ -220,7 +220,7 @@ def test_misspelled_compose_key_is_detected() -> None:
         jsonschema.validate({"services": {"a": {"build": ".", "port": []}}}, COMPOSE_SCHEMA)
 
 
-# what the operator has in the environment of docker compose
+# variables in the environment of docker compose
 GIVEN = {
     "TEMPER_SERVER__API_KEY": "sk-of-a-test",
     "TEMPER_STATE__URL": "valkey://valkey:6379",

@@ -5,7 +5,7 @@ from tests.header_table import HEADERS
 
 PACKAGE = Path(__file__).parents[1] / "proxy"
 NAMES = [header.name for header in HEADERS]
-# what `facts.report` tells, whose headers are named by it
+# the keys of `facts.report`, which name headers
 REPORTED = {f"x-temper-{name}" for name in ("attempts", "outcome", "repairs", "context", "tools")}
 
 

@@ -39,7 +39,7 @@ def test_the_map_names_files_that_exist() -> None:
 
 
 INVENTED = {"config/models/acme.toml"}  # the model family of the first walk
-# what the walks for newcomers say stands in a file
+# statements of the walks for newcomers about a file
 WALKED = {
     "proxy/backends/engines.py": ("ENGINES = (",),
     "proxy/cli/commands.py": ("            if settings.ui.enabled:",),
@@ -101,4 +101,4 @@ def imported_by(node: ast.AST) -> Iterator[str]:
 def test_imports_have_no_cycles() -> None:
     graph = {name: {*imported_by(parsed(path))} & PROXY.keys() for name, path in PROXY.items()}
     assert len(graph) > 100
-    TopologicalSorter(graph).prepare()  # raises `CycleError`, which names the circle
+    TopologicalSorter(graph).prepare()  # raises `CycleError`, which names the cycle

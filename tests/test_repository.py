@@ -44,7 +44,7 @@ FILES = {
 }
 LONGEST_FUNCTION = 45
 
-# Libraries that are used without being imported, and by what.
+# Libraries that are used without being imported, and their users.
 USED_UNSEEN = {
     "backports.zstd": "imported as backports, from which its name differs here",
     "httptools": "uvicorn's parser",

@@ -18,7 +18,7 @@ from proxy.profiles.profile import Profile
 
 PROXY = Path(__file__).parents[1] / "proxy"
 TABLES = {"conversation/endings.py", "conversation/roles.py"}
-# Marks that also end turns or calls, and so occur where these are read.
+# Marks that also end turns or calls, and so occur in those parsers.
 SHARED = {"<|eot_id|>", "<|eot|>", "<|end|>", "<|im_end|>", "<|end_message|>", "<|assistant|>"}
 SHARED |= {"<end_of_turn>", "<turn|>", "<channel|>", "<|end_of_text|>", "[e~["}
 MARKS = {mark for table in (REASONING, ANSWERS, RESULTS) for pair in table.items() for mark in pair}
@@ -32,10 +32,10 @@ MARKS_OF_TURNS = TABLE.turn_ends | TABLE.turn_begins | TABLE.more_closers
 MARKS_OF_TURNS |= {mark for pair in TABLE.messages.thoughts.items() for mark in pair}
 MARKS_OF_TURNS |= {*TABLE.messages.texts, *TABLE.messages.header_starts, TABLE.messages.header_end}
 # `<name>` is part of a pattern for a named group, `<tool>` a placeholder in an example of JSON, and
-# the signs of JSON and Python are marks of the formats that have no others.
+# the signs of JSON and Python belong to formats without other marks.
 WORDS = {"<name>", "<tool>"}
 SIGNS = re.compile(r"[<>\[\]|｜]")  # noqa: RUF001 - the bar of DeepSeek
-# Words that nothing but a finish reason is called.
+# Words that are only used as finish reasons.
 REASONS = {endings.FILTERED, "end_turn", "pause_turn", "model_context_window_exceeded", "abort"}
 SETS_OF_ROLES = [{*roles.SYSTEM}, {*roles.RESULTS}, {*roles.FOREIGN}, {*roles.TURNS}]
 WORDS_OF_CALLS = {"guardrails/rescue/syntaxes/envelope.py", "dialects/openai_chat/schema.py"}

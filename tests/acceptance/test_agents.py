@@ -92,7 +92,7 @@ async def test_premature_terminal_tool_is_retried(
         "report",
     ]
     roles = [message["role"] for message in result.messages]
-    assert roles == ["user", *("assistant", "tool") * 2]  # nothing of the retry stays
+    assert roles == ["user", *("assistant", "tool") * 2]  # the retry leaves no trace
 
 
 async def test_thirty_rounds_fit_a_window_of_ten(
@@ -107,7 +107,7 @@ async def test_thirty_rounds_fit_a_window_of_ten(
     fitted = [fact for fact in result.facts if isinstance(fact, Compacted)]
     assert max(fact.client for fact in fitted) > 2 * CONTEXT_TOKENS
     assert max(fact.sent for fact in fitted) < CONTEXT_TOKENS
-    assert len(result.messages) == 2 + 2 * PAGES  # of the conversation nothing is cut
+    assert len(result.messages) == 2 + 2 * PAGES  # the conversation itself is not compacted
 
 
 async def test_canceled_run_frees_its_slot(

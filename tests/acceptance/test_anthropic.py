@@ -220,7 +220,7 @@ async def test_tokens_are_counted_by_the_backend(double: AnthropicDouble) -> Non
         )
         listed = [model async for model in client.models.list()]
     assert counted.input_tokens > 100
-    assert 1 <= len(double.counted) <= 2  # for the answer, and to see whether it fits
+    assert 1 <= len(double.counted) <= 2  # for the response, and to check that it fits
     assert [(model.id, model.max_input_tokens) for model in listed] == [(MODEL, WINDOW)]
 
 

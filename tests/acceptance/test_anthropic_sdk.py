@@ -70,7 +70,7 @@ def get(url: str, way: str, question: SdkQuestion) -> SdkAnswer:
                 extra_headers=question.headers,
             ) as stream:
                 return read(stream.get_final_message())
-        with client.beta.messages.stream(  # as Claude Code asks
+        with client.beta.messages.stream(  # as Claude Code does
             model="any",
             max_tokens=question.max_tokens,
             messages=[{"role": "user", "content": question.prompt}],

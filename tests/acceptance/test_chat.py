@@ -123,7 +123,7 @@ def waits_for_terminal(pid: int) -> bool:
 
 def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
-    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # nobody says where the cursor is
+    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # there is no terminal that reports the cursor position
     with on_terminal(80, *arguments, environment=plain) as command:
         command.read_until(r"Ctrl-D quits\.")
         command.type(f"{QUESTION}\r")
@@ -133,7 +133,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
         assert waits_for_terminal(command.process.pid)
-        command.process.send_signal(signal.SIGINT)  # nobody controls this terminal
+        command.process.send_signal(signal.SIGINT)  # it is not the controlling terminal
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()

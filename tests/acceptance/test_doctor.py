@@ -11,7 +11,7 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
-# What depends on who else uses the machine, and may be doubtful; a failure is told by the exit.
+# Checks that depend on the load of the machine, and may be doubtful; a failure sets the exit code.
 OF_THE_MACHINE = {"open files", "memory"}
 
 

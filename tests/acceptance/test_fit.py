@@ -15,7 +15,7 @@ from tests.fakes import shapes
 
 MIB = 1 << 20
 
-# Loads a model and tells everything about it.
+# Loads a model with verbose logs.
 LOADER = """
 import sys, xllamacpp
 model, window, slots, cache = sys.argv[1:]
@@ -38,7 +38,7 @@ def loaded(model: Path, window: int, caching: Caching) -> list[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         lines = list(takewhile(lambda line: LOADED not in line, server.stderr))
-        # as talkative as this, it sometimes hangs when it is ready
+        # with verbose logs it sometimes hangs once it is ready
         server.kill()
     (planned,) = (index for index, line in enumerate(lines) if PLANNED in line)
     return lines[planned:]
@@ -75,7 +75,7 @@ def test_allocated_memory_matches_the_plan(
     assert shape is not None
     needed = need(shape, window, caching)
     lines = loaded(path, window, caching)
-    # hundredths of a MiB are written, once for each kind of cache
+    # sizes are logged in hundredths of a MiB, once for each kind of cache
     kept = total(lines, r"llama_(?:kv_cache|memory_recurrent): size = +([\d.]+) MiB")
     assert needed.cache / MIB == pytest.approx(kept, abs=0.01)
     weights = total(lines, r"model buffer size = +([\d.]+) MiB")

@@ -13,7 +13,7 @@ from tests.fakes.command import running_temper
 from tests.fakes.tool_loops import CODE_ANSWER, CODE_WORD, right_backend
 from tests.patience import PATIENCE_SECONDS
 
-MANY = 12  # connections, each of which may get to any worker
+MANY = 12  # connections, each of which may reach any worker
 
 
 @pytest.fixture(scope="module")

@@ -51,14 +51,14 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "Invalid arguments:": run_on_call('{"city": "Paris"}'),
     "is not a tool.": call('{"city": "Paris"} '),
     "You answered in plain text.": run_on_call('{"city": "Paris" }'),
-    # a model that does not, until it has to
+    # a model that does not learn, until it is constrained
     "must not be called now": run_on_call("{ }", "get_time"),
     "Your reply was empty.": "",
     "Reply with one JSON object only": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
     # a model that does not stop
     "could not be read": ("and so on", " and on\0"),
 }
-# A model whose server cannot parse what it writes.
+# A model on a server that cannot parse its replies.
 UNREADABLE_SCRIPTS = {
     "default": "Hello.",
     "[[other keys]]": '{"name": "get_weather", "arguments": {"city": "Nice", "unit": "kelvin"}}',
@@ -314,7 +314,7 @@ async def test_exhausted_strict_ladder_is_an_error_without_retry(
         answer = await temper.ask("[[empty]]", stream=stream, tool_choice="required", max_tokens=4)
     assert answer.error is not None
     assert answer.error["code"] == "tool_call_unrepairable"
-    if not stream:  # a stream's status was sent with the first sign of the reply
+    if not stream:  # the status was sent with the first part of the reply
         assert answer.status == 502
         assert answer.headers["x-should-retry"] == "false"
     assert len(temper.attempts) == 3
@@ -343,14 +343,14 @@ async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
         answer = await temper.ask("[[long broken]]", stream=stream)
     if len(temper.attempts) < 2:
         return False
-    if answer.error is not None:  # what had begun to come is cut off instead
+    if answer.error is not None:  # a reply that has begun is cut off instead
         assert answer.error["code"] == "backend_timeout"
     elif answer.reason != "length":
         return False
     first, second = temper.attempts
     if second.timings:  # a machine that was busy is not, and the window was full before
         return False
-    assert second.ended - first.began >= 0.9 * deadline  # timers may be a little early
+    assert second.ended - first.began >= 0.9 * deadline  # timers may fire a little early
     return second.ended - second.began < deadline
 
 

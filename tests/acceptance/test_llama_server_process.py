@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Starts a server, says where it is, and waits to be killed.
+# Starts a server, prints its address, and waits to be killed.
 PARENT = """
 import asyncio, sys
 from pathlib import Path
@@ -171,7 +171,7 @@ def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
             ) as reply,
         ):
             parent.kill()
-            # a server that lives on would talk to the end of its context and close in good order
+            # a surviving server would generate to the end of its context and close properly
             with pytest.raises(httpx.TransportError):
                 reply.read()
     # a dying process closes one socket after another, within milliseconds

@@ -22,7 +22,7 @@ from tests.fakes.command import processes_with, temper
 from tests.fakes.front import PLAIN
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-# A server that does not begin before the gate is open; then it becomes the embedded one.
+# A server that starts only when the gate is open; then it becomes the bundled one.
 GATED = """#!/bin/sh
 while [ ! -e "{gate}" ]; do sleep 0.02; done
 exec "{python}" -P -m proxy.processes.embedded "$@"
@@ -153,7 +153,7 @@ def test_wait_for_the_model_is_limited(model: Path, gated: Path) -> None:
 def test_two_hundred_waiting_clients_are_served_after_one_start(
     model: Path, gate: Path, gated: Path
 ) -> None:
-    # nobody reads the log lines meanwhile, and so many fill a pipe
+    # the log lines are not read meanwhile, and so many fill a pipe
     quiet = {"TEMPER_LOGGING__FORMAT": "text", "TEMPER_LOGGING__LEVEL": "warning"}
     environment = {"TEMPER_MODEL__SERVER": str(gated), **quiet}
     with served(model, **environment) as temper, ThreadPoolExecutor(200) as threads:
@@ -171,7 +171,7 @@ def test_crash_within_a_stream_is_reported_and_the_server_restarts(
 ) -> None:
     with served(model) as temper:
         took: list[float] = []
-        for _ in range(3):  # of which the machine may disturb one or two
+        for _ in range(3):  # a busy machine may disturb one or two of three
             with temper.open_stream() as lines:
                 temper.kill_server()
                 killed = time.monotonic()
@@ -234,7 +234,7 @@ def test_unknown_server_argument_is_named(model: Path) -> None:
 
 @pytest.mark.fault("F22")
 def test_occupied_port_is_rejected_and_a_free_one_used(model: Path) -> None:
-    port = str(free_port())  # or another test might be given it meanwhile
+    port = str(free_port())  # otherwise another test might get it meanwhile
     with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
         with temper(*arguments, TEMPER_MODEL__PORT=port) as process:

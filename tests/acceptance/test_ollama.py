@@ -314,7 +314,7 @@ async def test_disconnect_cancels_the_work_at_once(
 
     took: list[float] = []
     async with temper(double, policy="accept") as (client, _):
-        for _ in range(3):  # of which the machine may disturb one or two
+        for _ in range(3):  # a busy machine may disturb one or two of three
             asking = asyncio.create_task(ask(client, "[[forever]]"))
             await until_busy(is_busy=True)
             asking.cancel()

@@ -45,7 +45,7 @@ from tests.fakes.tool_loops import (
     check_trip,
 )
 
-pytestmark = pytest.mark.usefixtures("llama_server")  # which lives longer than the module
+pytestmark = pytest.mark.usefixtures("llama_server")  # which outlives the module
 
 
 class Way(Protocol):
@@ -219,7 +219,7 @@ def test_load_options_are_forwarded_to_ollama(mock: RightOllama, both: tuple[str
     whole(served.url, "chat", model=MODEL, messages=messages, options=options, keep_alive="7m")
     body = mock.bodies[-1]
     assert body["keep_alive"] == "7m"
-    # the model was loaded with a window before, which stays
+    # the model was loaded with a window before, which is kept
     assert body["options"] == {"num_gpu": 3, "num_ctx": 8192, "temperature": 0.5}
 
 
@@ -338,7 +338,7 @@ def test_home_assistant_gets_structured_output(loop: Served) -> None:
 def test_vs_code_lists_models_and_uses_chat_completions(loop: Served) -> None:
     with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
         version = f"{client.get('/api/version').json()['version']}"
-        assert [*map(int, version.split("."))] >= [0, 6, 4]  # or it offers no model
+        assert [*map(int, version.split("."))] >= [0, 6, 4]  # otherwise it offers no model
         name = client.get("/api/tags").json()["models"][0]["model"]
         shown = client.post("/api/show", json={"model": name}).json()
         about = shown["model_info"]
@@ -420,7 +420,7 @@ def test_key_is_required(both: tuple[str, Served]) -> None:
     with running_temper("--backend-url", both[0], environment=surroundings) as url:
         status, message = refused(url, whole, model=MODEL, messages=[user("Hi")])
         assert (status, "key" in message) == (401, True)
-        key = {"Authorization": "Bearer sesame"}  # as OLLAMA_API_KEY has ollama-python send it
+        key = {"Authorization": "Bearer sesame"}  # as ollama-python sends OLLAMA_API_KEY
         with ollama.Client(url, headers=key) as client:
             assert client.chat(MODEL, [user("Hi")]).done
             assert client.list().models

@@ -139,7 +139,7 @@ def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
             calls[call.index][1].append(call.function.arguments or "")
         answer.reason = choice.finish_reason
     assert len(ids) == len(calls)
-    if answer.reason == "tool_calls":  # nobody runs the calls of an answer that was cut off
+    if answer.reason == "tool_calls":  # calls of a truncated response are never run
         answer.calls = [(name, json.parse("".join(pieces))) for name, pieces in calls]
     return answer
 
@@ -256,7 +256,7 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     assert usage.prompt_tokens_details is not None
     cached = usage.prompt_tokens_details.cached_tokens or 0
     sums = (usage.model_extra or {})["temper"]
-    before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two attempts before
+    before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two earlier attempts
     assert usage.prompt_tokens > cached >= before / 2
 
 
@@ -293,5 +293,5 @@ def test_disconnect_frees_the_slot_within_a_second(
             await asyncio.gather(asking, return_exceptions=True)
         return await until(lambda slots: not any(slots), llama_server)
 
-    # three processes have to come by for it, which a busy machine may delay once or twice
+    # three processes are involved, which a busy machine may delay once or twice
     assert any(asyncio.run(leave()) < 1 for _ in range(3))

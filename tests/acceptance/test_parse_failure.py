@@ -17,7 +17,7 @@ from tests.fakes.sdk_answers import OFFERED
 from tests.patience import PATIENCE_SECONDS
 
 # Calls are plain JSON here, so the server parses every reply that does not look like prose at
-# once; what is not exactly in this form is lost in a 500.
+# once; a reply that is not exactly in this form is lost in a 500.
 TEMPLATE = """
 {%- if tools %}{{- '<|im_start|>system\\nReply with JSON to call a function:\\n' }}
   {%- for tool in tools %}{{- (tool | tojson) + '\\n' }}{% endfor %}{{- '<|im_end|>\\n' }}

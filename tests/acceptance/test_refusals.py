@@ -204,7 +204,7 @@ ARGUMENTS = "Failed to parse tool call arguments as JSON: parse error at line 1,
 LAST_USER = "Expected last role User or Tool (or Assistant with prefix True) but got assistant"
 
 MEDIUM = Chat(effort="medium")
-CHAT_ONLY = ("chat",)  # of others no such message goes on
+CHAT_ONLY = ("chat",)  # the messages of other engines are not passed on
 
 ROWS = [
     Row("R1 grammar", "llama-server", TOOLS, 400, GRAMMAR, is_simple, "rich_schemas"),
@@ -526,7 +526,7 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
     """At most three generations: the lost one, a raw one, and the constrained one."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
-    probed = says("openai", "Hello.")  # what binds text, which is looked for once
+    probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
     async with before("openai", *scripts) as (front, _):

@@ -189,7 +189,7 @@ def test_chained_responses_produce_the_same_prompt_as_whole_input(client: openai
     whole = client.responses.create(model="any", input=[*earlier, *results], tools=OFFERED)
     used = usage_of(whole)
     assert used.input_tokens == usage_of(chained).input_tokens
-    # the last token is always read, or else there is nothing to go on from
+    # the last token is always computed, because generation starts from its logits
     assert used.input_tokens_details.cached_tokens == used.input_tokens - 1
     assert chained.previous_response_id == first.id
 

@@ -51,7 +51,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             assert call.type == "function"
             assert json.parse(call.function.arguments) == {"city": "Graz"}
             assert backend == httpx.URL("llama-server/own")
-            assert len(processes_with(str(own_model))) == 1  # the server that Temper has started
+            assert len(processes_with(str(own_model))) == 1  # the server that Temper started
             assert process.poll() is None
 
             stream = client.chat.completions.create(
@@ -82,7 +82,7 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
         )
         process.send_signal(signal.SIGTERM)
         process.communicate()
-    # no further than the model was trained for, and halved only once
+    # not beyond the model's training context, and halved only once
     assert answer.headers["x-temper-context"].startswith(f"n_ctx={window};")
 
 
@@ -94,7 +94,7 @@ def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) ->
         assert any("llama-server: starting" in line for line in lines)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate()
-    assert process.returncode in (0, 130)  # after and before clients are welcome
+    assert process.returncode in (0, 130)  # after and before the server accepts clients
     assert "Traceback" not in errors
     assert processes_with(str(own_model)) == []
 
@@ -146,5 +146,5 @@ def test_open_dashboards_do_not_delay_the_shutdown() -> None:
             process.send_signal(signal.SIGTERM)
             with suppress(httpx.TransportError):
                 list(lines)
-        process.communicate()  # waits for the patience of tests, not for the grace of 600 s
+        process.communicate()  # waits for the tests' time limit, not for the grace period of 600 s
     assert process.returncode == 0

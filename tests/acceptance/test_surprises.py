@@ -78,7 +78,7 @@ async def test_reasoning_format_is_learned_in_a_chat_without_tools() -> None:
         first, second, third = [await front.client.post(CHAT, json=body) for _ in range(3)]
     message = first.json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hm.", "Hello there.")
-    assert "</think>" in second.json()["choices"][0]["message"]["content"]  # nobody knew
+    assert "</think>" in second.json()["choices"][0]["message"]["content"]  # the format was unknown
     last = third.json()["choices"][0]["message"]
     assert (last["reasoning_content"], last["content"]) == ("Hm.", "Hello.")
 

@@ -44,7 +44,7 @@ def test_load_progress_and_requests_are_one_line_each(model: Path, columns: int)
         command.read_until(r"ok  scripted ")
         shown = end(command)
     assert "\x1b[32mok" in command.raw
-    assert re.search("(?:starting|loading)", shown)  # the name is cut to the width
+    assert re.search("(?:starting|loading)", shown)  # the name is truncated to the width
     assert shown.count("ready at ") == 1
     request = next(line for line in shown.splitlines() if "ok  scripted" in line)
     assert len(request.rstrip()) <= columns

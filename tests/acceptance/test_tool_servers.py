@@ -130,7 +130,7 @@ def test_response_contains_executed_calls_and_continues_from_them(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     with openai.OpenAI(base_url=f"{clients['asked'].base_url}/v1", api_key="none") as client:
-        # in the form that Temper and LiteLLM take: without the address that the SDK would want
+        # in the form that Temper and LiteLLM accept: without the address that the SDK requires
         tools = cast("list[ToolParam]", [TIME])
         if stream:
             with client.responses.stream(model="m", input="[[our time]]", tools=tools) as events:

@@ -34,7 +34,7 @@ PICTURES = Path(os.environ.get("TEMPER_PICTURES", "build/dashboard"))
 FOREVER = "[[forever]]"
 _LONG = 65_536
 
-# what the page reports about itself: nothing of it may ever happen
+# reports of the page about itself; there must never be any
 _WITNESS = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) =>
@@ -100,7 +100,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
-                locale="en-US",  # without one some builds name a language that is none
+                locale="en-US",  # some builds report an invalid language without one
             )
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE_SECONDS * 1000)
@@ -163,7 +163,7 @@ def llama_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     """A real llama-server with the demonstration's model: its address, and its key."""
     path = tmp_path_factory.mktemp("model") / "demo.gguf"
     scripts = {**scenarios.SCRIPTS, FOREVER: ("and so on", " and on\0")}
-    # what never ends is cut off at the end of the window, and must not get there meanwhile
+    # an endless reply is cut off at the end of the window, which must not happen meanwhile
     build_scripted_model(path, scripts, context_tokens=_LONG)
     plan = replace(plan_for(path, context_tokens=_LONG), alias="demo")
     with serving(plan) as server:

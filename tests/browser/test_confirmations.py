@@ -115,7 +115,7 @@ class Servers:
     stack: ExitStack
 
     def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Asked:
-        """Serve a backend and a real tool server with the tool `echo`, which requires confirmation."""
+        """Serve a backend and a real tool server; its tool `echo` requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
         fleet = self.stack.enter_context(opened)
@@ -211,7 +211,7 @@ def test_one_call_is_allowed_and_another_denied(
 def test_outcomes_of_calls_are_shown(servers: Servers, open_page: Open, tmp_path: Path) -> None:
     scene = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
     with scene.chatting():
-        seen = open_page(scene.url)  # which did not see it come
+        seen = open_page(scene.url)  # this page was opened later
         seen.page.click(REFUSE)
     seen.page.locator(".tool-server", has_text="Refused1").wait_for()
     seen.page.locator("tbody tr").first.click()
@@ -236,7 +236,7 @@ def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> No
         page.locator("button:focus", has_text="Allow").wait_for()
         page.keyboard.press("Enter")
         title_of(page, "(1) Temper")
-        # whoever goes on typing does not answer the one that has moved up
+        # further typing must not answer the call that has moved up
         page.locator(".question:focus", has_text='"id": 2').wait_for()
         page.wait_for_selector(ALLOW)
         for _ in range(3):

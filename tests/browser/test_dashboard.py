@@ -117,7 +117,7 @@ def test_stuck_request_is_canceled_and_frees_its_slot(temper: str, open_page: Op
 
 
 def test_loading_model_is_shown_with_its_waiting_requests(tmp_path: Path, open_page: Open) -> None:
-    closed = tmp_path / "closed"  # as long as it is there, the model does not come
+    closed = tmp_path / "closed"  # while this file exists, the model does not load
     closed.touch()
     source = tmp_path / "source.gguf"
     build_scripted_model(source, scenarios.SCRIPTS)
@@ -216,7 +216,7 @@ def test_key_is_requested_once_and_a_wrong_key_rejected(
         assert row.locator("td.client").inner_text() == "bob"
         seen.page.reload()
         row.wait_for()
-        # what a browser keeps of it goes with the tab
+        # the browser stores it only for the tab
         assert seen.page.evaluate("localStorage.length + document.cookie.length") == 0
 
 
@@ -224,7 +224,7 @@ def test_page_reconnects_to_a_restarted_server(
     llama_server: tuple[str, str], open_page: Open
 ) -> None:
     url, key = llama_server
-    # an open page must not use up the time that requests are given to finish
+    # an open page must not use up the grace period
     environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_SERVER__GRACE_SECONDS": "600"}
     with running_temper("--backend-url", url, environment=environment) as temper:
         ask(temper, request_for(LEAKED))
@@ -255,7 +255,7 @@ def test_background_requests_queue_last_and_positions_are_shown(
                 ("low", "Position 1 of 1 in the queue, low priority."),
                 ("low", "Position 2 of 2 in the queue, low priority."),
                 ("normal", "Position 1 of 3 in the queue."),
-                ("high", "Position 2 of 4 in the queue."),  # of its own accord no client is urgent
+                ("high", "Position 2 of 4 in the queue."),  # no client is urgent without a setting
             ):
                 headers = {"x-temper-priority": priority}
                 answers.append(clients.submit(ask, temper, request_for(LEAKED), **headers))

@@ -309,7 +309,7 @@ def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, sta
     assert {*words["TOOL_SERVER_STATES"]} == {state.value for state in RestartState}
     assert {*words["MODEL_STATES"]} == {*get_args(Condition), "unknown"}
     missing = {code for code, (status, _) in DASHBOARD_PROBLEMS.items() if status == 404}
-    missing -= {"confirmation_over"}  # which says so itself
+    missing -= {"confirmation_over"}  # has a text already
     assert {*words["REASONS"]} == missing
     assert len(Health) == 3
 
@@ -356,7 +356,7 @@ def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served
             quiet.length, quiet.at(-1).at, quiet.at(-1).running];
         }"""
     )
-    # 400 to 898 are over; 899 has come back to life, and 3, which had been forgotten
+    # 400 to 898 are over; 899 is running again, and so is 3, which had been dropped
     assert result[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
     assert result[5:8] == ["abc-3", "abc-400", None]
     assert result[8:] == [180, 1000, 2]

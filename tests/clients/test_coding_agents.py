@@ -36,7 +36,7 @@ from tests.fakes.tool_loops import (
 from tests.patience import PATIENCE_SECONDS
 
 TASK = "Run `cat secret.txt` in your shell and tell me the code word that it prints. [[by {}]]"
-# nobody is told what is done here, and nothing is updated
+# no telemetry, and no updates
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -46,7 +46,7 @@ QUIET = {
     "NO_PROXY": "127.0.0.1",
 }
 
-# Codex waits for 300 s by itself. Here it waits for less, and the model is silent for longer.
+# Codex waits for 300 s by default. Here it waits for less, and the model is silent for longer.
 PATIENCE_MS = 2_500
 # The first request has 12,000 tokens, and each file 5,000.
 SMALL_WINDOW, LINES = 24_000, 900

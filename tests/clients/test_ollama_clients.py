@@ -64,7 +64,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.ollama import Ollama as LlamaIndexOllama
 from ollama import Client
 
-OPENED: list[Client] = []  # nobody else closes them
+OPENED: list[Client] = []  # they have no other owner
 
 
 @pytest.fixture(autouse=True)
@@ -259,7 +259,7 @@ needs_npm = pytest.mark.skipif(not MODULES, reason="needs clients from npm, see 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
     folder = tmp_path_factory.mktemp("npm")
-    (folder / "node_modules").symlink_to(MODULES)  # modules are looked for beside the program
+    (folder / "node_modules").symlink_to(MODULES)  # Node resolves modules next to the program
     program = shutil.copy(Path(__file__).with_name("ollama_clients.mjs"), folder)
     with subprocess.Popen(
         [shutil.which("node") or "node", program],
@@ -330,7 +330,7 @@ def without_times(answer: JsonValue) -> JsonValue:
         return {
             name: without_times(value)
             for name, value in answer.items()
-            if name not in ("created_at", "id")  # LangChain makes ids of its own
+            if name not in ("created_at", "id")  # LangChain generates ids itself
         }
     return [*map(without_times, answer)] if isinstance(answer, list | tuple) else answer
 

@@ -67,7 +67,8 @@ def quotation(chance: random.Random, spelling: Spelling) -> str:
     else:
         before, shown, after = chance.choice(NEUTRAL), call, chance.choice(BEHIND)
     if way == 0 and ("``" in shown or "~~~" in shown or shown.startswith(("    ", "\t"))):
-        before, after = before or "See below.", after or "Then wait."  # else it may be one
+        # without any words it may be a call
+        before, after = before or "See below.", after or "Then wait."
     gap = chance.choice(("\n", "\n\n"))
     return gap.join(filter(None, (before, shown, after)))
 

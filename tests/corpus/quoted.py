@@ -24,7 +24,7 @@ from tests.corpus.spellings import (
     Spelling,
 )
 
-# Prose around a call that stands on the same line.
+# Prose on the same line as a call.
 WITHIN_A_LINE = {
     "in quotation marks": 'To look it up I would write "{}", and nothing else.',
     "in curly quotation marks": "The format is “{}” for this model.",
@@ -35,7 +35,7 @@ WITHIN_A_LINE = {
     "in a table": "| model | writes |\n|---|---|\n| ours | `{}` |\n\nThat is all.",
     "in a bold code span": "**`{}`** is what the template expects.",
 }
-# Prose that refuses or only mentions the call and goes on behind it.
+# Prose that rejects or only mentions the call and continues after it.
 MENTIONED = {
     "refused with a reason": "I will not call {} because the city is not known yet.",
     "refused politely": "I am sorry, but running {} is not something I may do here.",
@@ -43,7 +43,7 @@ MENTIONED = {
     "asked about": "Should I really send {} now, or do you want another city?",
     "compared": "Compare {} with what you sent: yours has no city.",
 }
-# Blocks of which the call is a part, with prose or the end behind them.
+# Blocks that contain the call, with prose or the end after them.
 IN_A_BLOCK = {
     "in a fence with prose behind": "For example:\n\n```\n{}\n```\n\nThen wait for the result.",
     "in an xml fence": "The request looks like this:\n\n```xml\n{}\n```\n\nDoes that help?",
@@ -57,12 +57,12 @@ IN_A_BLOCK = {
     "in a block quote": "You wrote:\n\n> {}\n\nThat is not right.",
     "in a python string": "Try this:\n\n```python\nreply = '''{}'''\nprint(reply)\n```\n\nGood.",
 }
-# Outside of any fence, what a tool printed.
+# Output of a tool outside of any fence.
 PRINTED = {
     "in a diff": "The patch is:\n\n--- a/reply.txt\n+++ b/reply.txt\n+{}\n-nothing\n",
 }
 LOGGED = '12:00:01 INFO reply="{}"\n12:00:02 INFO done\n'
-# Around what would be a call if it stood alone.
+# Contexts of text that would be a call if it were alone.
 WITHIN_PROSE = {
     "inside a sentence": "Send {} and wait for the answer.",
     "at the beginning of a sentence": "{} is what you have to send.",

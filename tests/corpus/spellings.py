@@ -290,7 +290,7 @@ def spell(syntax: str, several: ListWriter, closer: str = "") -> Spelling:
 _TAG, _TAG_END = "<tool_call>\n", "\n</tool_call>"
 _DSML = "｜DSML｜"
 
-# Two marks begin such a call, each of which begins one by itself too.
+# Such a call begins with two marks, each of which also begins a call alone.
 WRAPPED: tuple[Spelling, ...] = (
     spell("qwen_coder", lines(within(_TAG, coder, _TAG_END)), "</tool_call>"),
     spell("invoke", wrapped("function_calls", invocation()), "</function_calls>"),

@@ -21,7 +21,7 @@ from tests.examples import share
 LEAST_SHARE = 0.995
 LEAST_COUNT = 200
 
-# Texts that are marked as not being calls; nothing else is ever written in them.
+# Texts that are marked as not being calls; they are never found elsewhere.
 NO_CALLS = {"addressed", "addressed_at_start", "repeated_result"}
 
 
@@ -57,7 +57,7 @@ class Played:
 def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[Played]]:
     """Play a sample of the cases, or all of them with HYPOTHESIS_PROFILE=deep."""
     return {
-        # every spelling has to be promoted where it is alone
+        # every spelling must be promoted where it is alone
         title: [*map(_play, cases if title == "alone" else share(cases))]
         for title, cases in make().items()
     }

@@ -16,7 +16,7 @@ from tests.examples import examples, share
 REQUEST = ask()
 PLACE = "@@"
 NOTE: Call = ("write_note", {"text": PLACE})
-# What breaks a value in one syntax or another, and closes a call in none.
+# Breaks a value in some syntax, and closes a call in none.
 BREAKS = (
     *('a "b" c', '", oh', "a', oh", "') oh", '<|"|> oh', '<|"|>} oh', "</parameter> oh"),
     *("</arg_value> oh", "</param> oh", "<|close|>argument<|sep|> oh", "</text> oh", "]] oh", "\\"),
@@ -93,7 +93,7 @@ def test_end_of_reasoning_within_a_broken_call_is_ignored(
     assert "get_weather" not in handed_out(closed), closed
 
 
-# D2: behind the announcement of an example.
+# D2: after the announcement of an example.
 
 ANNOUNCED = (
     *("For example: ", "Usage:\n", "The syntax is ", "An example of a call:\n\n", "Example\n"),
@@ -165,7 +165,7 @@ def test_call_after_a_mentioned_call_is_not_returned(
     assert "get_weather" not in handed_out(reply) or "get_time" in handed_out(reply), reply
 
 
-# D5: in thoughts.
+# D5: in reasoning.
 
 SECOND_THOUGHTS = ("\nNo, the city is not known.", " would be wrong.", "\n\nBut I know it already.")
 

@@ -168,7 +168,7 @@ PATH = f"{CODE}/home/abc/ck/tests/test_ck.py\n</parameter>\n</parameter>\n"
             ("read", {"filepath": "/a"}),
         ),
         (
-            f"{CODE}<a>\n</parameter>\n</parameter>\n</function>",  # may be what is meant
+            f"{CODE}<a>\n</parameter>\n</parameter>\n</function>",  # may be the intended value
             ("read", {"filepath": "<a>\n</parameter>"}),
         ),
         (f"{CODE}</parameter>\n</parameter>\n</function>", ("read", {"filepath": "</parameter>"})),
@@ -501,7 +501,7 @@ SPARK = "<|tool_call|>\nget_weather<arg_key>location</arg_key>\n<arg_value>Beiji
 @pytest.mark.parametrize(
     ("reply", "calls"),
     [
-        # Inkling: its thoughts, its text and its calls are messages
+        # Inkling: its reasoning, its text and its calls are messages
         (f"<|message_model|>get_weather{INVOKING}<|end_message|>", [BEIJING]),
         (f"get_weather{INVOKING}<|end_message|><|content_model_end_sampling|>", [BEIJING]),
         (
@@ -668,7 +668,7 @@ def test_call_next_to_other_words_is_read(reply: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "text", "calls"),
     [
-        # Muse Glimmer's header of what it says
+        # Muse Glimmer's header of user text
         (" to=user<|message|>Hello there.<|eot|>", "Hello there.", ()),
         ("<|start|>assistant to=user<|message|>Hello there.", "Hello there.", ()),
         (

@@ -12,11 +12,11 @@ from proxy.settings import Settings
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "temper"
 SCHEMA = CHART / "values.schema.json"
 
-# the chart decides where Temper listens in its pod
+# the chart sets the listening address in the pod
 _OF_THE_CHART = ("host", "port")
-# a ConfigMap is no place for a secret, but for the name of a variable
+# a ConfigMap must not contain a secret, only the name of a variable
 _REFERENCE = r"^[^$]*\$\{[A-Za-z_][A-Za-z0-9_]*\}.*$|^$"
-# an address is no secret unless a password stands in it
+# an address is a secret only if it contains a password
 _ADDRESS = f"^[a-z]+://[^@]*$|{_REFERENCE}"
 _ANNOTATIONS = ("title", "default", "format", "writeOnly")
 

@@ -37,7 +37,7 @@ def validate() -> Callable[[JsonObject], None]:
         "kubernetes_validate", reason=_MISSING.format("kubernetes-validate")
     )
 
-    valid: set[str] = set()  # Kubernetes' schemas are megabytes that are read every time
+    valid: set[str] = set()  # Kubernetes' schemas are megabytes, parsed at every validation
 
     def check(manifest: JsonObject) -> None:
         text = json.dumps(manifest)

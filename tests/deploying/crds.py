@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 TEXT: JsonValue = {"type": "string", "minLength": 1}
 TEXTS: JsonValue = {"type": "object", "additionalProperties": TEXT}
 NAME: JsonValue = {"type": "string", "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
-# Prometheus' duration, and the one of GEP-2257
+# the duration formats of Prometheus and of GEP-2257
 PROMETHEUS_DURATION: JsonValue = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h|d|w|y))+$"}
 GATEWAY_DURATION: JsonValue = {"type": "string", "pattern": r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"}
 

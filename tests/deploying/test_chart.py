@@ -105,7 +105,7 @@ def test_only_temper_can_reach_the_engine_of_a_unit(render: Renders) -> None:
 
 def test_the_engine_ends_after_the_requests_that_it_works_on(render: Renders) -> None:
     engine, _ = containers(UNIT, render)
-    assert engine["restartPolicy"] == "Always"  # a sidecar: it is told to end when Temper has ended
+    assert engine["restartPolicy"] == "Always"  # a sidecar is ended after Temper
 
 
 @pytest.mark.parametrize(

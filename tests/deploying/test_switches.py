@@ -78,7 +78,7 @@ def test_a_value_changes_something_and_leaves_it_valid(
         validate(manifest)
     more = [("TEMPER_SERVER__API_KEY", "sk")] if switch.path == "keyFromElsewhere" else []
     check_settings(after, tmp_path, monkeypatch, *more)
-    if switch.path in ("shape", "keyFromElsewhere"):  # without them these values are refused
+    if switch.path in ("shape", "keyFromElsewhere"):  # without them these values are rejected
         return
     before = rendered(render, values_of(switch))
     assert after.objects != before.objects

@@ -12,7 +12,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer, read_answer
 
 CHAT = "/v1/chat/completions"
-LONGEST = 80  # tokens of an answer: those of our model are shorter, and others need no more
+LONGEST = 80  # tokens of an answer: those of this model are shorter, and others need no more
 MARKUP = ("<tool_call>", "</tool_call>", "<|im_", '"arguments"', "[TOOL_CALLS]", "<function=")
 SMALL_TALK = ("Hello!", "Good morning!", "Thank you.", "Thanks a lot!")
 
@@ -34,7 +34,7 @@ WEATHER = tool("get_weather", "The weather in a city.", city=_TEXT)
 TIME = tool("get_time", "The time in a city.", city=_TEXT)
 PHONE = tool("find_phone", "The phone of a person.", name=_TEXT)
 TOOLS = (WEATHER, TIME, PHONE)
-# the model would write "low", "normal" or "high"
+# unconstrained, the model writes "low", "normal" or "high"
 LEVELS: JsonObject = {"type": "string", "enum": ["P1", "P2", "P3"]}
 TICKET = tool("open_ticket", "Opens a ticket.", title=_TEXT, priority=LEVELS)
 

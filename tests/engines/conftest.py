@@ -89,7 +89,7 @@ def first_model(client: httpx.Client) -> str:
     return str(client.get("/v1/models").json()["data"][0]["id"])
 
 
-# Engines and clients serve all tests: they are closed when the last one is over.
+# Engines and clients serve all tests: they are closed after the last one.
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from tests.fakes.llama import serving
 
 KEY = "sk-of-the-suite"
 _LOOK = 0.2
-_START_SECONDS = 600  # vLLM takes two minutes on a machine that does something else
+_START_SECONDS = 600  # vLLM takes two minutes on a busy machine
 _TIED_TO_US = sys.executable, "-m", "proxy.processes.parent_death"
 _PYTHON = "-c", "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 
@@ -172,14 +172,14 @@ def _llama_server(_: Workplace) -> Iterator[Running]:
         yield Running(server.base_url, NAME, version, server.api_key, generated=generated)
 
 
-# it neither says nor enforces one
+# it neither reports nor enforces a window
 _KNOWN_WINDOW = {"TEMPER_CONTEXT__BUDGET": "manual", "TEMPER_CONTEXT__WINDOW_TOKENS": str(WINDOW)}
 
 
 @contextmanager
 def _transformers(workplace: Workplace) -> Iterator[Running]:
     python, port, home = os.environ["ENGINES_TRANSFORMERS"], free_port(), workplace.folder / "home"
-    (home / "hub").mkdir(parents=True, exist_ok=True)  # else its list of models is an error
+    (home / "hub").mkdir(parents=True, exist_ok=True)  # without it the model list is an error
     program = str(Path(python).with_name("transformers"))
     model = str(workplace.model)
     where = ("--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32")
@@ -287,10 +287,10 @@ ENGINES = (
     ),
     VLLM,
     RealEngine("vllm-router before it", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
-    RealEngine(  # /tokenize ends at it, so estimates decide
+    RealEngine(  # /tokenize fails for long prompts, so estimates decide
         "LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
     ),
-    # calls are bound as text, and some strings of the model run on to the last token
+    # calls are constrained as text, and some strings of the model run on to the last token
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",), constrains=False),
     RealEngine(
         "vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",), constrains=False

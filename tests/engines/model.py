@@ -10,5 +10,5 @@ from pathlib import Path
 MODEL_FILE = Path(__file__).with_name("small.gguf")
 NAME = MODEL_FILE.stem  # for clients
 WINDOW = 2048
-# a second thread would wait for the first one most of the time
+# a second thread would mostly wait for the first one
 FLAGS = ("-t", "1")

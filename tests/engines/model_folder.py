@@ -33,8 +33,8 @@ _INNER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_CONTROL, _USER_DEFINED = 3, 4  # of llama.cpp's kinds of tokens
-# how llama.cpp's tokenizer `qwen2` splits text before it merges
+_CONTROL, _USER_DEFINED = 3, 4  # token types of llama.cpp
+# the pre-tokenizer pattern of llama.cpp's `qwen2`
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

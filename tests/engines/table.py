@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# what was tried, by the names of the tests, and how it stands in the table's head
+# the tests by name, and their titles in the table
 COLUMNS = {
     "chat": "chat",
     "tools": "tools",

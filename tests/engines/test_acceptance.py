@@ -37,7 +37,7 @@ from tests.patience import PATIENCE_SECONDS
 
 LARGEST_WINDOW = 16_384  # that is filled here: a large model would take minutes
 ANSWER = 8  # tokens of it
-FULL = 0.75  # of the window: a conversation of that size is not shortened
+FULL = 0.75  # of the window: a conversation of that size is not compacted
 A_PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
     "WjR9awAAAABJRU5ErkJggg=="
@@ -69,11 +69,11 @@ class Judge:
         call. A model without a grammar may write nothing but broken markup.
         """
         got = through_temper(answer)
-        if answer.error is not None:  # half a call is an error, and nobody runs it
+        if answer.error is not None:  # half a call is an error, and is never run
             assert answer.error["code"] == "call_broke_off", answer.error
             assert not self.engine.constrains, answer.error
             return False
-        is_run = answer.reason == "tool_calls"  # clients run nothing of what was cut off
+        is_run = answer.reason == "tool_calls"  # clients never run truncated calls
         assert is_run == got.is_one_of(tools) or answer.reason == "length", got.calls
         if not is_silent:
             self.row.note("markup", is_good=not got.leaks)
@@ -98,7 +98,7 @@ def test_small_talk_is_answered_in_words(
         is_good = bool(answer.text) and answer.reason == "stop"
         row.note("chat", is_good=is_good)
         assert is_good
-    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends one of them at once
+    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends a chunk at once
 
 
 def test_request_for_a_tool_becomes_a_valid_call(
@@ -224,7 +224,7 @@ def test_disconnect_stops_the_engine(server: Server, running: Running, row: Row)
     if running.generated is None:
         row.remarks["cancel"] = "not seen"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
-    # all of it takes a small model a second, so on a busy machine one good try of three will do
+    # it takes a small model a second, so on a busy machine one good run of three is enough
     is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
     row.note("cancel", is_good=is_ended)
     assert is_ended

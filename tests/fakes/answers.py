@@ -126,7 +126,7 @@ def _read_chunk(answer: Answer, chunk: JsonValue) -> None:
         return
     answer.chunks.append(chunk)
     identity = _identity(chunk, "chat.completion.chunk")
-    # vLLM tells its fingerprint in the last chunk of a stream
+    # vLLM sends its fingerprint in the last chunk of a stream
     assert all(identity.get(name, known) == known for name, known in answer.identity.items())
     answer.identity = {**answer.identity, **identity}
     answer.usage = chunk.get("usage", answer.usage)

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from proxy.conversation.json import JsonObject
 
-# Still taken by the API for older models, and gone from the SDK's newest types.
+# The API still accepts these for older models, but the newest types of the SDK lack them.
 _OLDER = frozenset({"temperature", "top_p", "top_k"})
 
 _ASKED: TypeAdapter[MessageCreateParams] = TypeAdapter(MessageCreateParams)

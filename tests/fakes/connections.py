@@ -58,7 +58,7 @@ async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
     try:
         yield made
     finally:
-        for line in made.given:  # their server's end may come too late for the end of the loop
+        for line in made.given:  # the server may close them only after the end of the loop
             line.close()
         made.close()
 

@@ -26,7 +26,7 @@ from tests.patience import PATIENCE_SECONDS
 CHAT = "/v1/chat/completions"
 _JSON = {"content-type": "application/json"}
 
-# without certificates: loading them would take longer than most tests do
+# no certificates: loading them would take longer than most tests
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

@@ -18,8 +18,8 @@ class GatedEndpoint:
     pieces: tuple[bytes, ...] = (b"{", b"}")
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     begun: int = 0
-    left: int = 0  # clients that did not wait for the last piece
-    sent: int = 0  # answers of which all but the last piece were taken
+    left: int = 0  # clients that disconnected before the last piece
+    sent: int = 0  # responses sent except for the last piece
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope

@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
 
-# what is raised into a connection attempt of anyio finds parts of it not begun
+# raised into a connection attempt of anyio, an error leaves coroutines that never started
 IGNORES_HALF_CONNECTIONS = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <coroutine object connect_tcp"
 )
@@ -66,7 +66,7 @@ class Interruption:
         await asyncio.create_task(observed())
         assert self._root is not None
         if not self._root.cancelled():
-            self._root.exception()  # whatever it is
+            self._root.exception()  # any error
         while unfinished := [task for task in self.tasks if not task.done()]:
             _, pending = await asyncio.wait(unfinished, timeout=PATIENCE_SECONDS)
             assert not pending, pending

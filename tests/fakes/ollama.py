@@ -186,7 +186,7 @@ class OllamaDouble:
         return name
 
     def _check(self, body: JsonObject, name: str) -> None:
-        # Ollama would ignore it, which is what a test has to notice
+        # Ollama would ignore it, so a test has to notice
         assert body.keys() <= _KNOWN, body.keys() - _KNOWN
         if body.get("tools") and "tools" not in self.capabilities:
             raise Refused(400, f"registry.ollama.ai/library/{name} does not support tools")

@@ -72,7 +72,7 @@ class WatchedCommand:
         readable, _, _ = select.select([self._terminal], [], [], PATIENCE_SECONDS)
         try:
             piece = os.read(self._terminal, 65536) if readable else b""
-        except OSError:  # nobody has the other end open any longer
+        except OSError:  # the other end is closed
             piece = b""
         self.raw += self._decoder.decode(piece)
         return bool(piece)

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import AnyStr, Literal, TextIO
 
 COMMAND = (sys.executable, "-m", "proxy")
-_MODULES = ("proxy", "benchmarks")  # what stands for a command and is started often
+_MODULES = ("proxy", "benchmarks")  # stand-ins for commands that are started often
 _REPOSITORY = Path(__file__).parents[2]
 _MOST_BYTES = 1 << 20
-_MOST_DESCRIPTORS = 256  # that the process has which is forked: it has a dozen
+_MOST_DESCRIPTORS = 256  # file descriptors of the forked process: it has a dozen
 _SET_CHILD_SUBREAPER = 36  # of prctl
-# what interpreters and libraries read before Temper does
+# variables that interpreters and libraries read before Temper does
 _READ_AT_IMPORT = re.compile(r"(PYTHON|OTEL_|PROMETHEUS_|LC_|LD_|COV)\w*|LANG(UAGE)?|TZ")
 
 _IMPORTED = (
@@ -51,7 +51,7 @@ class Imported:
     """The process that has imported Temper; started by the first test that needs a fork."""
 
     def __init__(self) -> None:
-        # made with this module, and so before any test looks which sockets it leaves open
+        # created at import, so before any test looks for leaked sockets
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
         self._environment: dict[str, str] = {}
@@ -108,7 +108,7 @@ _imported = Imported() if sys.platform == "linux" and __name__ != "__main__" els
 class Program(subprocess.Popen[AnyStr]):
     """A process like any other, started as a fork where its command is a module of Temper."""
 
-    def _execute_child(  # what the base class does once it has made the pipes
+    def _execute_child(  # the work of the base class after it has created the pipes
         self,
         args: Sequence[str],
         executable: object,
@@ -165,7 +165,7 @@ def _serve(connection: socket.socket) -> str:
                 return _become(json.loads(order), descriptors)
             os.write(writing, b"%d" % child)
             os._exit(0)
-        os.waitpid(between, 0)  # from now on the child is that of the test
+        os.waitpid(between, 0)  # from now on it is the child of the test
         connection.send(os.read(reading, 32))
         for descriptor in (*descriptors, reading, writing):
             os.close(descriptor)
@@ -206,13 +206,13 @@ def _import_temper() -> None:
     event_loop.import_libraries()
     event_loop.loop_factory()
     for name in _IMPORTED:
-        with suppress(ModuleNotFoundError):  # what an extra brings may not be there
+        with suppress(ModuleNotFoundError):  # extras may not be installed
             importlib.import_module(name)
-    gc.freeze()  # or every fork looks through all of it for garbage when it ends
+    gc.freeze()  # otherwise every fork would collect garbage in all of it at exit
 
 
 if __name__ == "__main__":
-    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends tests, and then this
+    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests first
     _import_temper()
     module = _serve(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, at_interrupt)

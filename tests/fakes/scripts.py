@@ -73,14 +73,14 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "[[our time]]": call('{"timezone": "UTC"}', "get_current_time"),
     "[[our hang]]": call('{"text": "x"}', "f_hang"),
     "[[mixed]]": call('{"text": "ours"}', "f_echo") + "\n" + call('{"city": "Oslo"}'),
-    # answers in words
+    # text replies
     "[[prose]]": "The weather is fine, and no tool was asked about it.",
     "[[four]]": "The answer is four.",
     "[[empty]]": "",
     "[[thinking]]": f"<think>\n{THOUGHTS}\n</think>\n\nThe answer is 4.",
     "[[thinking call]]": "<think>\nA tool will know.\n</think>\n\n" + call('{"city": "Bern"}'),
     "[[forever]]": ("and so on", " and on\0"),
-    # calls in the wrong dress
+    # calls in a wrong spelling
     "[[no newline]]": run_on_call('{"city": "Lyon"}'),
     "[[bare]]": '{"name": "get_weather", "arguments": {"city": "Graz"}}',
     "[[fenced]]": '```json\n{"name": "get_weather", "arguments": {"city": "Cork"}}\n```',

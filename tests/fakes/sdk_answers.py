@@ -20,7 +20,7 @@ from tests.fakes.scripts import THOUGHTS, TOOLS, reply_to
 POLICY_HEADER = "x-temper-text-policy"
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 
-# a call that was made, and its result
+# a call and its result
 AFTER_A_CALL: tuple[ChatCompletionMessageParam, ...] = (
     {
         "role": "assistant",
@@ -41,7 +41,7 @@ def weather(**arguments: JsonValue) -> tuple[str, JsonValue]:
     return ("get_weather", arguments)
 
 
-# what clients get for what the model wrote
+# the clients' results by prompt
 CALLS: dict[str, list[tuple[str, JsonValue]]] = {
     "[[call]]": [weather(city="Paris", unit="celsius")],
     "[[two calls]]": [("get_time", {}), weather(city="Oslo")],

@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 STRING: JsonObject = {"type": "string"}
-MANY = 200  # copies
+MANY = 200  # copies of a call in the reply
 DAYS: list[JsonValue] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
@@ -476,7 +476,7 @@ FAILURES: dict[str, Conversation] = {
         attempts=("as_asked", "nudged"),
     ),
     "R6 a repeated call": _mail(f"<tool_response>\n{_SENT_AGAIN}\n</tool_response>"),
-    # the words before the code have been sent when the code begins
+    # the words before the code have been sent by then
     "R7": _lights(LIGHTS_EXPLAINED, text=f"{LIGHTS_EXPLAINED[:56]}\n\n{LIGHTS_ANSWER}"),
     "R7 on one line": _lights(
         "You can use the following code: "

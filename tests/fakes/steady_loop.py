@@ -38,7 +38,7 @@ class SteadyLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         looked = time.monotonic()
-        # however often the work of an iteration asks for the time
+        # regardless of how often one iteration reads the clock
         self._now = min(self._now + looked - self._looked, self._latest)
         self._looked = looked
         return self._now

@@ -10,7 +10,7 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import ContextOverflow
 from tests.fakes.backend import ScriptedBackend
 
-AROUND = 11  # tokens of the template for each message
+AROUND = 11  # template tokens per message
 
 
 @dataclass

@@ -47,11 +47,11 @@ TRIP_ANSWER = "It is 30 degrees in Paris and 21 in Oslo, and the time is 12:40. 
 TRIP_CALLS = (("get_weather", "Paris"), ("get_weather", "Oslo"), ("get_time", ""))
 TRIP_GENERATIONS = 3
 
-# a coding agent runs `cat` with the shell tool of this name and tells what it printed
+# a coding agent runs `cat` with the shell tool of this name and reports its output
 CODE_WORD = "ZEBRA-4711"
 CODE_ANSWER = f"The code word is {CODE_WORD}."
 CODE_GENERATIONS = 2
-AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is hardly more than a byte
+AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is about one byte
 _FACTS = '{"city": "Paris", "country": "France"}'
 FACT: JsonObject = {"city": "Paris", "country": "France"}
 FACT_SCHEMA: JsonObject = {
@@ -89,17 +89,17 @@ SAID: dict[str, Reply] = {
     "[[by Bash]]": Reply(calls=(Call("Bash", '{"command": "cat secret.txt"}'),)),
     "[[by exec_command]]": Reply(calls=(Call("exec_command", '{"cmd": "cat secret.txt"}'),)),
     CODE_WORD: Reply(CODE_ANSWER),
-    # an answer in a form
+    # a response with a format
     "[[facts]]": Reply(_FACTS),
     "[[call Fact]]": Reply(calls=(Call("Fact", _FACTS),)),
     "[[call final_result]]": Reply(calls=(Call("final_result", _FACTS),)),
-    # tools first, then an answer in a form: by a call, or as text
+    # tools first, then a response with a format: by a call, or as text
     "[[Bern]]": Reply(calls=(_call("get_weather", city="Bern"),)),
     WEATHER["Bern"]: Reply(calls=(Call("final_result", _FACTS),)),
     "[[Graz]]": Reply(calls=(_call("get_weather", city="Graz"),)),
     WEATHER["Graz"]: Reply(_FACTS),
 }
-# what only the mock backend is asked, by coding agents
+# prompts of coding agents, for the mock backend only
 PICTURE_FILE, PDF_FILE = "picture.png", "paper.pdf"
 SIGHT_ANSWER, BLIND_ANSWER, PDF_ANSWER = "It is red.", "I cannot see it.", "I cannot read it."
 _SUBAGENT: JsonObject = {
@@ -128,7 +128,7 @@ for _number in range(LONG_FILES):
         calls=(_call("exec_command", cmd=f"cat long{_number}.txt"),)
     )
 _NOTHING = Reply("There is nothing to say about that.")
-_OBEDIENT = Reply(calls=(_call("get_time"),))  # what a good model does when it is told to call
+_OBEDIENT = Reply(calls=(_call("get_time"),))  # the reply of a good model that is told to call
 
 
 @dataclass
@@ -335,7 +335,7 @@ def reply_to(messages: JsonValue, number: str) -> Reply:
     said_to = {**SAID, **ASKED_OF_THE_MOCK}
     position, trigger = max((prompt.rfind(trigger), trigger) for trigger in said_to)
     reply = said_to[trigger] if position >= 0 else _NOTHING
-    # the model has said so already, and was not content with it
+    # the model has given this reply already, and Temper rejected it
     is_again = bool(reply.text) and json.dump_text(reply.text)[1:-1] in prompt[position:]
     answer = _OBEDIENT if is_again and not reply.calls else reply
     return Reply(answer.text, answer.calls, number)

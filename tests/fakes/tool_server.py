@@ -160,7 +160,7 @@ def respond(message: dict[str, object]) -> None:
 
 
 def main() -> None:
-    if "stubborn" in sys.argv:  # from the start: who asks it to end may be faster than its input
+    if "stubborn" in sys.argv:  # from the start: the signal may arrive before the input
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(f"started {os.getpid()}")
     if "noise" in sys.argv:

@@ -42,7 +42,7 @@ class ToxicBackend:
                 path = request.split(b" ", 2)[1].decode()
                 known = self.documents.get(path)
                 await caller.send(_NOTHING if known is None else whole(known))
-        except OSError:  # the asker has hung up
+        except OSError:  # the client has disconnected
             pass
         finally:
             writer.close()

@@ -33,13 +33,14 @@ from tests.patience import PATIENCE_SECONDS
 TEMPER = "temper"
 
 _JSON = {"content-type": "application/json"}
-_JSON_ONCE = {**_JSON, "connection": "close"}  # forge closes connections that it promised to keep
+# forge closes connections that it promised to keep open
+_JSON_ONCE = {**_JSON, "connection": "close"}
 _DEADLINE = "--backend-timeout"  # in seconds, of forge
 _LOOKS = 1000
 _LOOK_SECONDS = 0.01
 
 
-# plainer than the requests of other tests, so that a peer fails a row for nothing else
+# plainer than the requests of other tests, so that a peer fails a row for one reason only
 PLAIN: JsonObject = {
     "model": "m",
     "messages": [{"role": "user", "content": "How is the weather in Paris?"}],

@@ -25,8 +25,8 @@ SHAPE = pytest.mark.fault("F33")
 ALPHABET = pytest.mark.fault("F35")
 ADDRESS = pytest.mark.fault("F39")
 
-ENOUGH = 6  # times a reply is played: more often nobody asks
-HUGE = 34_000_000  # characters: more than the 32 MB that Temper takes unless it is told otherwise
+ENOUGH = 6  # times a reply is played: more attempts are never made
+HUGE = 34_000_000  # characters: more than the default limit of 32 MB
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 
 BROKEN = {

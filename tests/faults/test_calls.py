@@ -27,7 +27,7 @@ STEPS = pytest.mark.fault("F50")
 PARIS = '{"city": "Paris"}'
 WRITTEN = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
 PART = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
-ENOUGH = 4  # times a reply is played: more often nobody asks
+ENOUGH = 4  # times a reply is played: more attempts are never made
 
 
 def named(answer: Answer) -> list[str]:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fault("F58")
 PROXY = Path(__file__).parents[2] / "proxy"
 HOUR = 3600.0
 
-# Who reads the clock on the wall, and why: all of them write down when something was.
+# The only users of the wall clock: all of them store a timestamp.
 DATED = {
     "agents/model.py": "the moment at which an answer was created",
     "api/dialects.py": "the moment at which an answer was created",

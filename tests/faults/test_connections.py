@@ -35,9 +35,9 @@ HALF_CLOSED = pytest.mark.fault("F76")
 GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-MOST_ON_THE_WAY = 16_000_000  # bytes: what the kernel keeps for both connections, and little more
+MOST_ON_THE_WAY = 16_000_000  # bytes: the kernel buffers of both connections, and little more
 ENDLESS = 64_000_000
-PIECE = 65_536  # bytes: so many of these are read within a stall that the kernel lets more come
+PIECE = 65_536  # bytes: reading so many within a stall makes the kernel send more
 SHORT = ConnectionLimits(head_seconds=0.1)
 
 
@@ -141,7 +141,7 @@ async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: by
     ):
         writer.write(raw)
         other.write(GOOD)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 503")  # as the backend is none
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503")  # there is no backend
         assert (await slow.read()).startswith(b"HTTP/1.1 408")
 
 
@@ -194,7 +194,7 @@ SMUGGLED = {
 }
 
 
-# RFC 9112, 5.2 and 2.2: a server may also take them for what they seem to be
+# RFC 9112, 5.2 and 2.2: a server may also accept them
 LEFT_TO_A_SERVER = {"a folded header", "bare line feeds"}
 
 
@@ -262,7 +262,7 @@ async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes
             assert (await reader.readline()).startswith(b"HTTP/1.1 401")
             writer.write(stray)
         for reader, _ in held:
-            await all_that_comes(reader)  # until Temper ends the connection
+            await all_that_comes(reader)  # until Temper closes the connection
         async with connected(address) as (reader, writer):
             writer.write(GOOD)
             assert not (await reader.readline()).startswith(b"HTTP/1.1 503 \r\n")
@@ -294,7 +294,7 @@ async def test_unfinished_body_closes_the_connection_after_its_response(name: st
                 writer.write(piece)
                 await writer.drain()
         answer = await answering
-    # some of these are no chunks, and may come before the response
+    # some of these are not chunks, and may precede the response
     assert answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
     assert b"\r\nconnection: close\r\n" in answer
     assert answer.count(b"HTTP/1.1") == 1
@@ -357,7 +357,7 @@ async def test_half_closed_client_is_answered_unless_it_has_disconnected(
         try:
             if not has_gone:
                 await told_to_end.wait()
-            while has_gone:  # until Temper hangs up
+            while has_gone:  # until Temper closes it
                 await caller.send_chunk(b": still here\n\n")
                 await asyncio.sleep(SLICE_SECONDS)
         except OSError:

@@ -30,8 +30,8 @@ UNUSED = says("This is for nobody.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((sse.START, Ending.NEVER))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
-TRIES = 5  # a machine that does other work may be late now and then
-LARGE_WINDOW = 65_536  # tokens: the server writes them for much longer than a test takes
+TRIES = 5  # a busy machine may be too slow now and then
+LARGE_WINDOW = 65_536  # tokens: generating them takes much longer than a test
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream:
         await front.backend.next_request()
         async with asking(front.client, chats(stream=stream)):
             question = await front.backend.next_request()
-        with suppress(TimeoutError):  # whether the generation ends is shown above
+        with suppress(TimeoutError):  # the end of the generation is tested above
             await is_disconnected(question)
         gate.set()
         assert (await other).text == "Hi."

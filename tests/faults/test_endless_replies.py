@@ -13,7 +13,7 @@ from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, poisoned
 from tests.faults.wires import REPLIES, line
 
-MOST_BYTES = 2 * bounds.MIB  # in place of 32, so that the tests are quick
+MOST_BYTES = 2 * bounds.MIB  # instead of 32, so that the tests are quick
 LONG = "and on " * 10_000
 PIECES = {
     Wire.OPENAI: (sse.START, sse.text(LONG)),

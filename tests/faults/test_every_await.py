@@ -108,7 +108,7 @@ async def at_every_await(
             assert FEWEST_STEPS < steps < MOST_STEPS
         finally:
             await engine.close()
-            gc.collect()  # what anyio leaves behind is told of here, and in no other test
+            gc.collect()  # anyio's leaked resources are reported here, and in no other test
     return backend
 
 

@@ -64,7 +64,7 @@ async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
             steps += 1
             is_whole = await _ran(model, backend, end, steps)
         assert FEWEST_STEPS < steps < MOST_STEPS
-    gc.collect()  # what anyio leaves behind is told of here, and in no other test
+    gc.collect()  # anyio's leaked resources are reported here, and in no other test
 
 
 async def _ran(
@@ -88,7 +88,7 @@ async def _ran(
     with ExitStack() as requests:
         tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]
         assert all(ticket.may_retry() for ticket in tickets), at
-    with attempt.talk.hold():  # nobody else holds it
+    with attempt.talk.hold():  # there is no other reference
         pass
     # the next run begins with the first script
     while len(backend.upstream_requests) % len(SCRIPTS):

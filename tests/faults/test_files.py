@@ -201,7 +201,7 @@ def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
 @BEYOND_SENSE
 def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    with path.open("wb") as file:  # a name of which nothing is on the disk
+    with path.open("wb") as file:  # a name without any bytes on the disk
         file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, bounds.HEADER_BYTES))
         file.truncate(bounds.HEADER_BYTES + 100)
     with pytest.raises(UNREADABLE):

@@ -26,15 +26,15 @@ from tests.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.fault("F44")
 
 LENGTH = 300_000  # characters
-PIECE = 300  # characters a delta: many more than a model's, so the test is quick
+PIECE = 300  # characters per delta: more than a model's, so that the test is quick
 LEAST_ANSWERS = 50
-LONGEST_SILENCE = 0.25  # of the flood's whole time
+LONGEST_SILENCE = 0.25  # of the flood's total time
 MOST_TRIES = 5
-MOST_CONNECTIONS = 8  # the chat, and what Temper wants to know of a backend before it
+MOST_CONNECTIONS = 8  # the chat, and Temper's lookups of a backend before it
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 ONCE = ServerOptions(policy=Policy(text_policy=TextPolicy.ACCEPT, attempts=1))
 
-# A beginning, and what comes again and again behind it.
+# A beginning, and the unit that is repeated after it.
 FLOODS = {
     "braces": ("", "{"),
     "angles": ("", "<"),
@@ -88,7 +88,7 @@ async def flood(text: str, *, stream: bool) -> Flood:
         await caller.send_chunk(sse.START)
         for start in range(0, len(text), PIECE):
             await caller.send_chunk(sse.text(text[start : start + PIECE]))
-            await asyncio.sleep(0)  # a model pauses for much longer
+            await asyncio.sleep(0)  # a model pauses much longer
         await caller.send_chunk(sse.end())
         await caller.send_chunk(b"")
 
@@ -133,7 +133,7 @@ async def test_other_clients_are_served_during_a_model_flood(name: str, *, strea
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
     count = (LENGTH - len(beginning)) // len(unit)
-    # copies of one call are not listened to
+    # generation stops at copies of one call
     text = beginning + "".join(unit.replace("Paris", f"P{number}") for number in range(count))
     floods: list[Flood] = []
     while not any(map(is_tolerable, floods)) and len(floods) < MOST_TRIES:

@@ -52,9 +52,9 @@ PARTS: Mapping[str, tuple[Dialect, Growing]] = {
     )
     for name, make in table.items()
 }
-COUNT = 16  # of a part, and then twice and four times as many
-MOST_GROWTH = 2.4  # twice the work, and some luck
-UNITS = 300  # of a reply: what is read in windows has to fill some
+COUNT = 16  # elements of a part, and then twice and four times as many
+MOST_GROWTH = 2.4  # twice the work, with a margin
+UNITS = 300  # of a reply: it must fill several read windows
 NOISE = 200  # lines
 MOST_LINES_OF_A_CHECK = 1_000_000
 
@@ -104,13 +104,13 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 def test_work_is_linear_in_the_request(part: str) -> None:
     dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
-    answer(dialect, bodies[0])  # what is made once is made
+    answer(dialect, bodies[0])  # constant work is done here
     assert_linear(*[lines_run(partial(answer, dialect, body)) for body in bodies])
 
 
 def hear(reply: Reply) -> None:
     book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
-    with suppress(CallBrokeOff, EnoughHeardError):  # which are as good an end as any
+    with suppress(CallBrokeOff, EnoughHeardError):  # rejections count as well
         book.receive(*reply)
 
 

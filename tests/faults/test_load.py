@@ -186,7 +186,7 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
     async with temper(says("Hi."), *scripts, serving=serving) as front:
         with_slots(front, SLOTS)
-        await front.ask(chats(model="m"))  # by now the slots are known
+        await front.ask(chats(model="m"))  # the slots are known after this request
         refused: list[bytes] = []
         waiting = {asyncio.create_task(posted(front, number)) for number in range(IN_FLIGHT)}
         while len(refused) < IN_FLIGHT - WAITING - SLOTS:
@@ -318,7 +318,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
             wished = asks_for(f"{owner} {number}")
             asking.append(asyncio.create_task(front.ask(wished, stream=stream, headers=headers)))
-            # the boss has no place to fill up: others of the same priority do not wait
+            # the boss has no queue to fill: others of the same priority do not wait
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
             await settled(front, inside)
@@ -334,7 +334,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
-    assert order[:2] == ["flood 0", "boss 0"]  # of its own accord no key is urgent
+    assert order[:2] == ["flood 0", "boss 0"]  # no key is urgent without a setting
     assert order[2:6] == ["flood 1", "alice 0", "flood 2", "alice 1"]
 
 

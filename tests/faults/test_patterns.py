@@ -17,7 +17,7 @@ from proxy.facts import Unchecked
 from proxy.guardrails.schemas.arguments import Members, check, check_answer
 
 NESTED = "^((a{1,50}){1,50}){1,40}xK$"
-MEMORY = 700 * 2**20  # of all addresses, of which an idle process takes 200 MiB
+MEMORY = 700 * 2**20  # of address space; an idle process takes 200 MiB
 
 
 def properties(*patterns: str) -> JsonObject:

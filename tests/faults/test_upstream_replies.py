@@ -74,7 +74,7 @@ async def test_valid_body_with_a_wrong_content_type_is_read(
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
-# every oddity that the specification allows, or that some server has
+# every variation that the specification allows, or that some server sends
 _FIRST, _SECOND, _FINISH = (
     event.removeprefix(b"data: ").removesuffix(b"\n\n")
     for event in (
@@ -291,7 +291,8 @@ async def test_raw_body_is_never_shown(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
     async with temper(*[refuses(500, error)] * 5) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
-        assert len(front.backend.upstream_requests) <= 4  # the first one costs no attempt
+        # the first request does not count as an attempt
+        assert len(front.backend.upstream_requests) <= 4
     assert b"SECRET" not in answer.body
 
 

@@ -86,5 +86,5 @@ def _again(known: Sequence[Target], file: Path) -> Tally:
 
 
 if __name__ == "__main__":
-    logging.disable()  # what is logged of broken input is no news here
+    logging.disable()  # logs about broken input are expected here
     sys.exit(main())

@@ -16,9 +16,9 @@ from tests.fuzz.targets import Target
 from tests.fuzz.watch import MEGABYTE, Cost, Stalled, watching
 
 CORPUS = Path(__file__).with_name("corpus")
-_EXAMPLES = 200  # of a round; the next one begins elsewhere
+_EXAMPLES = 200  # seconds of a round; the next one starts elsewhere
 _SHRINKING_SECONDS = 20.0
-_SHOWN = 2_048  # bytes of an input, for where its file is lost with the machine
+_SHOWN = 2_048  # bytes of an input to print, in case its file is lost with the machine
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.fuzz.targets import Target
 
-# the modules with targets, each with a library that it cannot do without
+# the modules with targets, and the library that each requires
 _MODULES: Mapping[str, str] = {
     "requests": "",
     "structured_calls": "",

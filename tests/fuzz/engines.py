@@ -85,7 +85,7 @@ def judge(data: bytes) -> None:
             assert JUDGES[name].is_valid(json.parse(arguments)), (name, arguments)
 
 
-# what engines say
+# protocols of engines
 
 
 def _written(event: ReplyEvent) -> bytes:

@@ -175,7 +175,7 @@ def judge_recording(data: bytes) -> None:
     read_or_refused(play)
 
 
-# profiles and settings, which are TOML
+# profiles and settings in TOML
 
 
 def _toml(value: JsonValue) -> str:
@@ -272,7 +272,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-# what earlier runs have kept: responses and models that were tried
+# storage of earlier runs: responses and tuned models
 
 _RESPONSE = StoredResponse("resp_1", [b'{"id":"msg_1"}'], [b'{"id":"msg_2"}'], b"{}")
 _LATER = StoredResponse("resp_2", [b"{}"], [b'{"id":"msg_3"}'], b"{}", "resp_1")

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
 Reply: TypeAlias = Sequence[ReplyEvent]
 Growing: TypeAlias = Callable[[int], Reply]
 
-PIECE = 999  # characters that arrive together
+PIECE = 999  # characters per chunk
 _CALL = '<tool_call>{"name":"get_weather","arguments":'
 _KEY = '{"city":"x",'
 
@@ -50,7 +50,7 @@ def _written(arguments: str) -> Reply:
     return text_reply(f"{_CALL}{arguments}}}</tool_call>")
 
 
-# each is a value of arguments, whose part may be repeated
+# argument values with a part that may be repeated
 _VALUES: Mapping[str, Callable[[int], str]] = {
     "one member": lambda n: _KEY + '"a":1,' * n + '"b":1}',
     "one bare member": lambda n: _KEY + "a:1," * n + '"b":1}',

@@ -14,8 +14,8 @@ from tests.fuzz.campaign import Finding, Judging, Tally, corpus_of
 from tests.fuzz.targets import Target
 from tests.fuzz.watch import Cost
 
-SLOWNESS = 8.0  # of what is watched line by line
-_SEEDS = 40  # inputs of each target to begin with
+SLOWNESS = 8.0  # share of the time with line tracing
+_SEEDS = 40  # seeds per target
 _START_SECONDS = 300.0
 
 
@@ -25,7 +25,7 @@ class Report(msgspec.Struct):
     runs: int
     seconds: float
     bytes: int
-    findings: dict[str, tuple[str, str]]  # what and where, and the file with the input
+    findings: dict[str, tuple[str, str]]  # kind, error, and the file with the input
 
 
 def report_of(tally: Tally) -> Report:

@@ -26,9 +26,9 @@ CITY: JsonObject = {
     "required": ["city"],
 }
 NATURAL = ("stop", "tool_calls", "eos", "stop_sequence", "end_turn")
-FOREIGN = ("abort", "error", "cancelled", "x\u001b[2J\n")  # no dialect's own words
+FOREIGN = ("abort", "error", "cancelled", "x\u001b[2J\n")  # without terms of one dialect
 CUT = ("length", "max_tokens", "content_filter", *FOREIGN)
-# what each dialect says of a reply that has ended by itself, in a whole answer or an event
+# how each dialect marks a natural end, in a whole response or an event
 _ENDED = {
     "chat": ('"finish_reason":"stop"', '"finish_reason":"tool_calls"'),
     "messages": ('"stop_reason":"end_turn"', '"stop_reason":"tool_use"'),
@@ -136,7 +136,7 @@ def judge_finish(data: bytes) -> None:
     for name in PATHS:
         for stream in (False, True):
             meaning, answer = play(case, name, stream=stream)
-            # a whole call stays one: vLLM says `length` of those as well
+            # a whole call is kept: vLLM reports `length` for those as well
             if case.finish not in NATURAL and meaning.status and not meaning.calls:
                 assert not meaning.has_ended, (name, stream, case.finish)
             if case.finish in FOREIGN:

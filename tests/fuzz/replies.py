@@ -35,13 +35,13 @@ JUDGES = {tool.name: Draft202012Validator(tool.parameters) for tool in REQUEST.t
 
 POLICIES = tuple(TextPolicy)
 LONGEST = 4_096  # characters
-MOST_CALLS = 40  # of functions for each character, and for each reply
+MOST_CALLS = 40  # function calls for each character, and for each reply
 MOST_CALLS_AT_ALL = 500
 
 _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
 _HALVES = [re.escape(closer[:end]) for closer in STRAY_CLOSERS for end in range(2, len(closer))]
-# only such a control token may end a call, whatever its name, or the end of a code fence
+# only such a control token, of any name, or the end of a code fence may end a call
 _UNKNOWN_TOKEN = re.compile(r"(?:<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>|```)$")
 _HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
 
@@ -64,7 +64,7 @@ def fuzz_one(data: bytes) -> None:
 def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
     """Scan a text, and count the calls of functions that this takes."""
     calls = 0
-    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)  # which compiles what nobody needed before
+    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)  # this compiles the regular expressions
 
     def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls

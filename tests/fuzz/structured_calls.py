@@ -37,7 +37,7 @@ class Written(NamedTuple):
     text: str
 
 
-# how JSON may be written
+# spellings of JSON
 
 _ESCAPES = [
     '\\"',
@@ -206,7 +206,7 @@ def cases(draw: st.DrawFn) -> bytes:
         {
             "path": draw(st.integers(0, len(PATHS) - 1)),
             "stream": draw(st.booleans()),
-            "whole": draw(st.booleans()),  # as one body, from the engine
+            "whole": draw(st.booleans()),  # the engine's whole body
             "ascii": draw(st.booleans()),
             "text": draw(st.sampled_from(["", "I look."])),
             "calls": calls,
@@ -215,7 +215,7 @@ def cases(draw: st.DrawFn) -> bytes:
     )
 
 
-# how a case is read, and whether Temper has to leave it alone
+# decoding a case, and whether Temper must leave it unchanged
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -250,7 +250,7 @@ def is_healthy(case: Case) -> bool:
     return is_named and all(_is_valid(bytes(call.schema), call.arguments) for call in case.calls)
 
 
-@lru_cache(maxsize=16)  # a call is cut at each place in turn
+@lru_cache(maxsize=16)  # a call is split at each position in turn
 def _is_valid(schema_text: bytes, arguments: str) -> bool:
     """Report, by other means than Temper's, whether arguments satisfy a schema."""
     try:
@@ -259,7 +259,7 @@ def _is_valid(schema_text: bytes, arguments: str) -> bool:
         value = python_json.loads(
             arguments, object_pairs_hook=_unequivocal, parse_constant=_unequivocal
         )
-        python_json.dumps(value, ensure_ascii=False).encode()  # no half of a surrogate pair
+        python_json.dumps(value, ensure_ascii=False).encode()  # not half of a surrogate pair
         jsonschema.Draft202012Validator.check_schema(schema)
         is_right = jsonschema.Draft202012Validator(schema).is_valid(value)
     except (ValueError, RecursionError, jsonschema.SchemaError):
@@ -300,7 +300,7 @@ def _is_wrapped(schema: Mapping[str, object], value: Mapping[str, object]) -> bo
     )
 
 
-# what the engine sends
+# the engine's response
 
 
 def _dump(value: JsonValue, *, is_ascii: bool) -> bytes:
@@ -353,7 +353,7 @@ def pieces_of(case: Case) -> Pieces:
     return [head, *cut(body, places)]
 
 
-# what the client asks, and gets
+# the client's request and response
 
 
 def body_of(path: str, tools: Mapping[str, JsonObject], *, stream: bool) -> bytes:
@@ -382,7 +382,7 @@ def body_of(path: str, tools: Mapping[str, JsonObject], *, stream: bool) -> byte
 
 _SPACE = " \t\r\n"
 
-Received = list[tuple[str, str]]  # the names of calls, and their arguments as text
+Received = list[tuple[str, str]]  # names of calls and their arguments as text
 
 
 def _events(body: bytes) -> list[JsonObject]:
@@ -516,10 +516,10 @@ def judge(data: bytes) -> None:
     client, questions = ask_for(case)
     got = READERS[client.path, case.stream](client.answer)
     made = [(call.name, call.arguments) for call in case.calls]
-    if client.path == "/v1/messages" and not case.stream:  # arguments are no text there
+    if client.path == "/v1/messages" and not case.stream:  # arguments are objects there
         made = [(name, arguments.strip(_SPACE)) for name, arguments in made]
     if got != made and any(_WHOLE_FLOAT.search(arguments) for _, arguments in made):
-        # where an integer is due, 1.0 is written as 1
+        # where the schema requires an integer, 1.0 is written as 1
         assert [(name, json.parse(text)) for name, text in got] == [
             (name, json.parse(text)) for name, text in made
         ]

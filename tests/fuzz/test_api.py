@@ -32,10 +32,10 @@ APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=M
 DOCUMENT = APP.app.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-# nothing about these can be wrong, as they take nothing
+# nothing about these can be wrong, as they have no parameters
 PLAIN = {"/v1/models", "/healthz", "/readyz", "/health", "/metrics"}
 ASKED = [(path, method) for path in PATHS for method in PATHS[path] if path not in PLAIN]
-# any text may be the name of a model or of a response, so that only bodies can be wrong
+# any text may name a model or a response, so only bodies can be wrong
 WAYS = [
     (path, method, mode)
     for (path, method), mode in product(ASKED, GenerationMode)
@@ -121,7 +121,7 @@ def check(response: httpx.Response, case: Case) -> None:
         assert is_of(schema, body), body
         if response.status_code == 400 and "requestBody" in PATHS[case.path][case.method.lower()]:
             error = cast("dict[str, JsonObject | str]", body)["error"]
-            if isinstance(error, str):  # as Ollama has it: the message, which begins with the field
+            if isinstance(error, str):  # Ollama's format: the message begins with the field
                 error = {"message": error}
             field = str(error.get("param") or str(error["message"]).partition(":")[0])
             assert field, error
@@ -141,7 +141,7 @@ def test_response_is_as_documented_for_any_request(
 
     statuses: set[int] = set()
     answers()
-    # what blocks and items hold is no matter of the schema: nearly all that are made up are refused
+    # the schema does not constrain blocks and items: nearly all generated ones are rejected
     is_described = "requestBody" in PATHS[path][method] and FRONTS.of(path).name == "chat"
     assert statuses <= ({200, 400} if method == "post" else {200, 404})
     assert 400 in statuses or mode is GenerationMode.POSITIVE

@@ -22,7 +22,7 @@ SCHEMA: JsonObject = {
     },
     "required": ["s"],
 }
-# each value in a spelling that a parser of JSON would not write itself
+# each value in a spelling that no JSON serializer would write
 ODD = (
     ' {"a b" :1e5,\n"n": 18446744073709551616, '
     '"\\u0073":"\\/\\u00e9 \\ud83d\\ude00 \U0001f600 \u20ac", "any":[-0, 2.50, {} , [[ ]]]}\n'

@@ -20,13 +20,13 @@ from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.files import broken
 from tests.fuzz.targets import Target, in_file, run
 
-_SECONDS = 0.5  # that a script may be silent: every message of a good one comes at once
+_SECONDS = 0.5  # of silence in a script: all messages of a good one arrive at once
 _NO_RESTART = RestartPolicy(first_delay=600.0)
 PATIENCE = ServerTimeouts(start=_SECONDS, call=_SECONDS, restarts=_NO_RESTART, send=_SECONDS)
 _LIMITS = CallLimits(seconds=_SECONDS, result_chars=1000)
 _GLANCE = 0.002
-_SEPARATOR = b"\x1e"  # between two answers
-_LONGEST_RESULT = 1000 + 200  # characters, with the words that tell of the cut
+_SEPARATOR = b"\x1e"  # between two responses
+_LONGEST_RESULT = 1000 + 200  # characters, including the truncation notice
 
 _ID = re.compile(rb'"id":\s*("[^"]*"|-?\d+)')
 
@@ -39,7 +39,7 @@ def answer_to(request: bytes, answers: list[bytes], number: int) -> bytes:
     return answers[number].replace(b'"$ID"', match[1])
 
 
-# good messages, of the protocol before and after 2026
+# valid messages, of the protocol before and after 2026
 
 _INFO: JsonObject = {"name": "fake", "version": "1"}
 _SPEAKS: JsonObject = {
@@ -129,7 +129,7 @@ def judge_pipe(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
     return run(_use(ServerSpec("fake", command=command, tools=("*",)), patience))
 
 
-# over HTTP: as JSON, as events, or with a head of its own
+# over HTTP: as JSON, as events, or with a raw head
 
 _KINDS = (b"application/json", b"text/event-stream", b"")
 

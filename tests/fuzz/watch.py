@@ -15,12 +15,12 @@ from pathlib import Path
 from types import FrameType
 
 MEGABYTE = 2**20
-MOST_SECONDS = 1.0  # of processor time, for one input
-MOST_BYTES = 64 * MEGABYTE  # beyond what there was before
-COPIES = 8  # of an input that may be there at once, decoded ones included
-_HOPELESS = 10  # times the most seconds, after which an input is given up
-_IDLE_SECONDS = 60.0  # of any time, after which an input that only waits is given up
-_FROZEN_SECONDS = 600.0  # of any time, after which the process is
+MOST_SECONDS = 1.0  # CPU time per input
+MOST_BYTES = 64 * MEGABYTE  # bytes beyond the memory before
+COPIES = 8  # copies of an input in memory at once, decoded ones included
+_HOPELESS = 10  # multiple of the maximum, after which an input is given up
+_IDLE_SECONDS = 60.0  # of wall time, after which a waiting input is given up
+_FROZEN_SECONDS = 600.0  # of wall time, after which the process is killed
 
 _STANDARD_ERROR = 2
 _STATUS = Path("/proc/self/status")
@@ -90,7 +90,7 @@ def _given_up_when_idle(seconds: float) -> Iterator[None]:
     def give_up(_number: int, _frame: FrameType | None) -> None:
         raise Stalled(f"waited for more than {seconds:g} s")
 
-    if signal.getsignal(signal.SIGALRM) is None:  # Atheris has the signal for itself
+    if signal.getsignal(signal.SIGALRM) is None:  # Atheris uses the signal itself
         yield
         return
     previous = signal.signal(signal.SIGALRM, give_up)

@@ -54,7 +54,7 @@ class Wire(asyncio.Transport):
 
     async def _send(self) -> None:
         for piece in self._pieces:
-            await asyncio.sleep(0)  # whoever reads gets this piece before the next
+            await asyncio.sleep(0)  # the reader gets this piece before the next
             await self._goes_on.wait()
             if not self._is_open:
                 return

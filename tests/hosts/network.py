@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-_NAMES = Path("/run/netns")  # where `ip netns` keeps them
+_NAMES = Path("/run/netns")  # where `ip netns` stores namespaces
 _NEW_NETWORK = 0x40000000  # of setns
 _NET = "10.77.0"
 _TABLE = "inet faults"

@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_SECONDS
 
 PORT, KEY, CHAT = 8367, "sk-of-the-hosts", "/v1/chat/completions"
 LOST, STALL = 2, 2  # seconds, of the settings below
-# a busy machine is forgiven; what nobody notices would take ten minutes
+# allows for a busy machine; without detection it would take ten minutes
 SOON = 40.0
 NEVER = 600
 SETTINGS = {
@@ -35,7 +35,7 @@ SETTINGS = {
     "TEMPER_BACKEND__FIRST_BYTE_SECONDS": str(NEVER),
     "TEMPER_BACKEND__IDLE_SECONDS": str(NEVER),
 }
-_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is gone at once
+_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: closed sockets vanish at once
 _PROBED = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
@@ -98,7 +98,7 @@ def engine_on(host: Host) -> Iterator[Engine]:
     ):
         engine = Engine(host, app, server.url, server, portal.call)
         yield engine
-        engine.reboot()  # else it would wait for those who went without a word
+        engine.reboot()  # otherwise it would wait for vanished clients
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Asked:
     @property
     def error(self) -> JsonObject:
         """The error in the body or at the end of the stream; {} if there is none."""
-        # a whole answer that takes long begins with spaces
+        # a slow whole response begins with spaces
         data = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
         document = json.parse(data) if data.startswith(b'{"error"') else {}
         assert isinstance(document, dict)
@@ -184,7 +184,7 @@ class Asked:
 def client_on(host: Host, url: str) -> Iterator[Client]:
     """Send a request from a host."""
     key = {"authorization": f"Bearer {KEY}"}
-    # at the end it has to hear that those who went without a word have gone
+    # at the end it must notice that vanished clients are gone
     transport = httpx.HTTPTransport(socket_options=_PROBED)
     with httpx.Client(
         base_url=url, headers=key, timeout=PATIENCE_SECONDS, transport=transport

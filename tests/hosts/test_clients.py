@@ -134,7 +134,7 @@ def test_lost_store_host_costs_only_a_short_delay(fault: str) -> None:
         ]
         first, second = (stack.enter_context(client_on(who, url)) for url in urls)
 
-        keys = map(str, itertools.count())  # another one each time: answers are kept
+        keys = map(str, itertools.count())  # a new one each time: responses are stored
 
         def is_shared() -> bool:
             answers = [temper.ask(idempotency_key=next(keys)).ended() for temper in (first, second)]

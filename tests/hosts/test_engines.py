@@ -9,9 +9,9 @@ import pytest
 from tests.hosts.network import Host, network
 from tests.hosts.programs import NEVER, Client, Engine, client_on, engine_on, temper_on, until
 
-# enough for a fault in between, few enough for a test
+# enough for a fault meanwhile, few enough for a test
 LONG = "[[tokens=4000;ms=20]]"
-GONE = ("cut", "unplug")  # in both directions: in silence, and with a link that is down
+GONE = ("cut", "unplug")  # in both directions: silently, and with a link that is down
 ONE_WAY = ("deafen", "mute")
 
 
@@ -48,7 +48,7 @@ def test_host_lost_before_a_request_is_an_error(fault: str, *, stream: bool) -> 
     with lan() as pair:
         fail(pair.engines[0].host, fault)
         answer = pair.client.ask(stream=stream).ended()
-        assert answer.status == 502 or stream  # which gets signs of life
+        assert answer.status == 502 or stream  # which receives keep-alives
         assert answer.error["code"] == "backend_unavailable"
         assert not pair.engines[0].app.received_headers
 
@@ -59,7 +59,7 @@ def test_another_engine_replaces_a_lost_host(fault: str, *, stream: bool) -> Non
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         busy_engine = pair.busy_engine()
-        busy_engine.reboot()  # so that no connection is kept
+        busy_engine.reboot()  # so that it has no kept connection
         fail(busy_engine.host, fault)
         answer = pair.client.ask(stream=stream).ended()
         assert answer.is_whole

@@ -94,13 +94,13 @@ RESPONSES: JsonObject = {
     ],
 }
 PATHS = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES, "/v1/responses": RESPONSES}
-# how an answer with a call ends
+# the finish reason of a response with a call
 REASONS = {
     "/v1/chat/completions": '"finish_reason":"tool_calls"',
     "/v1/messages": '"stop_reason":"tool_use"',
     "/v1/responses": '"type":"function_call"',
 }
-# what ends the text, and what a sign of life is, in each language
+# the end of the text and the keep-alive of each dialect
 ENDS = {
     "/v1/chat/completions": (b'"finish_reason":"', b'"delta":{}'),
     "/v1/messages": (b"content_block_stop", b"event: ping"),

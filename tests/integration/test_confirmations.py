@@ -199,7 +199,7 @@ async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -
         assert (await answer).text == "It was done."
         assert scene.results() == ["Paris", "Paris", REFUSED]
         anew = begin(scene)
-        (call,) = await scene.pending()  # nothing is remembered for another request
+        (call,) = await scene.pending()  # the decision does not apply to another request
         await scene.answer(call["id"], NO)
         assert (await anew).text == "It was done."
     assert scene.ran == ["echo", "echo"]
@@ -275,7 +275,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
         async with scene.front.client.stream("POST", CHAT, content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
-            while seen.count(b"\n\n") < 4:  # the first of them is the beginning
+            while seen.count(b"\n\n") < 4:  # the first one starts the response
                 seen += await anext(chunks)
             (call,) = await scene.pending()
             await scene.answer(call["id"], YES)

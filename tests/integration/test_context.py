@@ -195,7 +195,8 @@ async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
     assert "filled=1" in answer.report["context"]
 
 
-COST = len(json.dump(conversation(3))) // 5  # of a short one, so that the long one seems to fit
+# the usage of a short prompt, so that the long one seems to fit
+COST = len(json.dump(conversation(3))) // 5
 
 
 async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bool) -> None:
@@ -344,7 +345,7 @@ async def test_server_responds_while_counting_a_result_of_megabytes() -> None:
     messages = [SYSTEM, QUESTION, call, {**result, "content": long}]
     body = json.dump(request(messages=messages))
     async with in_front_of(watching, None, ScriptedBackend()) as front:
-        await front.ask(conversation(1))  # now the model is known
+        await front.ask(conversation(1))  # now the model's window is known
         watching.happened.clear()
         asking = asyncio.create_task(front.send(body))
         while not asking.done():

@@ -150,7 +150,7 @@ async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
 
 async def test_state_after_a_dropped_flood_is_consistent() -> None:
     rows: dict[JsonValue, JsonObject] = {}
-    flood = 80  # more than one batch has room for, fewer than a state
+    flood = 80  # more than fit one batch, fewer than fit a state
     async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
         async with following(front) as events:
             assert (await anext(events))[0] == "state"
@@ -324,7 +324,7 @@ async def test_dashboard_shows_no_keys() -> None:
     observers = Observers(recording=recording, board=Board(has_exchange=kept.has))
     async with temper(GOOD, serving=serving, observers=observers) as front:
         front.client.headers["authorization"] = "Bearer operators"
-        quoting = request(user="bobs")  # even where a client writes it into a body
+        quoting = request(user="bobs")  # even if a client writes it into a body
         assert (await front.client.post(CHAT, json=quoting)).status_code == 200
         (row,) = await rows_of(front)
         paths = ("state", "requests", f"requests/{row['id']}", f"requests/{row['id']}/exchange")

@@ -33,7 +33,7 @@ UNKNOWN = '<tool_call>\n{"name": "launch_rocket", "arguments": {"to": "mars"}}\n
 BROKEN = '<tool_call>{"name": "get_weather", "arguments": {"city": "Nice", "days": }}</tool_call>'
 VIOLATING = calls("get_weather", '{"town": "Nice"}')
 
-# what a model says in one attempt after the other
+# the model's replies, one per attempt
 LADDERS: dict[str, tuple[bytes, ...]] = {
     "a good call": (calls("get_weather", '{"city"', ': "Paris"}'),),
     "a leaked call": (says("Let me see.\n", *LEAKED),),

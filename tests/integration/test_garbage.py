@@ -62,7 +62,7 @@ async def test_finished_request_leaves_no_garbage(observers: Observers, *, strea
                 httpx.AsyncClient(trust_env=False, base_url=url_of(socket)) as client,
             ):
                 body = request(stream=stream)
-                await client.post(CHAT, json=body)  # whoever is first makes what stays
+                await client.post(CHAT, json=body)  # the first request fills the caches
                 with uncollected() as objects:
                     for _ in range(2):
                         assert (await client.post(CHAT, json=body)).is_success

@@ -15,7 +15,7 @@ from temper_evals.simulated.server import SimulatedServer, serve
 inspect_log = pytest.importorskip("inspect_ai.log", reason="needs the extra `inspect`")
 
 TASK = "temper_evals/inspect.py@temper_suite"
-# with calls at once, text that is to arrive as it is, tools that fail, demands, and quoted calls
+# parallel calls, raw text, failing tools, required steps, and quoted calls
 FAMILIES = ("parallel", "verbatim", "failing", "none", "trap", "forced", "ordered")
 
 

@@ -60,7 +60,7 @@ async def test_a_stream_comes_back_as_it_arrives() -> None:
             assert response.headers["cache-control"] == "no-cache"
             async for piece in response.aiter_bytes():
                 received += piece
-                gate.set()  # so the first chunk came before the second was sent
+                gate.set()  # so the first chunk arrived before the second was sent
     assert received == CHUNK + CHUNK + DONE
 
 

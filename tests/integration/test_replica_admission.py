@@ -113,7 +113,7 @@ async def test_replica_aware_tempers_leave_no_queue_in_the_engine(
 ) -> None:
     waited, engine = await rounds_of_newcomers(replicas, shares=replicas)
     assert engine.longest_queue == 0
-    assert max(waited) <= rounds  # with one slot each, the turn of the flood may come first
+    assert max(waited) <= rounds  # with one slot each, the flood may take the first turn
 
 
 async def test_more_replicas_than_slots_admit_one_request_each() -> None:

@@ -18,7 +18,7 @@ from tests.fakes.sockets import listening
 
 WINDOW = 4096
 _FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")
-# as from a server that was started anew with less
+# as from a server that was restarted with a smaller window
 OVERFLOW = refuses(400, {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 3072})
 GOOD = sse.calls("get_weather", '{"city": "Graz"}')
 ANSWER = sse.says("It is warm in Graz.")
@@ -45,7 +45,7 @@ def body_of(number: int, **others: JsonValue) -> JsonObject:
     return request(messages=[SYSTEM, QUESTION, *steps(number)], **others)
 
 
-# A session as an agent would have it, with what the server says to each of its turns.
+# A session of an agent, with the server's replies to each turn.
 SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
     (body_of(0), [GOOD]),
     (body_of(1), [sse.says("I'll check the weather now."), ANSWER]),
@@ -62,7 +62,7 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
         body_of(0, temper={"workflow": {"prerequisites": [ORDER]}}),
         [GOOD, sse.calls("get_time", "{}")],
     ),
-    # last, because what a refusal teaches of the window is learnt, as what prompts cost is
+    # last, because the window is learned from a rejection, and so is the usage of prompts
     (body_of(15), [OVERFLOW, ANSWER]),
 )
 

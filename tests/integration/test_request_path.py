@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_SECONDS, until
 
 ROOT = Path(proxy.__file__).parent.parent
 PAGE = ROOT / "docs/architecture.md"
-MOST_MODULES = 67  # may only fall
+MOST_MODULES = 67  # may only decrease
 _LAST = "proxy/observability/logs.py"
 BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -65,7 +65,7 @@ async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
     listed = re.findall(r"^\| `(proxy/[a-z_/]+\.py)`", path, re.MULTILINE)
     backend = ScriptedBackend(*[reply] * 4)
     async with listening(backend) as engine, temper(engine.url) as client:
-        for _ in range(3):  # imports, caches, and the first look at the model
+        for _ in range(3):  # imports, caches, and the first lookup of the model
             await client.post("/v1/chat/completions", json=BODY)
         with executed_modules() as executed:
             answer = await client.post("/v1/chat/completions", json=BODY)

@@ -164,7 +164,7 @@ async def test_generation_is_stopped_at_the_third_copy_of_a_call(dialect: str) -
     conversation = Conversation(BOOKING_REQUEST, (STANDUP_RUN,), ())
     path, write = DIALECTS[dialect]
     line = f"{write_call('add_event', RETRO)}\n"
-    # each further copy comes only after the proxy has had time to read those before
+    # each further copy waits until the proxy has read the earlier ones
     pauses = [asyncio.Event() for _ in range(MANY)]
     further = [step for pause in pauses for step in (pause, text(line))]
     endless = Script((START + text(*[line] * COPIES), *further, Ending.NEVER))

@@ -241,7 +241,7 @@ async def test_keep_alives_are_sent_while_tools_run() -> None:
         async with front.client.stream("POST", "/v1/chat/completions", content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
-            while seen.count(b"\n\n") < 4:  # the first of them is the beginning
+            while seen.count(b"\n\n") < 4:  # the first one starts the response
                 seen += await anext(chunks)
             assert source.running == 1
             source.released.set()

@@ -9,7 +9,7 @@ from tests.fakes import sse
 from tests.fakes.front import TOOLS, request, temper
 from tests.fakes.sse import calls, says
 
-# members in an odd order, odd white space, escapes, numbers no serializer would write like this
+# members in unusual order, white space, escapes, numbers that no serializer would write
 ODD = {
     "seed": b"12345678901234567890123",
     "messages": b'[ {"content":"h\\u00e9 \\/ \xc3\xa9 \\ud83d\\ude00", "role" : "user",\n'

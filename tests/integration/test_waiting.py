@@ -49,7 +49,8 @@ ANNOUNCED = START + text("I'll check the weather.") + end()
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")  # nobody says where the cursor is
+    # there is no terminal that reports the cursor position
+    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_doctor_without_a_terminal_shows_findings_only(
     silent, url = engine
     with temper("doctor", "--backend-url", url, *flags) as process:
         assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
-        time.sleep(1.5)  # in which a terminal would be shown the check
+        time.sleep(1.5)  # a terminal would show the check by now
         process.send_signal(signal.SIGINT)
         output, complained = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
@@ -184,7 +185,7 @@ def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     silent, url = engine
     done = ended("tune", "--backend-url", url, "--minutes", "0.1")
     assert done.returncode == 0, done.stderr
-    if silent.arrived.acquire(blocking=False):  # a busy machine starts no Temper in that time
+    if silent.arrived.acquire(blocking=False):  # a busy machine cannot start Temper in that time
         assert silent.left.acquire(timeout=PATIENCE_SECONDS)
     assert "respond: no case was finished: off" in done.stdout
     text = " ".join(done.stdout.split())

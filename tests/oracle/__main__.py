@@ -46,5 +46,5 @@ async def _run(program: str, seed: int, first: int, count: int) -> Oracle:
 
 
 if __name__ == "__main__":
-    logging.disable()  # what is logged of invalid requests is no news here
+    logging.disable()  # logs about invalid requests are expected here
     sys.exit(main())

@@ -34,7 +34,7 @@ from tests.patience import PATIENCE_SECONDS
 
 ROUTES = ("haproxy", "lenient", "direct")
 MARK = "x-oracle"
-_QUIET_SECONDS = 0.005  # after that the client ends its side; too early only costs coverage
+_QUIET_SECONDS = 0.005  # then the client closes its side; too early only costs coverage
 _LIMITS = ConnectionLimits(PATIENCE_SECONDS, 64, PATIENCE_SECONDS, PATIENCE_SECONDS)
 _READING = "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
 _CONFIGURATION = f"""

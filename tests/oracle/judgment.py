@@ -9,7 +9,7 @@ from tests.oracle.chain import Chain, Reading, Request
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _NUMBER = re.compile(rb"x-number: (\d+)\r\n")
-# of a transfer coding that Temper does not read (RFC 9112, 6.1), and of a version of HTTP
+# for a transfer coding that Temper does not support (RFC 9112, 6.1), and for an HTTP version
 _GOOD_ERRORS = frozenset({b"501", b"505"})
 
 

@@ -12,7 +12,7 @@ from tests.oracle.judgment import Oracle
 
 pytestmark = pytest.mark.deploying
 FEW = 400
-MANY = 2_000  # each defect is found long before
+MANY = 2_000  # each defect is found much earlier
 _CODING = b"transfer-encoding: chunked"
 
 

@@ -97,7 +97,7 @@ def reported(book: Playbook) -> list[Fact]:
     return [fact for fact in book.turn.facts if isinstance(fact, ClosedOut)]
 
 
-# When
+# When a reply is checked
 
 
 def test_text_after_a_failed_result_is_checked() -> None:
@@ -225,7 +225,7 @@ def test_observe_mode_does_not_check(mode: Mode) -> None:
     assert not is_checked(policy=replace(ALWAYS, mode=mode))
 
 
-# How
+# The check itself
 
 
 def test_the_text_streams_unchanged_and_only_its_end_waits() -> None:
@@ -345,7 +345,7 @@ def test_text_of_the_check_is_never_shown(reply: str) -> None:
     assert not any(isinstance(event, ReasoningDelta | ReplyStarted) for event in book.shown)
 
 
-# What comes of it
+# Its outcomes
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -482,7 +482,7 @@ def test_second_check_only_follows_done_under_always(policy: Policy, reply: str)
     assert called(book) == []
 
 
-# Around it
+# Interaction with attempts, budgets and failures
 
 
 @pytest.mark.parametrize(("most", "count"), [(1, 1), (2, 2), (3, 3)])

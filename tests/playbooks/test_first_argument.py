@@ -120,7 +120,7 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
             4,
             '{"tags": ["a", "b"], "city": "x',
         ),
-        # the end of the reply is the verdict
+        # the end of the reply decides
         (["{", "}"], 2, "{}"),
     ],
 )
@@ -130,5 +130,5 @@ def test_first_argument_byte_leaves_once_its_value_is_certain(
     sent = _sent(dialect, tokens)
     assert sent[: certain + 1] == [*[""] * certain, first]
     assert "".join(sent) == "".join(tokens)
-    if '"city"' in "".join(tokens[:certain]):  # a string goes on with each of its tokens
+    if '"city"' in "".join(tokens[:certain]):  # a string grows with each of its tokens
         assert sent[certain + 1 : -2] == tokens[certain + 1 : -1]

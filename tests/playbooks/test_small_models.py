@@ -70,7 +70,7 @@ def make_history(conversation: Conversation) -> list[Message]:
 
 @dataclass
 class Run:
-    """A turn with a model that gives the replies of a conversation, in pieces of `size` characters."""
+    """A turn with the scripted replies of a conversation, in pieces of `size` characters."""
 
     book: Playbook
     size: int

@@ -196,7 +196,8 @@ def test_healthy_reply_is_unchanged_byte_for_byte(
     assert [(call.name, call.arguments) for call in client.whole.finish("").calls] == [
         (call.name, call.arguments) for call in items
     ]
-    if all(call.arguments.strip("{} \n") for call in items):  # one without is shown as a whole
+    # a call without arguments is shown as a whole
+    if all(call.arguments.strip("{} \n") for call in items):
         assert client.order == [piece for event in events for piece in positions(event)]
     assert attempts(turn.facts) == 1
 

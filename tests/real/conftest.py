@@ -87,7 +87,7 @@ class LiveAnswer:
         return ["".join(str(piece[-1]) for piece in pieces) for pieces in self.generations]
 
 
-# without a model only test_models.py is collected, which says so once
+# without a model only test_models.py is collected, which reports it once
 collect_ignore_glob = [] if chosen() else [f"test_{name}.py" for name in NEEDING_A_MODEL]
 
 
@@ -122,7 +122,7 @@ def temper(
     environment = {
         "TEMPER_BACKEND__API_KEY": server.api_key,
         "TEMPER_RECORDING__PATH": str(recording),
-        # on a busy machine a token may take minutes, which says nothing about Temper
+        # on a busy machine a token may take minutes, independent of Temper
         "TEMPER_BACKEND__IDLE_SECONDS": str(GENERATION_SECONDS),
     }
     with (

@@ -34,7 +34,7 @@ def tool(name: str, description: str, /, **parameters: JsonValue) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-# the same tools in every conversation: the engine reads them once
+# the same tools in every conversation: the engine caches their prefix
 TOOLS: list[JsonValue] = [
     tool("get_weather", "Get the current weather of a city.", city=_TEXT),
     tool("add_event", "Add an event to the calendar.", title=_TEXT, day=_DAY, hour=_HOUR),

@@ -14,7 +14,7 @@ from tests.real.conversations import CONVERSATIONS, TOOL_NAMES, Conversation
 from tests.real.models import RealModel
 
 MOST_GENERATIONS = 3
-MOST_COPIES = 3  # at the third copy of a call the generation is stopped
+MOST_COPIES = 3  # generation stops at the third copy of a call
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 

@@ -15,8 +15,8 @@ VERSION = str(
     tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 )
 MISSING = "{} is missing: the extra `release` brings it"
-EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}  # so that archives tell no time
-# what the one file has in it, too
+EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}  # fixed timestamps make builds reproducible
+# extras in the one-file program
 EXTRAS = "embedded,evals,mcp,otel,state"
 
 Build = Callable[[str], Path]

@@ -127,7 +127,7 @@ def test_the_evaluation_runs(installed: Installed) -> None:
     assert "ceiling" in output.stdout
 
 
-@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a program is no library
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a frozen program is not a library
 def test_the_first_example_of_the_library_runs(installed: Installed, served: httpx.Client) -> None:
     tools, agent = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[:2]
     program = tools + agent.replace("http://127.0.0.1:8080", str(served.base_url).rstrip("/"))
@@ -175,7 +175,7 @@ def test_proxy_variables_are_ignored(installed: Installed, served: httpx.Client)
 
 
 def test_unwritable_home_is_not_an_error(installed: Installed, served: httpx.Client) -> None:
-    home = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none"}  # not even root writes there
+    home = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none"}  # not even root can write there
     result = ask(installed, "doctor", "--backend-url", str(served.base_url), **home)
     assert "Traceback" not in result.stderr
     assert "checks" in result.stdout, result.stderr

@@ -20,7 +20,7 @@ BASE = "docker.io/library/python:3.12-slim"
 PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates,binutils"
 SERVED = ("temper", "serve", "--backend-url", "http://127.0.0.1:9")
 KEY = "sk-of-a-test"
-OWN_MEGABYTES = 120  # beside `python:3.12-slim`; the goal is 250 in all
+OWN_MEGABYTES = 120  # MB beyond `python:3.12-slim`; the goal is 250 in all
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     run(*buildah, "add", "--quiet", scratch, folder / "base", "/")
     run(*buildah, "commit", "--quiet", "--rm", scratch, BASE)
     shutil.rmtree(folder / "base")
-    certificates = ("-v", "/etc/ssl/certs:/etc/ssl/certs:ro")  # what this machine trusts
+    # the certificates that this machine trusts
+    certificates = ("-v", "/etc/ssl/certs:/etc/ssl/certs:ro")
     built = ("bud", "--isolation", "chroot", "--pull-never", "--network", "host")
     run(*buildah, *built, *certificates, "-t", "temper", REPOSITORY)
     name = run(

@@ -174,7 +174,7 @@ class Cluster:
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in (folder / "environ").read_bytes():
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    if command:  # else it has ended, and waits for who started it
+                    if command:  # otherwise it has ended and is a zombie of its parent
                         parents[int(folder.name)] = command.decode(errors="replace")
         return parents
 
@@ -203,7 +203,7 @@ class Cluster:
 @contextlib.contextmanager
 def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[Cluster]:
     """Run a cluster on this machine, with one of Serve's two proxies."""
-    folder = Path(tempfile.mkdtemp(prefix="tr-"))  # sockets lie in it: it has to be short
+    folder = Path(tempfile.mkdtemp(prefix="tr-"))  # contains sockets, whose paths must be short
     ports, token = Ports(), secrets.token_hex(32)
     (folder / "token").write_text(token)
     (folder / "key").write_text(key)

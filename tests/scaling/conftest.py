@@ -113,7 +113,7 @@ def served(ray_cluster: Cluster) -> Iterator[Served]:
             yield served
 
 
-# Clusters and clients serve all tests: they are closed when the last one is over.
+# Clusters and clients serve all tests: they are closed after the last one.
 
 
 @pytest.fixture(autouse=True)

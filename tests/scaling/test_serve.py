@@ -219,7 +219,7 @@ def until_nothing_is_sent(served: Served) -> None:
         before = served.engine.sent
 
 
-# The following tests change what runs, one after the other.
+# The following tests change the running application, one after the other.
 
 
 class Load:
@@ -287,7 +287,8 @@ def test_a_killed_replica_loses_its_own_requests_and_is_replaced(
     )
     whole, answered = load.ended()
     assert 0 < whole < 12
-    assert sum(status != 200 for status in answered) <= 1  # what it was answering in that moment
+    # the request that it was answering at that moment
+    assert sum(status != 200 for status in answered) <= 1
     assert len(answered) > 20
 
 

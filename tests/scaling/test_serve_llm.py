@@ -51,7 +51,7 @@ SMALL: JsonObject = {
 }
 LONG = 1800  # tokens: seconds of work
 STREAMS = 6
-START_SECONDS = 600.0  # of vLLMs on a machine that does something else
+START_SECONDS = 600.0  # seconds for vLLMs to start on a busy machine
 
 
 def language_models(model: str) -> JsonObject:

@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_SECONDS
 SECRET = "a-secret-that-replicas-share"
 SAID = "It is warm in Graz."
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-PATIENT_MS = 10_000  # a store that runs is not given up because the machine is busy
+PATIENT_MS = 10_000  # a running store is not given up because the machine is busy
 _MANY = 40
 
 

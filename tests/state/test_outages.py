@@ -19,7 +19,7 @@ from tests.state.replicas import RESPONSES, Replica, field_of, replicas
 from tests.state.servers import StoreServer
 from tests.test_repository import read
 
-USUAL_MS = 200  # what does not answer by then does not answer
+USUAL_MS = 200  # a store that has not answered by then never will
 GUIDE = read("docs/guides/growing.md")
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"

@@ -12,7 +12,7 @@ from benchmarks.real.loop import MOST_REQUESTS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-# the calls of a client that does everything right
+# the calls of a client that makes no mistakes
 SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
     1: [("find_order", {"customer": "Nina Weber"}), ("cancel_order", {"order_id": "R-2071"})],
     2: [("get_order", {"order_id": "r-2044"})],
