@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 
 from proxy.facts import Compacted
@@ -12,9 +11,8 @@ from proxy.processes.process import RunningServer
 from temper import Agent, Conversation, Limits, Model, Stop, Text, Workflow
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
+from tests.fakes.llama import CONTEXT_TOKENS, plan_for, seconds_until, serving
 from tests.fakes.scripts import call
-from tests.patience import PATIENCE_SECONDS
 
 PAGES = 30
 SCRIPTS = {
@@ -119,7 +117,7 @@ async def test_canceled_run_frees_its_slot(
                 if isinstance(event, Text):
                     stream.cancel()
             assert stream.result.stop is Stop.CANCELLED
-        await idle(server)
+        await seconds_until(server, is_busy=False)
         line = model.opened.preparation.services.find("").admission.queue
         assert (line.served, line.waiting) == (0, 0)
 
@@ -146,13 +144,3 @@ async def cached_share(model: Model, slot: int) -> float:
     result = await agent.run("And in a word? [[in short]]", conversation=talk)
     assert result.output == "It rains."
     return result.usage.cached_tokens / result.usage.prompt_tokens
-
-
-async def idle(server: RunningServer) -> None:
-    """Wait until no slot of the server is at work."""
-    headers = {"authorization": f"Bearer {server.api_key}"}
-    async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient(trust_env=False) as client:
-        while True:
-            slots = (await client.get(f"{server.base_url}/slots", headers=headers)).json()
-            if not any(slot["is_processing"] for slot in slots):
-                return

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
 
-import httpx
 import ollama
 import openai
 import pytest
@@ -26,13 +25,13 @@ from tests.fakes.command import running_temper
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
+from tests.fakes.llama import seconds_until
 from tests.fakes.ollama import OllamaDouble, Path
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
 
 MESSAGE = "".join(SENTENCES)
 MODEL = "scripted:latest"
@@ -298,28 +297,14 @@ async def test_unsupported_options_are_rejected_by_name(
 async def test_disconnect_cancels_the_work_at_once(
     double: OllamaDouble, llama_server: RunningServer
 ) -> None:
-    headers = {"authorization": f"Bearer {llama_server.api_key}"}
-
-    async def until_busy(*, is_busy: bool) -> float:
-        clock = asyncio.get_running_loop().time
-        begun = clock()
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS) as slots,
-        ):
-            while True:
-                state = (await slots.get(f"{llama_server.base_url}/slots")).json()
-                if any(slot["is_processing"] for slot in state) is is_busy:
-                    return clock() - begun
-
     took: list[float] = []
     async with temper(double, policy="accept") as (client, _):
         for _ in range(3):  # a busy machine may disturb one or two of three
             asking = asyncio.create_task(ask(client, "[[forever]]"))
-            await until_busy(is_busy=True)
+            await seconds_until(llama_server, is_busy=True)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            took.append(await until_busy(is_busy=False))
+            took.append(await seconds_until(llama_server, is_busy=False))
     assert min(took) < 2
 
 

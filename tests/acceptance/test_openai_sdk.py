@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -20,6 +19,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.fakes.llama import seconds_until
 from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, POLICY_HEADER
 from tests.patience import PATIENCE_SECONDS
@@ -162,50 +162,40 @@ def test_text_before_a_call_is_kept(url: str, way: str) -> None:
     assert answer.calls == [("get_weather", {"city": "Rome"})]
 
 
-def test_the_message_of_respond_is_streamed_in_several_deltas(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[respond]]"))
-    assert answer.text == MESSAGE
-    assert answer.calls == []
-    assert answer.reason == "stop"
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        pytest.param(Ask("[[respond]]"), MESSAGE, id="message of respond"),
+        pytest.param(Ask("[[prose]]", "accept"), reply_to("[[prose]]"), id="accepted prose"),
+        pytest.param(Ask("[[prose]]"), reply_to("You answered in plain text."), id="nudged prose"),
+        pytest.param(Ask("[[four]]", has_tools=False), reply_to("[[four]]"), id="no tools"),
+        pytest.param(Ask("[[four]]", choice="none"), reply_to("[[four]]"), id="choice none"),
+        pytest.param(
+            Ask("[[call]]", "accept", history=AFTER_A_CALL),
+            reply_to("<tool_response>"),
+            id="after a tool has run",
+        ),
+        pytest.param(Ask("[[thinking]]", "accept"), "The answer is 4.", id="after reasoning"),
+    ],
+)
+def test_text_is_returned_in_several_deltas(url: str, way: str, ask: Ask, text: str) -> None:
+    answer = get(url, way, ask)
+    assert (answer.text, answer.calls, answer.reason) == (text, [], "stop")
     assert answer.pieces > 1 or "stream" not in way
+    assert answer.reasoning.strip() == (THOUGHTS if "thinking" in ask.prompt else "")
 
 
-def test_accepted_prose_is_streamed_in_several_deltas(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[prose]]", policy="accept"))
-    assert answer.text == reply_to("[[prose]]")
-    assert answer.reason == "stop"
-    assert answer.pieces > 1 or "stream" not in way
-
-
-def test_prose_is_nudged_once_and_then_accepted(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[prose]]"))
-    assert answer.text == reply_to("You answered in plain text.")
-    assert answer.reason == "stop"
-
-
-def test_prose_where_a_call_is_required_ends_in_a_call(url: str, way: str) -> None:
-    for ask in (Ask("[[prose]]", policy="require"), Ask("[[prose]]", choice="required")):
-        assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
-
-
-def test_a_named_tool_is_the_only_one_that_is_called(url: str, way: str) -> None:
-    named: ChatCompletionToolChoiceOptionParam = {
-        "type": "function",
-        "function": {"name": "get_weather"},
-    }
-    answer = get(url, way, Ask("[[prose]]", choice=named))
-    assert answer.calls == [("get_weather", {"city": "Paris"})]
-
-
-def test_request_without_usable_tools_passes_through(url: str, way: str) -> None:
-    assert get(url, way, Ask("[[four]]", has_tools=False)).text == reply_to("[[four]]")
-    assert get(url, way, Ask("[[four]]", choice="none")).text == reply_to("[[four]]")
-
-
-def test_think_blocks_arrive_as_reasoning(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[thinking]]", policy="accept"))
-    assert answer.reasoning.strip() == THOUGHTS
-    assert answer.text == "The answer is 4."
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask("[[prose]]", "require"),
+        Ask("[[prose]]", choice="required"),
+        Ask("[[prose]]", choice={"type": "function", "function": {"name": "get_weather"}}),
+    ],
+    ids=["policy require", "choice required", "named tool"],
+)
+def test_prose_for_a_required_call_ends_in_a_call(url: str, way: str, ask: Ask) -> None:
+    assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
 
 
 @pytest.mark.parametrize("prompt", ["[[long call]]", "[[long exact call]]"])
@@ -214,11 +204,6 @@ def test_a_cut_off_call_is_never_completed(url: str, way: str, prompt: str) -> N
     assert answer.calls == []
     assert answer.reason == "length"
     assert LONG_CITY[:5] not in answer.text
-
-
-def test_a_conversation_goes_on_after_the_tool_has_run(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[call]]", policy="accept", history=AFTER_A_CALL))
-    assert answer.text == reply_to("<tool_response>")
 
 
 def test_oversized_context_is_a_client_error(url: str, way: str) -> None:
@@ -260,21 +245,6 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     assert usage.prompt_tokens > cached >= before / 2
 
 
-async def until(is_so: Callable[[list[bool]], bool], server: RunningServer) -> float:
-    """Poll `/slots` until the busy slots are as expected; return the seconds that took."""
-    headers = {"authorization": f"Bearer {server.api_key}"}
-    clock = asyncio.get_running_loop().time
-    begun = clock()
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS) as client,
-    ):
-        while True:
-            slots = (await client.get(f"{server.base_url}/slots")).json()
-            if is_so([bool(slot["is_processing"]) for slot in slots]):
-                return clock() - begun
-
-
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_disconnect_frees_the_slot_within_a_second(
     url: str, llama_server: RunningServer, is_stream: bool
@@ -288,10 +258,10 @@ def test_disconnect_frees_the_slot_within_a_second(
     async def leave() -> float:
         async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
             asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body))
-            await until(any, llama_server)
+            await seconds_until(llama_server, is_busy=True)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        return await until(lambda slots: not any(slots), llama_server)
+        return await seconds_until(llama_server, is_busy=False)
 
     # three processes are involved, which a busy machine may delay once or twice
     assert any(asyncio.run(leave()) < 1 for _ in range(3))

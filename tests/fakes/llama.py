@@ -1,9 +1,11 @@
 """A real llama-server with the hand-written model, for tests that are not asynchronous."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from anyio.from_thread import start_blocking_portal
 
 from proxy.processes.launch import LaunchPlan, embedded_program
@@ -12,6 +14,7 @@ from proxy.processes.process import RunningServer
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.scripts import SCRIPTS
+from tests.patience import PATIENCE_SECONDS
 
 CONTEXT_TOKENS = 8192
 SLOTS = 2
@@ -39,3 +42,18 @@ def serving(plan: LaunchPlan) -> Iterator[RunningServer]:
         portal.wrap_async_context_manager(start_llama_server(plan)) as server,
     ):
         yield server
+
+
+async def seconds_until(server: RunningServer, *, is_busy: bool) -> float:
+    """Poll `/slots` until a slot is processing, or none; return the seconds that took."""
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    clock = asyncio.get_running_loop().time
+    start = clock()
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as client,
+    ):
+        while True:
+            slots = (await client.get(f"{server.base_url}/slots")).json()
+            if any(slot["is_processing"] for slot in slots) is is_busy:
+                return clock() - start

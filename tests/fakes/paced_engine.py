@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.scripted_backend import read_body
 from tests.fakes.upstream_requests import chunk
 
 _MARK = re.compile(rb"\[\[tokens=(\d+);ms=(\d+)(?:;bytes=(\d+))?\]\]")
@@ -36,7 +37,7 @@ class PacedEngine:
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _body(receive)
+        body = await read_body(receive)
         if not scope["path"].endswith("/chat/completions"):
             await _whole(send, MODELS)
             return
@@ -76,15 +77,6 @@ class PacedEngine:
         body = b"data: %b\n\n" % event
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self.sent += len(body)
-
-
-async def _body(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 async def _leaves(receive: Receive) -> None:

@@ -125,7 +125,7 @@ class ScriptedBackend:
                 await _play(refuses(404, "no such route"), send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = ReceivedRequest(await _body(receive), Headers(scope=scope))
+        request = ReceivedRequest(await read_body(receive), Headers(scope=scope))
         self.upstream_requests.append(request)
         number = len(self.upstream_requests)
         is_scripted = number <= len(self._scripts)
@@ -151,7 +151,8 @@ def _as_whole(script: Script) -> Script:
     return Script((completion, *others), headers={"content-type": "application/json"})
 
 
-async def _body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """Read a whole request body."""
     body = bytearray()
     while True:
         message = await receive()
