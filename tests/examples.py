@@ -1,7 +1,7 @@
-"""How many examples property tests try: few at first, all of them where HYPOTHESIS_PROFILE is deep.
+"""The number of examples of property tests: few by default, more with HYPOTHESIS_PROFILE.
 
-The profiles "quick" (the default) and "deep" try the same examples in every run, whatever ran in
-the same process before; "searching" tries others, and "thorough" 100,000 of them.
+The profiles "quick" (the default) and "deep" try the same examples in every run, independent of
+earlier tests in the process; "searching" tries others, and "thorough" 100,000 of them.
 """
 
 import os
@@ -28,7 +28,7 @@ def share(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def load_profile() -> None:
-    # no deadlines: how long an example takes depends on who else uses the machine
+    # no deadlines: the time of an example depends on the load of the machine
     for name in ("quick", "deep"):
         settings.register_profile(name, derandomize=True, max_examples=examples(100), deadline=None)
     settings.register_profile("searching", max_examples=20_000, deadline=None)

@@ -1,4 +1,4 @@
-"""Every header that Temper reads or writes, and what it means."""
+"""Every header that Temper reads or writes, and its meaning."""
 
 from dataclasses import dataclass
 

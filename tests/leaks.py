@@ -1,7 +1,6 @@
-"""Finds sockets that a test has left open, while it is still known whose they are.
+"""Finds sockets that a test has left open, while their test is still known.
 
-Left to the garbage collector they would be complained about in whichever test runs then, and
-amid anything that it does.
+The garbage collector would report them in whichever test is running then.
 """
 
 import asyncio
@@ -19,30 +18,30 @@ _DESCRIPTORS = Path("/dev/fd")
 
 
 def open_sockets() -> frozenset[OpenSocket]:
-    """Return the sockets that this process has open; none where that cannot be told."""
-    found: set[OpenSocket] = set()
+    """Return the open sockets of this process; empty where the system cannot list them."""
+    sockets: set[OpenSocket] = set()
     for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():  # noqa: PTH208 - faster
         try:
             about = os.fstat(int(name))
-        except OSError:  # the folder itself was one of them
+        except OSError:  # the descriptor of the folder itself
             continue
         if stat.S_ISSOCK(about.st_mode):
-            found.add((int(name), about.st_ino))
-    return frozenset(found)
+            sockets.add((int(name), about.st_ino))
+    return frozenset(sockets)
 
 
 def left_open(suspects: AbstractSet[OpenSocket]) -> list[str]:
-    """Describe those transports among the suspects that nobody can close: their loop is over.
+    """Describe those transports among the suspects that cannot be closed: their loop is over.
 
-    What is left belongs to an event loop that still runs, or to no event loop: to a client that
+    The other sockets belong to an event loop that still runs, or to no event loop: to a client that
     several tests share, for example.
     """
     descriptors = {descriptor for descriptor, _ in suspects}
     return [
-        f"{one!r} from {one.get_extra_info('sockname')} to {one.get_extra_info('peername')}"
-        for one in gc.get_objects()
-        if issubclass(type(one), asyncio.Transport)  # a proxy of what is gone answers nothing
-        and one.get_extra_info("socket") is not None
-        and one.get_extra_info("socket").fileno() in descriptors
-        and one._loop.is_closed()  # noqa: SLF001 - nobody else tells
+        f"{item!r} from {item.get_extra_info('sockname')} to {item.get_extra_info('peername')}"
+        for item in gc.get_objects()
+        if issubclass(type(item), asyncio.Transport)  # a weak proxy of a dead object raises
+        and item.get_extra_info("socket") is not None
+        and item.get_extra_info("socket").fileno() in descriptors
+        and item._loop.is_closed()  # noqa: SLF001 - nobody else tells
     ]

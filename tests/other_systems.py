@@ -1,7 +1,7 @@
-"""Lets Temper take this system for another one, without what is POSIX's alone.
+"""Makes Temper see another operating system, without the modules that only POSIX has.
 
-As a plugin: `TEMPER_TESTS_SYSTEM=win32 pytest -p tests.other_systems tests/unit/conversation`. What
-others wrote, and Python's own modules, are imported before and stay as they are.
+As a plugin: `TEMPER_TESTS_SYSTEM=win32 pytest -p tests.other_systems tests/unit/conversation`.
+Third-party and standard modules are imported before and stay unchanged.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 PACKAGES = ("proxy", "temper", "temper_evals")
 POSIX_MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty", "uvloop")
-# what modules have on POSIX alone
+# attributes that only POSIX has
 POSIX_NAMES = {
     os: (
         *(
@@ -38,7 +38,7 @@ POSIX_NAMES = {
         *("SIGWINCH", "SIGQUIT", "pthread_sigmask", "siginterrupt", "setitimer"),
     ),
 }
-# needs what it is for, which is not there on every system, or starts when it is imported
+# these need missing extras or systems, or start programs at import
 _NOT_TO_IMPORT = {"proxy.scaling.serve", "temper_evals.inspect"}
 
 
@@ -47,13 +47,13 @@ def modules() -> Iterator[str]:
     for name in PACKAGES:
         package = importlib.import_module(name)
         yield name
-        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
-            if not found.name.endswith("__main__") and found.name not in _NOT_TO_IMPORT:
-                yield found.name
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not module.name.endswith("__main__") and module.name not in _NOT_TO_IMPORT:
+                yield module.name
 
 
 def import_all() -> list[str]:
-    """Import every module of ours, but for what needs extras that are not there."""
+    """Import every module of Temper, except those that need missing extras."""
     imported = []
     for name in modules():
         try:
@@ -73,7 +73,7 @@ def forget_all() -> None:
 
 
 def become(system: str) -> list[str]:
-    """Be a system without what is POSIX's alone; `system` is as `sys.platform` names it.
+    """Simulate a system without POSIX modules; `system` is a value of `sys.platform`.
 
     Returns the names of the modules that could be imported before.
     """
@@ -106,7 +106,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _try(system: str) -> None:
-    """Be a system; tell what cannot be imported there any more, and what is hidden."""
+    """Simulate a system; report the modules that fail to import, and the hidden ones."""
     before = become(system)
     hidden = [name for name in POSIX_MODULES if _is_hidden(name)]
     lost = sorted({*before} - {*import_all()})
@@ -115,7 +115,7 @@ def _try(system: str) -> None:
 
 
 def _try_in_fork(system: str) -> int:
-    """Try a system in a fork of what was imported, which takes seconds; return its exit status."""
+    """Try a system in a fork, because imports take seconds; return its exit status."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]

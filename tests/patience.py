@@ -1,7 +1,7 @@
-"""How long tests wait for what should come at once, so that none hangs for ever.
+"""A time limit for events that should happen at once, so that no test hangs.
 
-Nothing is measured by it: however busy a machine is, what has not come by then never will. What
-is measured goes by a clock of the test's own, or by the order in which things happen.
+It measures nothing: on the busiest machine, an event that has not happened by then never will.
+Measurements use a clock of the test, or the order of events.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 PATIENCE_SECONDS = 300.0
-BUSY_LOOKS = 500  # beyond which a wait is one for another process, or for a thread
+BUSY_LOOKS = 500  # a longer wait is one for another process, or for a thread
 
 
 def patient(
     test: Callable[P, Coroutine[None, None, None]],
 ) -> Callable[P, Coroutine[None, None, None]]:
-    """End a test that waits for what never comes."""
+    """End a test that waits for an event that never happens."""
 
     @functools.wraps(test)
     async def end_in_time(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -41,7 +41,7 @@ async def until(is_so: Callable[[], bool]) -> None:
     """Let others work until something is so."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         looks = 0
-        while not is_so():  # there is no event for the condition
+        while not is_so():  # the condition has no event
             looks += 1
-            # other tasks get their turn at once, other processes the processor
+            # other tasks run at once, other processes get the CPU
             await asyncio.sleep(0 if looks < BUSY_LOOKS else 0.002)

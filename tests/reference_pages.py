@@ -57,12 +57,12 @@ _NAMED_FORMATS = """## Formats with the name of a tool
 Temper recognizes these calls only by the name of an offered tool.
 """
 _NAMED = {"models": ServedModel(), "mcp": ToolServer()}
-_LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias
+_LEFT_OUT = frozenset({"models.NAME.alias"})  # the setting's own name is the alias
 
 
 def pages() -> Mapping[str, str]:
-    written = {"settings.md": _settings(), "headers.md": _headers(), "formats.md": _formats()}
-    return {name: "\n".join(lines) for name, lines in written.items()}
+    pages = {"settings.md": _settings(), "headers.md": _headers(), "formats.md": _formats()}
+    return {name: "\n".join(lines) for name, lines in pages.items()}
 
 
 def write(folder: Path) -> None:
@@ -97,8 +97,8 @@ def _row(setting: str, field: FieldInfo, default: JsonValue) -> str:
 def _headers() -> Iterator[str]:
     yield _HEADERS
     yield "| direction | header | meaning |\n|---|---|---|"
-    for one in HEADERS:
-        yield f"| {one.direction} | `{one.name}` | {one.meaning} |"
+    for header in HEADERS:
+        yield f"| {header.direction} | `{header.name}` | {header.meaning} |"
     yield ""
 
 
@@ -113,9 +113,9 @@ def _formats() -> Iterator[str]:
 
 def _format(row: Format) -> Iterator[str]:
     """Write a format with its example in a fence that the example cannot end."""
-    place = row.place.removesuffix("_start")
-    place = "" if row.place == "anywhere" else f", only at the start of a {place}"
-    yield f"### {row.name}\n\nShape `{row.shape}`{place}."
+    position = row.place.removesuffix("_start")
+    position = "" if row.place == "anywhere" else f", only at the start of a {position}"
+    yield f"### {row.name}\n\nShape `{row.shape}`{position}."
     if row.shape in ("quoted", "result"):
         yield _NO_CALLS.rstrip()
     yield f"\n````text\n{row.example}\n````\n"

@@ -29,7 +29,7 @@ COMPOSE: JsonObject = yaml.safe_load(
     (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8")
 )
 
-# The part of the compose specification that is used here, strictly: a misspelt key is an error.
+# The part of the compose specification that is used here, strictly: a misspelled key is an error.
 TEXTS: JsonValue = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 DURATION: JsonValue = {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h))+$"}
 SERVICE: JsonValue = {
@@ -120,9 +120,9 @@ def member(value: JsonValue, *path: str) -> JsonValue:
 
 
 def services() -> JsonObject:
-    found = member(COMPOSE, "services")
-    assert isinstance(found, dict)
-    return found
+    value = member(COMPOSE, "services")
+    assert isinstance(value, dict)
+    return value
 
 
 def temper_services() -> list[str]:
@@ -160,16 +160,16 @@ def server_on_a_free_port(kind: type[_Health]) -> Iterator[int]:
 def health_check(port: int) -> int:
     python, *arguments = command_in(last("HEALTHCHECK"))
     assert python == "python"
-    arguments = [one.replace("8367", str(port)) for one in arguments]
+    arguments = [argument.replace("8367", str(port)) for argument in arguments]
     return subprocess.run([sys.executable, *arguments], check=False, capture_output=True).returncode
 
 
-def test_the_image_is_small_and_runs_as_nobody_special() -> None:
+def test_image_is_small_and_unprivileged() -> None:
     bases = [content for name, content in instructions() if name == "FROM"]
     assert all(base.startswith("python:3.12-slim") for base in bases)
     assert (
         last("USER") == "10001:10001"
-    )  # as Kubernetes cannot tell from a name that it is not root
+    )  # Kubernetes cannot tell from a user name that it is not root
     assert "--uid 10001 --gid 10001" in DOCKERFILE
     order = [name for name, _ in instructions()]
     assert order.index("USER") < order.index("CMD")
@@ -187,17 +187,17 @@ def test_what_the_image_copies_exists_and_is_not_ignored() -> None:
 def test_the_image_starts_a_command_that_is_installed_and_known() -> None:
     program, *arguments = command_in(last("CMD"))
     assert program in PROJECT["project"]["scripts"]
-    asked = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "proxy", *arguments, "--help"],
         check=False,
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
     )
-    assert asked.returncode == 0, asked.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def test_the_health_check_passes_only_if_temper_is_well() -> None:
+def test_health_check_passes_only_if_temper_is_healthy() -> None:
     with server_on_a_free_port(_Health) as port:
         assert health_check(port) == 0
     with server_on_a_free_port(_Sick) as port:
@@ -205,7 +205,7 @@ def test_the_health_check_passes_only_if_temper_is_well() -> None:
     assert health_check(port) != 0
 
 
-def test_the_health_check_looks_where_temper_listens() -> None:
+def test_health_check_uses_the_listening_port() -> None:
     port = Settings().server.port
     assert last("EXPOSE") == str(port)
     assert f"'127.0.0.1', {port}" in last("HEALTHCHECK")
@@ -215,12 +215,12 @@ def test_the_compose_file_has_only_keys_that_compose_knows() -> None:
     jsonschema.validate(COMPOSE, COMPOSE_SCHEMA)
 
 
-def test_a_misspelt_compose_key_would_be_found() -> None:
+def test_misspelled_compose_key_is_detected() -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"services": {"a": {"build": ".", "port": []}}}, COMPOSE_SCHEMA)
 
 
-# what the operator has in the environment of docker compose
+# variables in the environment of docker compose
 GIVEN = {
     "TEMPER_SERVER__API_KEY": "sk-of-a-test",
     "TEMPER_STATE__URL": "valkey://valkey:6379",
@@ -232,11 +232,11 @@ def engines_of(name: str) -> dict[str, JsonObject]:
     """Return the services that a Temper talks to, by name."""
     environment = member(services()[name], "environment")
     assert isinstance(environment, dict)
-    one = environment.get("TEMPER_BACKEND__URL")
-    urls = [one] if one else json.loads(str(environment["TEMPER_BACKEND__URLS"]))
+    address = environment.get("TEMPER_BACKEND__URL")
+    urls = [address] if address else json.loads(str(environment["TEMPER_BACKEND__URLS"]))
     hosts = {httpx.URL(str(url)).host for url in urls}
-    found = {host: services()[host] for host in hosts}
-    return {host: service for host, service in found.items() if isinstance(service, dict)}
+    engines = {host: services()[host] for host in hosts}
+    return {host: service for host, service in engines.items() if isinstance(service, dict)}
 
 
 def profile_of(name: str) -> JsonValue:
@@ -246,11 +246,11 @@ def profile_of(name: str) -> JsonValue:
 
 @pytest.mark.parametrize("name", temper_services())
 def test_temper_talks_to_healthy_engines_of_its_profile(name: str) -> None:
-    found = engines_of(name)
-    assert found
+    engines = engines_of(name)
+    assert engines
     service = services()[name]
     assert isinstance(service, dict)
-    for engine, its in found.items():
+    for engine, its in engines.items():
         assert "healthcheck" in its
         assert profile_of(engine) == profile_of(name)
         assert member(service, "depends_on", engine) == {"condition": "service_healthy"}
@@ -263,7 +263,10 @@ def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
         ((engine, its),) = engines_of(name).items()
         (network,) = networks_of(engine)
         assert member(COMPOSE, "networks", str(network), "internal") is True
-        assert [one for one in services() if network in networks_of(one)] == [name, engine]
+        assert [service for service in services() if network in networks_of(service)] == [
+            name,
+            engine,
+        ]
         assert "default" in networks_of(name)
         assert "ports" not in its
 
@@ -271,9 +274,9 @@ def test_only_its_temper_reaches_the_engine_of_a_unit() -> None:
 def networks_of(name: str) -> list[JsonValue]:
     service = services()[name]
     assert isinstance(service, dict)
-    found = service.get("networks", ["default"])
-    assert isinstance(found, list)
-    return found
+    networks = service.get("networks", ["default"])
+    assert isinstance(networks, list)
+    return networks
 
 
 def test_the_tempers_of_a_pool_share_all_engines() -> None:
@@ -285,24 +288,24 @@ def test_the_tempers_of_a_pool_share_all_engines() -> None:
 
 
 @pytest.mark.parametrize(("name", "health"), [("pool", "/healthz"), ("unit", "/readyz")])
-def test_a_balancer_stands_before_the_tempers_of_its_profile(name: str, health: str) -> None:
+def test_balancer_targets_the_tempers_of_its_profile(name: str, health: str) -> None:
     balancer = services()[name]
     port = Settings().server.port
-    members = {one for one in temper_services() if profile_of(one) == [name]}
-    told = member(balancer, "environment")
-    assert isinstance(told, dict)
-    assert {told["FIRST"], told["SECOND"]} == {f"{one}:{port}" for one in members}
-    assert told["HEALTH"] == health
+    members = {service for service in temper_services() if profile_of(service) == [name]}
+    environment = member(balancer, "environment")
+    assert isinstance(environment, dict)
+    assert {environment["FIRST"], environment["SECOND"]} == {f"{name}:{port}" for name in members}
+    assert environment["HEALTH"] == health
     waits_for = member(balancer, "depends_on")
     assert isinstance(waits_for, dict)
     assert waits_for.keys() == members
     (mounted,) = re.findall(r"\./(deploy\S+?):(\S+):ro", json.dumps(member(balancer, "volumes")))
     assert (REPOSITORY / mounted[0]).is_file()
     configuration = (REPOSITORY / mounted[0]).read_text(encoding="utf-8")
-    assert set(re.findall(r"\$\{(\w+)\}", configuration)) == told.keys()
+    assert set(re.findall(r"\$\{(\w+)\}", configuration)) == environment.keys()
 
 
-def test_every_door_is_on_loopback_and_its_own() -> None:
+def test_every_published_port_is_unique_and_on_loopback() -> None:
     doors = re.findall(r'"127\.0\.0\.1:(\d+):8367"', json.dumps(COMPOSE["services"]))
     assert sorted(map(int, doors)) == [8367, 8368, 8369, 8370]
     header = (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")[0]
@@ -327,7 +330,7 @@ def test_temper_gets_settings_that_are_right_and_a_key_that_is_required(
     assert settings.state.url is not None
 
 
-def test_a_store_is_used_by_those_who_name_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_used_only_by_services_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in temper_services():
         environment = member(services()[name], "environment")
         assert isinstance(environment, dict)
@@ -340,7 +343,7 @@ def test_a_store_is_used_by_those_who_name_it_only(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", temper_services())
-def test_temper_may_do_nothing_special_in_its_container(name: str) -> None:
+def test_temper_has_no_privileges_in_its_container(name: str) -> None:
     service = services()[name]
     assert isinstance(service, dict)
     assert service["read_only"] is True
@@ -361,10 +364,10 @@ def test_temper_serves_where_it_has_no_home(tmp_path: Path) -> None:
 
 
 def test_the_image_has_the_extras_that_settings_ask_for() -> None:
-    found = re.search(r"ARG EXTRAS=(\S+)", DOCKERFILE)
-    assert found
+    match = re.search(r"ARG EXTRAS=(\S+)", DOCKERFILE)
+    assert match
     extras = PROJECT["project"]["optional-dependencies"].keys()
-    assert set(found[1].split(",")) <= extras
+    assert set(match[1].split(",")) <= extras
     assert '".[${EXTRAS}]"' in DOCKERFILE
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from tests.header_table import HEADERS
 
 PACKAGE = Path(__file__).parents[1] / "proxy"
-NAMES = [one.name for one in HEADERS]
-# what `facts.report` tells, whose headers are named by it
+NAMES = [header.name for header in HEADERS]
+# the keys of `facts.report`, which name headers
 REPORTED = {f"x-temper-{name}" for name in ("attempts", "outcome", "repairs", "context", "tools")}
 
 
-def test_every_header_of_ours_is_in_the_table() -> None:
+def test_every_temper_header_is_in_the_table() -> None:
     used = {
         name
         for path in PACKAGE.rglob("*.py")

@@ -1,4 +1,4 @@
-"""The house: its map, its glossary, and rooms that say what is in them."""
+"""The house rules: its map, its glossary, and packages that document their modules."""
 
 import ast
 import re
@@ -23,10 +23,10 @@ def parsed(path: Path) -> ast.Module:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=names(ROOMS))
-def test_every_room_says_what_is_in_which_file(room: Path) -> None:
-    said = ast.get_docstring(parsed(room)) or ""
+def test_every_package_docstring_lists_its_modules(room: Path) -> None:
+    doc = ast.get_docstring(parsed(room)) or ""
     files = [path for path in MODULES if path.parent == room.parent and path != room]
-    missing = [path.stem for path in files if not re.search(rf"`(\w+/)?{path.stem}`", said)]
+    missing = [path.stem for path in files if not re.search(rf"`(\w+/)?{path.stem}`", doc)]
     assert missing == []
 
 
@@ -39,7 +39,7 @@ def test_the_map_names_files_that_exist() -> None:
 
 
 INVENTED = {"config/models/acme.toml"}  # the model family of the first walk
-# what the walks for newcomers say stands in a file
+# statements of the walks for newcomers about a file
 WALKED = {
     "proxy/backends/engines.py": ("ENGINES = (",),
     "proxy/cli/commands.py": ("            if settings.ui.enabled:",),
@@ -62,10 +62,10 @@ def test_the_walks_for_newcomers_name_what_exists() -> None:
 
 @pytest.mark.parametrize("file", WALKED)
 def test_the_walks_for_newcomers_describe_files_as_they_are(file: str) -> None:
-    assert [said for said in WALKED[file] if said not in read(file)] == []
+    assert [sentence for sentence in WALKED[file] if sentence not in read(file)] == []
 
 
-def test_the_glossary_leads_to_where_a_word_lives_and_is_in_order() -> None:
+def test_glossary_is_sorted_and_its_links_exist() -> None:
     assert [where for _, _, _, where in GLOSSARY if not (REPOSITORY / where).is_file()] == []
     gone = [
         term
@@ -86,19 +86,19 @@ PROXY = {name: path for path in MODULES if (name := module_name(path)).startswit
 
 
 def imported_by(node: ast.AST) -> Iterator[str]:
-    """Name what a module imports for itself or for its types, and not what a function imports."""
+    """Yield the names that a module imports at its top level, but not those within functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ImportFrom) and child.module:
-            for one in child.names:
-                full = f"{child.module}.{one.name}"
+            for alias in child.names:
+                full = f"{child.module}.{alias.name}"
                 yield full if full in PROXY else child.module
         elif isinstance(child, ast.Import):
-            yield from (one.name for one in child.names)
+            yield from (alias.name for alias in child.names)
         elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from imported_by(child)
 
 
-def test_no_imports_go_in_a_circle_those_for_types_included() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = {name: {*imported_by(parsed(path))} & PROXY.keys() for name, path in PROXY.items()}
     assert len(graph) > 100
-    TopologicalSorter(graph).prepare()  # raises `CycleError`, which names the circle
+    TopologicalSorter(graph).prepare()  # raises `CycleError`, which names the cycle

@@ -1,4 +1,4 @@
-"""What looks for forgotten sockets: it finds those of an event loop that is over."""
+"""The search for leaked sockets finds those of a closed event loop."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tests.leaks import left_open, open_sockets
 
 
 class _Forgotten:
-    """Nobody keeps it."""
+    """An object without references."""
 
 
 async def connect(listener: socket.socket) -> asyncio.Transport:
@@ -25,21 +25,21 @@ def collect(forgotten: list[asyncio.Transport]) -> None:
     gc.collect()
 
 
-def test_a_connection_that_outlives_its_loop_is_found() -> None:
+def test_connection_that_outlives_its_loop_is_reported() -> None:
     before = open_sockets()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         forgotten = [asyncio.run(connect(listener))]
         port = forgotten[0].get_extra_info("sockname")[1]
         new = open_sockets() - before
-        (found,) = left_open(new)
+        (leaked,) = left_open(new)
     assert len(new) == 2
-    assert f"'127.0.0.1', {port}" in found
+    assert f"'127.0.0.1', {port}" in leaked
     with pytest.warns(ResourceWarning, match="unclosed"):
         collect(forgotten)
     assert open_sockets() == before
 
 
-def test_what_a_loop_or_a_fixture_still_uses_is_not_blamed_on_a_test() -> None:
+def test_sockets_in_use_are_not_reported() -> None:
     async def scene(listener: socket.socket) -> None:
         transport = await connect(listener)
         assert left_open(open_sockets()) == []
@@ -51,7 +51,7 @@ def test_what_a_loop_or_a_fixture_still_uses_is_not_blamed_on_a_test() -> None:
             assert left_open(open_sockets()) == []
 
 
-def test_a_proxy_of_what_is_gone_does_not_keep_others_from_being_looked_at() -> None:
+def test_dead_weak_proxy_does_not_stop_the_search() -> None:
     dead = weakref.proxy(_Forgotten())
     with socket.create_server(("127.0.0.1", 0)):
         assert left_open(open_sockets()) == []

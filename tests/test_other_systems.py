@@ -27,7 +27,7 @@ def run(*arguments: str, system: str = "") -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of all systems, by name, and what went wrong."""
+    """The results of all systems by name, and the errors."""
 
     lost: dict[str, list[str]]
     hidden: dict[str, list[str]]
@@ -37,8 +37,8 @@ class Tried:
 @pytest.fixture(scope="module")
 def tried() -> Tried:
     ran = run("-m", "tests.other_systems", *SYSTEMS)
-    told = [json.loads(line) for line in ran.stdout.splitlines()]
-    lost, hidden = ({one["system"]: one[name] for one in told} for name in ("lost", "hidden"))
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    lost, hidden = ({line["system"]: line[name] for line in lines} for name in ("lost", "hidden"))
     return Tried(lost, hidden, ran.stderr)
 
 
@@ -47,7 +47,7 @@ def test_every_module_can_be_imported(system: str, tried: Tried) -> None:
     assert tried.lost.get(system) == [], tried.errors
 
 
-def test_what_is_pure_works_on_windows() -> None:
+def test_pure_modules_work_on_windows() -> None:
     folders = ("tests/unit/tools/test_run.py", "tests/unit/test_errors.py")
     ran = run(
         "-m", "pytest", "-p", "tests.other_systems", "-q", "-n", "0", *folders, system="win32"

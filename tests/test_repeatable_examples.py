@@ -10,19 +10,19 @@ from tests.examples import PROFILE
 
 def tried() -> list[tuple[int, str]]:
     """Return the examples of a property test."""
-    found: list[tuple[int, str]] = []
+    examples: list[tuple[int, str]] = []
 
     @settings(derandomize=True)
     @given(st.integers(), st.text())
     def test(number: int, text: str) -> None:
-        found.append((number, text))
+        examples.append((number, text))
 
     test()
-    return found
+    return examples
 
 
 @pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="others are searched for")
-def test_examples_do_not_depend_on_what_else_was_imported(
+def test_examples_do_not_depend_on_other_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tried()

@@ -44,7 +44,7 @@ FILES = {
 }
 LONGEST_FUNCTION = 45
 
-# Libraries that are used without being imported, and by what.
+# Libraries that are used without being imported, and their users.
 USED_UNSEEN = {
     "backports.zstd": "imported as backports, from which its name differs here",
     "httptools": "uvicorn's parser",
@@ -70,7 +70,7 @@ def read(path: Path | str) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """What there is to say against a function."""
+    """The measures of a function that the house rules limit."""
 
     name: str
     lines: int
@@ -78,7 +78,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """What is asked of a file; its tree would be a hundred times as large."""
+    """The measures of a file; its tree would be a hundred times as large."""
 
     docstring: str | None
     functions: tuple[Function, ...]
@@ -88,7 +88,7 @@ class Source:
 
 @functools.cache
 def source_of(path: Path) -> Source:
-    """Read and parse a file, for all the tests that ask about it."""
+    """Read and parse a file once for all tests."""
     text = read(path)
     tree = ast.parse(text, str(path))
     nodes = [*ast.walk(tree)]
@@ -130,11 +130,11 @@ def names(paths: list[Path]) -> list[str]:
     return [path.as_posix() for path in paths]
 
 
-def test_nothing_stands_at_the_top_without_a_decision() -> None:
-    found = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
-    found.pop(".git", None)
-    assert {name for name, path in found.items() if path.is_dir()} <= FOLDERS
-    assert {name for name, path in found.items() if path.is_file()} == FILES
+def test_every_top_level_entry_has_a_decision() -> None:
+    entries = {path.name: path for path in REPOSITORY.iterdir() if not is_ignored(Path(path.name))}
+    entries.pop(".git", None)
+    assert {name for name, path in entries.items() if path.is_dir()} <= FOLDERS
+    assert {name for name, path in entries.items() if path.is_file()} == FILES
 
 
 def test_every_module_and_every_public_class_has_a_docstring() -> None:
@@ -179,17 +179,17 @@ def test_every_error_is_defined_in_one_place() -> None:
         assert hasattr(errors, name)
 
 
-def test_no_path_of_a_developers_machine_is_left() -> None:
+def test_no_machine_paths() -> None:
     places = ["/" + "work/", "/" + "tmp/" + "lab"]
     texts = [path for folder in sorted(FOLDERS) for path in tracked_files(folder)]
     texts = [path for path in texts if path.suffix not in {".gguf", ".bin", ".png"}]
-    found = [
-        (str(path), place)
+    matches = [
+        (str(path), folder)
         for path in [*texts, *(Path(name) for name in sorted(FILES))]
-        for place in places
-        if place in read(path)
+        for folder in places
+        if folder in read(path)
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_every_library_has_its_reason_and_its_use() -> None:
@@ -247,7 +247,7 @@ def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) <= 150
 
 
-def test_the_changelog_tells_of_this_version_on_one_screen() -> None:
+def test_changelog_of_this_version_fits_one_screen() -> None:
     _, *releases = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)
     assert releases[0].startswith("[Unreleased]")
     assert re.match(rf"\[{re.escape(PROJECT['project']['version'])}\] - [\d-]{{10}}\n", releases[1])
@@ -259,11 +259,11 @@ def test_every_decision_is_listed() -> None:
     assert re.findall(r"\]\(decisions/([\w.-]+)\)", read("docs/decisions.md")) == pages
 
 
-def test_the_readme_sums_the_table_of_faults_up() -> None:
+def test_readme_summarizes_the_fault_table() -> None:
     assert summary(read("docs/faults.md")) in " ".join(read("README.md").split())
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_exist() -> None:
     guides = (path for path in tracked_files("docs") if path.suffix == ".md")
     pages = [Path("README.md"), Path("CHANGELOG.md"), *guides]
     dead = [

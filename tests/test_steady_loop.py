@@ -1,4 +1,4 @@
-"""The clock of the tests' event loops: a machine that stands still lets no deadline pass."""
+"""The clock of the tests' event loops: a machine without CPU time lets no deadline pass."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ REST_SECONDS = 30 * SLICE_SECONDS
 DEADLINE_SECONDS = 10 * SLICE_SECONDS
 
 
-def test_every_loop_of_a_test_is_steady() -> None:
+def test_every_test_loop_is_steady() -> None:
     async def running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     assert isinstance(asyncio.run(running()), SteadyLoop)
 
 
-def test_a_machine_that_rests_lets_no_deadline_pass() -> None:
+def test_paused_machine_lets_no_deadline_pass() -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -28,7 +28,7 @@ def test_a_machine_that_rests_lets_no_deadline_pass() -> None:
     assert asyncio.run(scene()) < DEADLINE_SECONDS
 
 
-def test_who_looks_at_the_clock_again_and_again_lets_no_deadline_pass() -> None:
+def test_polling_the_clock_lets_no_deadline_pass() -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -42,7 +42,7 @@ def test_who_looks_at_the_clock_again_and_again_lets_no_deadline_pass() -> None:
     assert asyncio.run(scene()) < DEADLINE_SECONDS
 
 
-def test_a_loop_that_waits_sees_its_deadlines_pass() -> None:
+def test_waiting_loop_reaches_its_deadlines() -> None:
     async def scene() -> float:
         begun = time.monotonic()
         try:

@@ -18,7 +18,7 @@ from proxy.profiles.profile import Profile
 
 PROXY = Path(__file__).parents[1] / "proxy"
 TABLES = {"conversation/endings.py", "conversation/roles.py"}
-# Marks that also end turns or calls, and so occur where these are read.
+# Marks that also end turns or calls, and so occur in those parsers.
 SHARED = {"<|eot_id|>", "<|eot|>", "<|end|>", "<|im_end|>", "<|end_message|>", "<|assistant|>"}
 SHARED |= {"<end_of_turn>", "<turn|>", "<channel|>", "<|end_of_text|>", "[e~["}
 MARKS = {mark for table in (REASONING, ANSWERS, RESULTS) for pair in table.items() for mark in pair}
@@ -32,10 +32,10 @@ MARKS_OF_TURNS = TABLE.turn_ends | TABLE.turn_begins | TABLE.more_closers
 MARKS_OF_TURNS |= {mark for pair in TABLE.messages.thoughts.items() for mark in pair}
 MARKS_OF_TURNS |= {*TABLE.messages.texts, *TABLE.messages.header_starts, TABLE.messages.header_end}
 # `<name>` is part of a pattern for a named group, `<tool>` a placeholder in an example of JSON, and
-# the signs of JSON and Python are marks of the formats that have no others.
+# the signs of JSON and Python belong to formats without other marks.
 WORDS = {"<name>", "<tool>"}
 SIGNS = re.compile(r"[<>\[\]|｜]")  # noqa: RUF001 - the bar of DeepSeek
-# Words that nothing but a finish reason is called.
+# Words that are only used as finish reasons.
 REASONS = {endings.FILTERED, "end_turn", "pause_turn", "model_context_window_exceeded", "abort"}
 SETS_OF_ROLES = [{*roles.SYSTEM}, {*roles.RESULTS}, {*roles.FOREIGN}, {*roles.TURNS}]
 WORDS_OF_CALLS = {"guardrails/rescue/syntaxes/envelope.py", "dialects/openai_chat/schema.py"}
@@ -87,16 +87,16 @@ def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
 
 
 def test_no_finish_reason_exists_outside_of_the_table() -> None:
-    found = [literal for literal in literals() if literal[2] in REASONS]
+    wrong = [literal for literal in literals() if literal[2] in REASONS]
     for name, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Compare) and is_reason(node.left):
-                values = [one for part in node.comparators for _, one in strings(part)]
-                found += [(name, node.lineno, one) for one in values if one in REASON_WORDS]
+                values = [value for part in node.comparators for _, value in strings(part)]
+                wrong += [(name, node.lineno, value) for value in values if value in REASON_WORDS]
             if isinstance(node, ast.Call) and is_finish(node.func):
-                values = [one for part in node.args for _, one in strings(part)]
-                found += [(name, node.lineno, one) for one in values if one in REASON_WORDS]
-    assert found == []
+                values = [value for part in node.args for _, value in strings(part)]
+                wrong += [(name, node.lineno, value) for value in values if value in REASON_WORDS]
+    assert wrong == []
 
 
 def is_finish(node: ast.expr) -> bool:
@@ -104,7 +104,7 @@ def is_finish(node: ast.expr) -> bool:
 
 
 def test_no_set_of_roles_exists_outside_of_the_table() -> None:
-    found = [
+    wrong = [
         (name, node.lineno)
         for name, tree in trees()
         if name not in WORDS_OF_CALLS
@@ -112,7 +112,7 @@ def test_no_set_of_roles_exists_outside_of_the_table() -> None:
         if isinstance(node, ast.Tuple | ast.List | ast.Set)
         and {getattr(item, "value", None) for item in node.elts} in SETS_OF_ROLES
     ]
-    assert found == []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)

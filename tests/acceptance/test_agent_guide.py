@@ -1,13 +1,13 @@
-"""The agents of the guide, as they stand there, before replies that are written here."""
+"""The agents of the guide, run unchanged in front of scripted replies."""
 
 import pytest
 
 from proxy.processes.process import RunningServer
 from tests.fakes import guide
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
-from tests.fakes.scripts import said
+from tests.fakes.scripts import reply_to
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import START, calls, says, text
+from tests.fakes.sse import START, calls, says, text
 
 PAGE = "agent-library.md"
 CALLED = calls("get_weather", '{"city": "Oslo"}')
@@ -66,7 +66,7 @@ def test_an_example_runs_before_a_real_llama_server(
     question = "How is the weather in Oslo?"
     replaced = {question: f"{question} [[no newline]]"}
     guide.run(title, page=PAGE, url=llama_server.base_url, **replaced)
-    assert capsys.readouterr().out.strip() == said("<tool_response>")
+    assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 
 
 def test_every_example_is_run() -> None:
@@ -74,7 +74,9 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_an_example_prints_what_comes_of_it(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_prints_the_documented_output(
+    title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     scripts, printed = EXAMPLES[title]
     backend = ScriptedBackend(*scripts)
     with listening_in_thread(backend) as url:

@@ -1,10 +1,9 @@
-"""Agents in a program before a real llama-server, whose model says what is written here."""
+"""Agents in a program, with a scripted model on a real llama-server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 
 from proxy.facts import Compacted
@@ -12,9 +11,8 @@ from proxy.processes.process import RunningServer
 from temper import Agent, Conversation, Limits, Model, Stop, Text, Workflow
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
+from tests.fakes.llama import CONTEXT_TOKENS, plan_for, seconds_until, serving
 from tests.fakes.scripts import call
-from tests.patience import PATIENCE_SECONDS
 
 PAGES = 30
 SCRIPTS = {
@@ -70,7 +68,7 @@ class Book:
         return f"Page {self.read}: {f'It rained on day {self.read}. ' * 25}{end}"
 
 
-async def test_a_tool_is_called_and_the_answer_tells_what_it_said(server: RunningServer) -> None:
+async def test_tool_is_called_and_its_result_answered(server: RunningServer) -> None:
     async with opened(server) as model:
         result = await Agent(model, [get_weather]).run("How is Paris? [[weather]]")
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is 21 degrees in Paris.")
@@ -79,7 +77,7 @@ async def test_a_tool_is_called_and_the_answer_tells_what_it_said(server: Runnin
     assert result.usage.cached_tokens > 0
 
 
-async def test_a_terminal_tool_that_comes_too_early_is_asked_for_again(
+async def test_premature_terminal_tool_is_retried(
     server: RunningServer,
 ) -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
@@ -87,12 +85,15 @@ async def test_a_terminal_tool_that_comes_too_early_is_asked_for_again(
         agent = Agent(model, [get_weather, report], workflow=rules)
         result = await agent.run("Report on Bern. [[report]]")
     assert (result.stop, result.output) == (Stop.TERMINAL, "Handed in: 9 degrees")
-    assert [one.outcomes[0].call.name for one in result.rounds] == ["get_weather", "report"]
+    assert [tool_round.outcomes[0].call.name for tool_round in result.rounds] == [
+        "get_weather",
+        "report",
+    ]
     roles = [message["role"] for message in result.messages]
-    assert roles == ["user", *("assistant", "tool") * 2]  # nothing of the retry stays
+    assert roles == ["user", *("assistant", "tool") * 2]  # the retry leaves no trace
 
 
-async def test_thirty_rounds_go_on_within_a_window_that_holds_a_third_of_them(
+async def test_thirty_rounds_fit_a_window_of_ten(
     server: RunningServer,
 ) -> None:
     book = Book(PAGES)
@@ -104,10 +105,10 @@ async def test_thirty_rounds_go_on_within_a_window_that_holds_a_third_of_them(
     fitted = [fact for fact in result.facts if isinstance(fact, Compacted)]
     assert max(fact.client for fact in fitted) > 2 * CONTEXT_TOKENS
     assert max(fact.sent for fact in fitted) < CONTEXT_TOKENS
-    assert len(result.messages) == 2 + 2 * PAGES  # of the conversation nothing is cut
+    assert len(result.messages) == 2 + 2 * PAGES  # the conversation itself is not compacted
 
 
-async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
+async def test_canceled_run_frees_its_slot(
     server: RunningServer,
 ) -> None:
     async with opened(server) as model:
@@ -116,12 +117,12 @@ async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
                 if isinstance(event, Text):
                     stream.cancel()
             assert stream.result.stop is Stop.CANCELLED
-        await idle(server)
+        await seconds_until(server, is_busy=False)
         line = model.opened.preparation.services.find("").admission.queue
         assert (line.served, line.waiting) == (0, 0)
 
 
-async def test_two_agents_keep_to_their_slots_and_to_what_is_cached_there(
+async def test_two_agents_keep_their_slots_and_prompt_caches(
     server: RunningServer,
 ) -> None:
     async with opened(server) as model:
@@ -130,7 +131,7 @@ async def test_two_agents_keep_to_their_slots_and_to_what_is_cached_there(
 
 
 async def cached_share(model: Model, slot: int) -> float:
-    """Read a book on a slot, and tell which share of a later prompt was cached there."""
+    """Read a book on a slot, and return the cached share of a later prompt there."""
     book, talk = Book(4), Conversation()
     agent = Agent(
         model,
@@ -143,13 +144,3 @@ async def cached_share(model: Model, slot: int) -> float:
     result = await agent.run("And in a word? [[in short]]", conversation=talk)
     assert result.output == "It rains."
     return result.usage.cached_tokens / result.usage.prompt_tokens
-
-
-async def idle(server: RunningServer) -> None:
-    """Wait until no slot of the server is at work."""
-    headers = {"authorization": f"Bearer {server.api_key}"}
-    async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient(trust_env=False) as client:
-        while True:
-            slots = (await client.get(f"{server.base_url}/slots", headers=headers)).json()
-            if not any(one["is_processing"] for one in slots):
-                return

@@ -39,14 +39,14 @@ FORM: JsonObject = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model answers in JSON, or not."""
+    """A server with a model that answers in JSON or not, depending on the prompt."""
     model = tmp_path_factory.mktemp("model") / "form.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=4096)
     with serving(plan_for(model, context_tokens=4096)) as running:
         yield running
 
 
-def test_the_server_alone_lets_no_model_call_that_has_to_answer_in_a_form(
+def test_server_alone_prevents_calls_with_a_response_format(
     server: RunningServer,
 ) -> None:
     body: JsonObject = {
@@ -61,7 +61,7 @@ def test_the_server_alone_lets_no_model_call_that_has_to_answer_in_a_form(
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
 
 
-async def test_a_model_that_has_to_answer_in_a_form_may_still_call(
+async def test_model_with_a_response_format_may_still_call(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -74,7 +74,7 @@ async def test_a_model_that_has_to_answer_in_a_form_may_still_call(
     ("prompt", "city", "attempts"),
     [("[[json]]", "Paris", 1), ("[[fenced]]", "Oslo", 1), ("[[prose]]", "Paris", 2)],
 )
-async def test_what_the_client_gets_has_the_form(
+async def test_response_matches_the_response_format(
     server: RunningServer, prompt: str, city: str, attempts: int, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -86,6 +86,6 @@ async def test_what_the_client_gets_has_the_form(
 
 
 def check_cached(engine: WatchedServer) -> None:
-    """Check that asking again in the client's form reads nothing twice."""
+    """Check that repeating the request in the client's form processes no token twice."""
     for before, after in itertools.pairwise(engine.attempts):
         assert after.cached >= 0.9 * before.prompt

@@ -1,6 +1,6 @@
-"""The SDKs of OpenAI and Anthropic, Temper, and a real llama-server's `/v1/messages` behind it.
+"""The SDKs of OpenAI and Anthropic, Temper, and a real llama-server's `/v1/messages`.
 
-The llama-server speaks the language of Anthropic's API; it is not that API.
+The llama-server implements the protocol of Anthropic's API; it is not that API.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 
 IN_MESSAGES = [
-    cast("ToolParam", {"name": one["name"], "input_schema": one["parameters"]})
+    cast("ToolParam", {"name": function["name"], "input_schema": function["parameters"]})
     for tool in TOOLS
-    if isinstance(one := tool["function"], dict)
+    if isinstance(function := tool["function"], dict)
 ]
 
 
@@ -46,8 +46,8 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 @asynccontextmanager
 async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
     """Run Temper before the double."""
-    async with listening(double.app()) as behind:
-        connection = BackendClient(behind.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
+    async with listening(double.app()) as upstream:
+        connection = BackendClient(upstream.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
             yield front
 
@@ -84,22 +84,22 @@ async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnt
         yield client
 
 
-@pytest.mark.parametrize("prompt", [one for one in CALLS if one != "[[unknown tool]]"])
-async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+@pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[unknown tool]]"])
+async def test_client_gets_valid_calls_for_every_spelling(
     double: AnthropicDouble, prompt: str
 ) -> None:
     async with chat(double) as client:
         completion = await ask(client, prompt)
     assert calls_in(completion) == CALLS[prompt]
     assert completion.choices[0].finish_reason == "tool_calls"
-    assert {name: double.asked[0][name] for name in ("model", "max_tokens", "stream")} == {
+    assert {name: double.requests[0][name] for name in ("model", "max_tokens", "stream")} == {
         "model": MODEL,
         "max_tokens": 2048,
         "stream": True,
     }
 
 
-async def test_calls_stream_while_they_are_written(double: AnthropicDouble) -> None:
+async def test_calls_are_streamed(double: AnthropicDouble) -> None:
     async with chat(double) as client:
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -110,12 +110,12 @@ async def test_calls_stream_while_they_are_written(double: AnthropicDouble) -> N
         deltas = [
             call async for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()
         ]
-    written = [delta.function.arguments or "" for delta in deltas if delta.function]
-    assert json.parse("".join(written)) == {"city": "Paris", "unit": "celsius"}
-    assert len(written) > 2
+    arguments = [delta.function.arguments or "" for delta in deltas if delta.function]
+    assert json.parse("".join(arguments)) == {"city": "Paris", "unit": "celsius"}
+    assert len(arguments) > 2
 
 
-async def test_answers_stream_with_their_thoughts_and_their_cost(double: AnthropicDouble) -> None:
+async def test_text_streams_with_reasoning_and_usage(double: AnthropicDouble) -> None:
     async with chat(double, "accept") as client:
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -142,12 +142,12 @@ async def test_a_respond_call_becomes_the_answer(double: AnthropicDouble) -> Non
     assert completion.choices[0].message.content == "".join(SENTENCES)
 
 
-async def test_prose_where_a_call_is_demanded_is_forced_into_one(double: AnthropicDouble) -> None:
-    """There is no grammar: the last attempt forces a call, and the prompt stays as it was."""
+async def test_prose_for_a_required_call_is_forced_into_a_call(double: AnthropicDouble) -> None:
+    """There is no grammar: the last attempt forces a call, and the prompt stays unchanged."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
     assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
-    *before, last = double.asked
+    *before, last = double.requests
     assert all("tool_choice" not in body for body in before)
     assert last["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
     assert last["tools"] == before[0]["tools"]
@@ -158,10 +158,10 @@ async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDo
         first = await ask(client, "[[call]]")
         second = await ask(client, "[[call]]", history=AFTER_A_CALL)
     assert calls_in(first) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
-    assert second.choices[0].message.content == said("<tool_response>")
-    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked[:2])
+    assert second.choices[0].message.content == reply_to("<tool_response>")
+    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.requests[:2])
     assert after[: len(before)] == before
-    assert double.asked[0]["tools"] == double.asked[1]["tools"]
+    assert double.requests[0]["tools"] == double.requests[1]["tools"]
     usage = second.usage
     assert usage is not None
     assert usage.prompt_tokens_details is not None
@@ -173,10 +173,10 @@ def content_of(message: Message) -> list[JsonValue]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-async def test_anthropics_sdk_gets_through_to_anthropics_language(
+async def test_anthropic_sdk_works_with_an_anthropic_backend(
     double: AnthropicDouble, *, is_streamed: bool
 ) -> None:
-    async def told(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
+    async def send(client: anthropic.AsyncAnthropic, history: list[MessageParam]) -> Message:
         if not is_streamed:
             return await client.messages.create(
                 model=MODEL, max_tokens=200, messages=history, tools=IN_MESSAGES, system="Be kind."
@@ -188,7 +188,7 @@ async def test_anthropics_sdk_gets_through_to_anthropics_language(
 
     history: list[MessageParam] = [{"role": "user", "content": "[[thinking call]]"}]
     async with messages(double) as client:
-        first = await told(client, history)
+        first = await send(client, history)
         assert first.stop_reason == "tool_use"
         (used,) = [block for block in first.content if block.type == "tool_use"]
         assert (used.name, used.input) == ("get_weather", {"city": "Bern"})
@@ -197,32 +197,34 @@ async def test_anthropics_sdk_gets_through_to_anthropics_language(
             "role": "user",
             "content": [{"type": "tool_result", "tool_use_id": used.id, "content": "sunny"}],
         }
-        second = await told(client, [*history, answered])
+        second = await send(client, [*history, answered])
     assert second.stop_reason == "end_turn"
     assert [block.text for block in second.content if block.type == "text"] == [
-        said("<tool_response>")
+        reply_to("<tool_response>")
     ]
-    assert [body["max_tokens"] for body in double.asked] == [200, 200]
-    assert double.asked[0]["system"] == [{"type": "text", "text": "Be kind."}]
-    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked)
+    assert [body["max_tokens"] for body in double.requests] == [200, 200]
+    assert double.requests[0]["system"] == [{"type": "text", "text": "Be kind."}]
+    before, after = (cast("list[JsonValue]", body["messages"]) for body in double.requests)
     assert after[: len(before)] == before
-    (answer,) = (one for one in after if isinstance(one, dict) and one["role"] == "assistant")
+    (answer,) = (
+        message for message in after if isinstance(message, dict) and message["role"] == "assistant"
+    )
     kinds = [block["type"] for block in cast("list[JsonObject]", answer["content"])]
     assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
 
 
-async def test_tokens_are_counted_there(double: AnthropicDouble) -> None:
+async def test_tokens_are_counted_by_the_backend(double: AnthropicDouble) -> None:
     async with messages(double) as client:
         counted = await client.messages.count_tokens(
             model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=IN_MESSAGES
         )
         listed = [model async for model in client.models.list()]
     assert counted.input_tokens > 100
-    assert 1 <= len(double.counted) <= 2  # for the answer, and to see whether it fits
+    assert 1 <= len(double.counted) <= 2  # for the response, and to check that it fits
     assert [(model.id, model.max_input_tokens) for model in listed] == [(MODEL, WINDOW)]
 
 
-async def test_a_prompt_that_is_too_long_is_the_clients_error(double: AnthropicDouble) -> None:
+async def test_oversized_prompt_is_a_client_error(double: AnthropicDouble) -> None:
     async with chat(double) as client:
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "word " * 20_000)
@@ -230,7 +232,7 @@ async def test_a_prompt_that_is_too_long_is_the_clients_error(double: AnthropicD
     assert f"maximum context length is {WINDOW} tokens" in raised.value.message
 
 
-async def test_a_conversation_that_outgrows_the_window_is_shortened(
+async def test_conversation_that_exceeds_the_window_is_compacted(
     double: AnthropicDouble,
 ) -> None:
     lines = "\n".join(f"line {number} of the log" for number in range(30))
@@ -247,7 +249,7 @@ async def test_a_conversation_that_outgrows_the_window_is_shortened(
     assert "tier=0" not in reports[-1]
 
 
-async def test_a_model_that_there_is_not_is_named_with_those_there_are(
+async def test_unknown_model_error_lists_the_known_models(
     double: AnthropicDouble,
 ) -> None:
     async with front_before(double) as front:
@@ -273,7 +275,7 @@ async def test_a_model_that_there_is_not_is_named_with_those_there_are(
         (Fault(events=1), 502, None),
     ],
 )
-async def test_what_fails_there_is_told_as_what_it_is(
+async def test_backend_errors_keep_their_meaning(
     double: AnthropicDouble, fault: Fault, status: int, retry_after: str | None
 ) -> None:
     double.faults = [fault]
@@ -300,14 +302,14 @@ async def test_a_stream_that_breaks_ends_in_an_error(double: AnthropicDouble, ki
         with pytest.raises(openai.APIError):
             await collect()
     assert "".join(texts)
-    assert said("[[four]]").startswith("".join(texts))
+    assert reply_to("[[four]]").startswith("".join(texts))
 
 
 @pytest.mark.parametrize(
     ("extra", "param"),
     [({"seed": 1}, "seed"), ({"response_format": {"type": "json_object"}}, None)],
 )
-async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
+async def test_unsupported_options_are_rejected_or_emulated(
     double: AnthropicDouble, extra: JsonObject, param: str | None
 ) -> None:
     async with chat(double, "accept") as client:
@@ -317,10 +319,10 @@ async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "[[call]]", extra=extra)
     assert raised.value.param == param
-    assert double.asked == []
+    assert double.requests == []
 
 
-async def test_the_command_serves_what_speaks_the_language(llama_server: RunningServer) -> None:
+async def test_command_serves_an_anthropic_backend(llama_server: RunningServer) -> None:
     """Without anything in between: the real server, its own list of models and its own errors."""
 
     def use() -> None:
@@ -344,10 +346,10 @@ async def test_the_command_serves_what_speaks_the_language(llama_server: Running
                     model=MODEL, max_tokens=99, messages=[{"role": "user", "content": "[[four]]"}]
                 )
         assert calls_in(made) == [("get_weather", {"city": "Turin"})]
-        assert response.output_text == said("[[four]]")
+        assert response.output_text == reply_to("[[four]]")
         assert raised.value.code == "context_length_exceeded"
         assert content_of(message) == [
-            {"type": "text", "text": said("[[four]]"), "citations": None}
+            {"type": "text", "text": reply_to("[[four]]"), "citations": None}
         ]
 
     await asyncio.to_thread(use)

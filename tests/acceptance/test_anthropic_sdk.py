@@ -1,4 +1,4 @@
-"""The official Anthropic SDK, Temper as users run it, and a real llama-server behind it."""
+"""The official Anthropic SDK, Temper as users run it, and a real llama-server."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from anthropic.types import Message, MessageParam, ToolParam
 
 from proxy.conversation import json
 from tests.fakes.llama import CONTEXT_TOKENS
-from tests.fakes.scripts import LONG_CITY, TOOLS, said
+from tests.fakes.scripts import LONG_CITY, TOOLS, reply_to
 from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, check_as_in_chat, each_answer
 
 WAYS = ("whole", "stream", "async stream", "beta stream")
@@ -46,56 +46,56 @@ def user(text: str) -> MessageParam:
     return {"role": "user", "content": text}
 
 
-def get(url: str, way: str, asked: SdkQuestion) -> SdkAnswer:
+def get(url: str, way: str, question: SdkQuestion) -> SdkAnswer:
     if way == "async stream":
-        return asyncio.run(get_async(url, asked))
+        return asyncio.run(get_async(url, question))
     with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
-        tools = OFFERED if asked.has_tools else omit
+        tools = OFFERED if question.has_tools else omit
         if way == "whole":
             return read(
                 client.messages.create(
                     model="any",
-                    max_tokens=asked.max_tokens,
-                    messages=[user(asked.prompt)],
+                    max_tokens=question.max_tokens,
+                    messages=[user(question.prompt)],
                     tools=tools,
-                    extra_headers=asked.headers,
+                    extra_headers=question.headers,
                 )
             )
         if way == "stream":
             with client.messages.stream(
                 model="any",
-                max_tokens=asked.max_tokens,
-                messages=[user(asked.prompt)],
+                max_tokens=question.max_tokens,
+                messages=[user(question.prompt)],
                 tools=tools,
-                extra_headers=asked.headers,
+                extra_headers=question.headers,
             ) as stream:
                 return read(stream.get_final_message())
-        with client.beta.messages.stream(  # as Claude Code asks
+        with client.beta.messages.stream(  # as Claude Code does
             model="any",
-            max_tokens=asked.max_tokens,
-            messages=[{"role": "user", "content": asked.prompt}],
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            max_tokens=question.max_tokens,
+            messages=[{"role": "user", "content": question.prompt}],
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         ) as beta:
             return read(Message.model_validate(beta.get_final_message().model_dump()))
 
 
-async def get_async(url: str, asked: SdkQuestion) -> SdkAnswer:
+async def get_async(url: str, question: SdkQuestion) -> SdkAnswer:
     async with (
         anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client,
         client.messages.stream(
             model="any",
-            max_tokens=asked.max_tokens,
-            messages=[user(asked.prompt)],
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            max_tokens=question.max_tokens,
+            messages=[user(question.prompt)],
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         ) as stream,
     ):
         return read(await stream.get_final_message())
 
 
 def read(message: Message) -> SdkAnswer:
-    """Read an answer, and check what every client relies on."""
+    """Read a response, and check the invariants that every client relies on."""
     assert message.id.startswith("msg_")
     assert (message.role, message.model) == ("assistant", "any")
     assert message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0) > 0
@@ -121,10 +121,10 @@ def read(message: Message) -> SdkAnswer:
 
 
 @each_answer
-def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
-    url: str, way: str, asked: SdkQuestion, answer: SdkAnswer
+def test_every_sdk_method_returns_the_chat_completions_result(
+    url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
-    check_as_in_chat(url, asked, get(url, way, asked), answer)
+    check_as_in_chat(url, question, get(url, way, question), answer)
 
 
 def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
@@ -140,11 +140,11 @@ def test_text_comes_in_several_deltas(client: anthropic.Anthropic) -> None:
     ) as stream:
         pieces = list(stream.text_stream)
     assert len(pieces) > 1
-    assert "".join(pieces) == said("[[prose]]")
+    assert "".join(pieces) == reply_to("[[prose]]")
 
 
 def turn_after(message: Message) -> list[MessageParam]:
-    """Send an answer back as it came, and with it the results of its calls."""
+    """Return the next turn: the response unchanged, and the results of its calls."""
     results = [
         {"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}
         for block in message.content
@@ -157,25 +157,23 @@ def turn_after(message: Message) -> list[MessageParam]:
 
 
 @pytest.mark.parametrize("prompt", ["[[call]]", "[[two calls]]", "[[thinking call]]", "[[coder]]"])
-def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
-    client: anthropic.Anthropic, prompt: str
-) -> None:
-    asked = user(f"Cached: {prompt}")
-    first = client.messages.create(model="any", max_tokens=400, messages=[asked], tools=OFFERED)
+def test_second_turn_reuses_the_cached_prompt(client: anthropic.Anthropic, prompt: str) -> None:
+    question = user(f"Cached: {prompt}")
+    first = client.messages.create(model="any", max_tokens=400, messages=[question], tools=OFFERED)
     assert first.stop_reason == "tool_use"
     second = client.messages.create(
-        model="any", max_tokens=400, messages=[asked, *turn_after(first)], tools=OFFERED
+        model="any", max_tokens=400, messages=[question, *turn_after(first)], tools=OFFERED
     )
     assert [block.type for block in second.content] == ["text"]
-    assert getattr(second.content[0], "text", "") == said("<tool_response>")
+    assert getattr(second.content[0], "text", "") == reply_to("<tool_response>")
     begun = first.usage.input_tokens + (first.usage.cache_read_input_tokens or 0)
     assert (second.usage.cache_read_input_tokens or 0) >= 0.95 * begun
 
 
-def test_tokens_are_counted_as_they_are_used(client: anthropic.Anthropic) -> None:
-    asked = [user("[[four]]")]
-    counted = client.messages.count_tokens(model="any", messages=asked, tools=OFFERED)
-    used = client.messages.create(model="any", max_tokens=9, messages=asked, tools=OFFERED).usage
+def test_counted_tokens_equal_the_usage(client: anthropic.Anthropic) -> None:
+    messages = [user("[[four]]")]
+    counted = client.messages.count_tokens(model="any", messages=messages, tools=OFFERED)
+    used = client.messages.create(model="any", max_tokens=9, messages=messages, tools=OFFERED).usage
     assert counted.input_tokens == used.input_tokens + (used.cache_read_input_tokens or 0)
 
 
@@ -229,7 +227,7 @@ def test_the_message_of_an_error_names_the_field_once(
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for(
+def test_oversized_prompt_error_has_the_wording_that_clients_parse(
     client: anthropic.Anthropic, is_stream: bool
 ) -> None:
     with pytest.raises(anthropic.BadRequestError) as raised:
@@ -238,22 +236,24 @@ def test_a_prompt_that_is_too_long_is_refused_in_the_words_that_clients_look_for
         )
     error = error_in(raised.value)
     assert error["type"] == "invalid_request_error"
-    told = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", str(error["message"]))
-    assert told is not None
-    assert int(told[1]) > int(told[2]) == CONTEXT_TOKENS
+    match = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", str(error["message"]))
+    assert match is not None
+    assert int(match[1]) > int(match[2]) == CONTEXT_TOKENS
 
 
-def test_a_stop_sequence_is_named_and_the_default_model_can_be_looked_up(
+def test_stop_sequence_is_reported_and_the_default_model_listed(
     client: anthropic.Anthropic,
 ) -> None:
-    asked = [user("[[prose]]")]
-    plain = client.messages.create(model="any", max_tokens=50, messages=asked)
+    messages = [user("[[prose]]")]
+    plain = client.messages.create(model="any", max_tokens=50, messages=messages)
     assert (plain.stop_reason, plain.stop_sequence) == ("end_turn", None)
-    stops = ["nowhere to be found", said("[[prose]]")[3:8]]
-    cut = client.messages.create(model="any", max_tokens=50, messages=asked, stop_sequences=stops)
+    stops = ["nowhere to be found", reply_to("[[prose]]")[3:8]]
+    cut = client.messages.create(
+        model="any", max_tokens=50, messages=messages, stop_sequences=stops
+    )
     assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", stops[1])
     with client.messages.stream(
-        model="any", max_tokens=50, messages=asked, stop_sequences=stops
+        model="any", max_tokens=50, messages=messages, stop_sequences=stops
     ) as stream:
         streamed = stream.get_final_message()
     assert (streamed.stop_reason, streamed.stop_sequence) == ("stop_sequence", stops[1])

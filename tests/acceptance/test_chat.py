@@ -1,4 +1,4 @@
-"""`temper chat` with a real llama-server: at a terminal, before a pipe, and for one question."""
+"""`temper chat` with a real llama-server: at a terminal, in a pipe, and for one prompt."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def tools(tmp_path: Path) -> Path:
     return file
 
 
-def chat(said: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def chat(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     with Program(
         [*COMMAND, "chat", *arguments],
         stdin=subprocess.PIPE,
@@ -49,15 +49,15 @@ def chat(said: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         encoding="utf-8",
     ) as process:
         try:
-            answered, complained = process.communicate(said, PATIENCE_SECONDS)
+            answered, complained = process.communicate(text, PATIENCE_SECONDS)
         finally:
             process.kill()
     return subprocess.CompletedProcess(arguments, process.returncode, answered, complained)
 
 
-def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
-    said = f"{QUESTION}\ny\n/retry\ny\n/tools\n/new\n/retry\n/hepl\n/quit\n[[prose]] never asked\n"
-    answered = chat(said, "--model", str(model), "--tools", str(tools))
+def test_piped_input_is_answered_line_by_line(model: Path, tools: Path) -> None:
+    typed = f"{QUESTION}\ny\n/retry\ny\n/tools\n/new\n/retry\n/hepl\n/quit\n[[prose]] never asked\n"
+    answered = chat(typed, "--model", str(model), "--tools", str(tools))
     assert answered.returncode == 0, answered.stderr
     round_trip = [
         '  get_weather(city="Lyon")',
@@ -76,21 +76,21 @@ def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
     ]
 
 
-def test_a_call_is_not_made_without_a_yes(model: Path, tools: Path) -> None:
+def test_call_requires_confirmation(model: Path, tools: Path) -> None:
     answered = chat(f"{QUESTION}\nno\n", "--model", str(model), "--tools", str(tools))
     assert "21 degrees" not in answered.stdout
 
 
 @pytest.mark.parametrize(("answer", "came"), [("y", '"timezone": "UTC"'), ("", "refused")])
-def test_tools_of_servers_are_offered_and_asked_about(
+def test_server_tools_are_offered_and_confirmed(
     model: Path, tmp_path: Path, answer: str, came: str
 ) -> None:
     settings = tmp_path / "temper.toml"
     command = json.dump_text([sys.executable, "-m", "mcp_server_time"])
-    told = "tools = ['get_current_time']\nask = ['get_current_time']\n"
-    settings.write_text(f"[mcp.time]\ncommand = {command}\n{told}", encoding="utf-8")
-    said = f"/tools\n[[our time]] what is it?\n{answer}\n"
-    answered = chat(said, "--model", str(model), "--config", str(settings))
+    config = "tools = ['get_current_time']\nask = ['get_current_time']\n"
+    settings.write_text(f"[mcp.time]\ncommand = {command}\n{config}", encoding="utf-8")
+    typed = f"/tools\n[[our time]] what is it?\n{answer}\n"
+    answered = chat(typed, "--model", str(model), "--config", str(settings))
     assert answered.returncode == 0, answered.stderr
     assert "  get_current_time  Get current time" in answered.stdout
     result = re.search("  get_current_time: (.+)", answered.stdout)
@@ -98,7 +98,7 @@ def test_tools_of_servers_are_offered_and_asked_about(
     assert came in result[1]
 
 
-def test_one_question_is_answered_and_no_more(model: Path) -> None:
+def test_single_prompt_mode_answers_once(model: Path) -> None:
     answered = chat("", "--model", str(model), "[[four]] two and two?")
     assert (answered.stdout, answered.stderr, answered.returncode) == (
         "The answer is four.\n",
@@ -107,7 +107,7 @@ def test_one_question_is_answered_and_no_more(model: Path) -> None:
     )
 
 
-def test_a_dead_backend_is_one_sentence() -> None:
+def test_unreachable_backend_is_an_error_of_one_sentence() -> None:
     answered = chat("", "--backend-url", "http://127.0.0.1:9", "hello")
     assert answered.returncode == 1
     assert answered.stderr.startswith("temper: The backend http://127.0.0.1:9 cannot be reached")
@@ -115,15 +115,15 @@ def test_a_dead_backend_is_one_sentence() -> None:
 
 
 def waits_for_terminal(pid: int) -> bool:
-    """Whether writing waits while the terminal takes nothing, and does not fail; Linux tells."""
-    place = Path(f"/proc/{pid}/fdinfo/1")
-    flags = re.search(r"flags:\s+([0-7]+)", place.read_text("ascii")) if place.exists() else None
+    """Report whether writes block, without failing, while the terminal is stalled (Linux only)."""
+    fdinfo = Path(f"/proc/{pid}/fdinfo/1")
+    flags = re.search(r"flags:\s+([0-7]+)", fdinfo.read_text("ascii")) if fdinfo.exists() else None
     return flags is None or not int(flags[1], 8) & os.O_NONBLOCK
 
 
 def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
-    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # nobody says where the cursor is
+    plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # there is no terminal that reports the cursor position
     with on_terminal(80, *arguments, environment=plain) as command:
         command.read_until(r"Ctrl-D quits\.")
         command.type(f"{QUESTION}\r")
@@ -133,7 +133,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
         command.type("[[forever]] go on\r")
         command.read_until(r"and on and on")
         assert waits_for_terminal(command.process.pid)
-        command.process.send_signal(signal.SIGINT)  # nobody controls this terminal
+        command.process.send_signal(signal.SIGINT)  # it is not the controlling terminal
         command.read_until(r"stopped\s+>")
         command.type("\x04")
         shown = command.read_to_the_end()

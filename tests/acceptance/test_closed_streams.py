@@ -1,4 +1,4 @@
-"""Started by what closes the standard streams, as some supervisors do."""
+"""Started by a parent that closes the standard streams, as some supervisors do."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
-def test_a_command_ends_as_ever_although_its_streams_are_closed(closing: str) -> None:
+def test_command_works_with_closed_standard_streams(closing: str) -> None:
     temper = [sys.executable, "-m", "proxy", "models", "--backend-url", NOBODY]
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *temper]
     ended = subprocess.run(shell, check=False, timeout=PATIENCE_SECONDS, capture_output=True)

@@ -21,7 +21,7 @@ KEY = {"authorization": "Bearer operators-key"}
 @pytest.mark.parametrize(
     ("allow", "became"), [(True, "done"), (False, "refused")], ids=["allowed", "refused"]
 )
-def test_a_person_decides_whether_a_real_tool_is_run(
+def test_operator_confirms_a_real_tool_call(
     *, allow: bool, became: str, llama_server: RunningServer, tmp_path: Path
 ) -> None:
     clock = json.dump_text([sys.executable, "-m", "mcp_server_time"])
@@ -53,8 +53,8 @@ def test_a_person_decides_whether_a_real_tool_is_run(
         assert "1 call is waiting for approval: time.get_current_time" in seen
         assert f"Allow or refuse at {url}/ui" in seen
         assert "waiting for approval: time.get_current_time" in seen
-        said = client.post(f"/ui/api/confirmations/{call['id']}", json={"allow": allow})
-        assert said.status_code == 200
+        response = client.post(f"/ui/api/confirmations/{call['id']}", json={"allow": allow})
+        assert response.status_code == 200
         asking.join(PATIENCE_SECONDS)
         assert answers[0].json()["choices"][0]["message"]["content"] == ANSWER
         state = client.get("/ui/api/state").json()
@@ -66,15 +66,15 @@ def test_a_person_decides_whether_a_real_tool_is_run(
 
 def waiting(client: httpx.Client) -> JsonObject:
     """Wait until a call waits for a person."""
-    found: list[JsonObject] = []
-    while not found:
+    confirmations: list[JsonObject] = []
+    while not confirmations:
         time.sleep(0.02)
-        found = client.get("/ui/api/state").json()["confirmations"]
-    return found[0]
+        confirmations = client.get("/ui/api/state").json()["confirmations"]
+    return confirmations[0]
 
 
 def top(url: str, key: Path) -> str:
-    """Print what `temper top` shows where there is no terminal."""
+    """Return the output of `temper top` without a terminal."""
     shown = ended("top", "--url", url, "--key-file", str(key))
     assert shown.returncode == 0
     return shown.stdout

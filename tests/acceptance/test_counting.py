@@ -1,6 +1,6 @@
-"""Token counts and the window, asked of a real llama-server and held against what it really does.
+"""Token counts and the window of a real llama-server, compared with its real behavior.
 
-`prompt_tokens` of a reply is the truth: it is what the server has decoded.
+`prompt_tokens` of a reply is the truth: the number of tokens that the server has decoded.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def asking(
 
 
 def of_size(tokens: int, last: str = "") -> UpstreamRequest:
-    """Make a question with a prompt of a known size: a letter is a token of this model."""
+    """Return a prompt of a known size: a letter is one token of this model."""
     return asking(said("user", "x" * (tokens - len(AROUND)) + last))
 
 
@@ -161,7 +161,9 @@ async def test_an_older_build_counts_the_same_in_two_steps(llama_server: Running
     assert wire.paths == [COUNT, *["/apply-template", "/tokenize"] * 2]
 
 
-async def test_texts_counted_together_have_what_each_has_alone(llama_server: RunningServer) -> None:
+async def test_texts_counted_together_equal_their_separate_counts(
+    llama_server: RunningServer,
+) -> None:
     async with connected(llama_server) as backend:
         together = await backend.count_texts(TEXTS, {})
         alone = [await backend.count_texts([text], {}) for text in TEXTS]
@@ -173,7 +175,7 @@ async def test_texts_counted_together_have_what_each_has_alone(llama_server: Run
     assert long == (300_000, 1)
 
 
-async def test_without_the_key_nothing_is_counted(llama_server: RunningServer) -> None:
+async def test_counting_requires_the_key(llama_server: RunningServer) -> None:
     connection = BackendClient(llama_server.base_url)
     counter = TokenCounter(connection)
     keyed = {"authorization": f"Bearer {llama_server.api_key}"}
@@ -199,7 +201,7 @@ async def test_a_prompt_must_leave_room_for_one_token(llama_server: RunningServe
     assert (caught.value.prompt_tokens, caught.value.window) == (CONTEXT_TOKENS, CONTEXT_TOKENS)
 
 
-async def test_an_overflow_names_what_was_counted(llama_server: RunningServer) -> None:
+async def test_overflow_error_contains_the_count(llama_server: RunningServer) -> None:
     upstream_request = asking(*ROUND, said("user", "word " * 9000), tools=TOOLS)
     async with connected(llama_server) as backend:
         counted = await backend.count(upstream_request, {})
@@ -208,7 +210,7 @@ async def test_an_overflow_names_what_was_counted(llama_server: RunningServer) -
     assert (caught.value.prompt_tokens, caught.value.window) == (counted, CONTEXT_TOKENS)
 
 
-async def test_a_window_that_fills_up_ends_the_reply_as_if_it_were_too_long(
+async def test_full_window_ends_the_reply_with_length(
     llama_server: RunningServer,
 ) -> None:
     room = 40

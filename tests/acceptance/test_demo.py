@@ -20,7 +20,7 @@ ROOF, FLOOR, BETWEEN_ROWS = "┏", "└", "├"
 
 
 def paste(command: str) -> str:
-    """Run a command line as a shell would; where there is no curl, do what it says."""
+    """Run a command line as a shell would; without curl, send the same request."""
     shell = shutil.which("sh")
     if shell is not None and shutil.which("curl") is not None:
         done = subprocess.run(
@@ -50,7 +50,7 @@ def read_until_examples(process: subprocess.Popen[str]) -> tuple[str, list[str]]
     return "".join(printed), commands
 
 
-def test_the_demonstration_shows_every_request_and_counts_what_was_usable(tmp_path: Path) -> None:
+def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: Path) -> None:
     environment = {"TMPDIR": str(tmp_path), "COLUMNS": "120"}
     with temper("demo", "--once", "--port", "0", **environment) as process:
         printed, violations = process.communicate()
@@ -89,7 +89,7 @@ def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_end_leaves_nothing_behind(
+def test_signal_during_the_demonstration_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with temper("demo", TMPDIR=str(tmp_path)) as process:
@@ -112,10 +112,10 @@ def message(answer: str) -> json.JsonValue:
 
 
 def called(answer: str) -> tuple[str, json.JsonValue]:
-    said = message(answer)
-    assert isinstance(said, dict)
-    assert isinstance(said["tool_calls"], list)
-    (call,) = said["tool_calls"]
+    reply = message(answer)
+    assert isinstance(reply, dict)
+    assert isinstance(reply["tool_calls"], list)
+    (call,) = reply["tool_calls"]
     assert isinstance(call, dict)
     function = call["function"]
     assert isinstance(function, dict)

@@ -28,7 +28,7 @@ KEY = "sk-of-the-engine"
 ONCE = ("--once", "--port", "0")
 
 
-def written(scenario: DemoScenario) -> str:
+def write_call(scenario: DemoScenario) -> str:
     """Return the right call of a scenario as a model writes it in its reply."""
     assert scenario.right is not None
     name, arguments = scenario.right
@@ -36,13 +36,13 @@ def written(scenario: DemoScenario) -> str:
     return f"<tool_call>{call}</tool_call>"
 
 
-REPLIES = {scenario.prompt: written(scenario) for scenario in SCENARIOS}
+REPLIES = {scenario.prompt: write_call(scenario) for scenario in SCENARIOS}
 
 
 class ScriptedEngine:
     """An engine that returns calls as text; with `is_silent` it accepts requests and sends nothing.
 
-    `listed` is what `/v1/models` returns as `data`.
+    `listed` is the `data` of `/v1/models`.
     """
 
     def __init__(self, listed: JsonValue, *, key: str = "", is_silent: bool = False) -> None:
@@ -155,7 +155,7 @@ def test_an_engine_without_the_model_is_an_error_with_a_remedy(
     assert problem in sentence
 
 
-def test_an_engine_that_wants_a_key_is_an_error_with_a_remedy() -> None:
+def test_engine_that_requires_a_key_is_an_error_with_a_remedy() -> None:
     with listening_in_thread(ScriptedEngine([*models(MODEL)], key=KEY).app) as url:
         shown = ended("demo", "--backend-url", url, *ONCE)
     assert shown.returncode == 1
@@ -174,7 +174,7 @@ def test_an_engine_that_wants_a_key_is_an_error_with_a_remedy() -> None:
         (("--backend-model", "a"), "--backend-model", "--backend-url"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error_with_a_remedy(
+def test_unusable_model_is_an_error_with_a_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     flags: Sequence[str],

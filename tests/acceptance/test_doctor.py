@@ -11,7 +11,7 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
-# What depends on who else uses the machine, and may be doubtful; a failure is told by the exit.
+# Checks that depend on the load of the machine, and may be doubtful; a failure sets the exit code.
 OF_THE_MACHINE = {"open files", "memory"}
 
 
@@ -19,17 +19,17 @@ def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Pa
     key, bundle = llama_server.api_key, tmp_path / "bundle.zip"
     flags = ("--backend-url", llama_server.base_url, "--bundle", str(bundle), "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=key) as doctor:
-        told, violations = doctor.communicate()
-    found = json.parse(told)
-    assert isinstance(found, dict)
-    checks = found["checks"]
+        output, violations = doctor.communicate()
+    report = json.parse(output)
+    assert isinstance(report, dict)
+    checks = report["checks"]
     assert isinstance(checks, list)
-    states = {str(one["check"]): one["status"] for one in checks if isinstance(one, dict)}
+    states = {str(check["check"]): check["status"] for check in checks if isinstance(check, dict)}
     doubtful = {name for name, status in states.items() if status != "ok"}
-    assert doubtful <= OF_THE_MACHINE, told
+    assert doubtful <= OF_THE_MACHINE, output
     assert len(states) >= CHECKS
     assert doctor.returncode == 0, violations
-    assert key not in told + violations
+    assert key not in output + violations
     check_tried()
     with zipfile.ZipFile(bundle) as archive:
         assert all(key.encode() not in archive.read(name) for name in archive.namelist())
@@ -42,7 +42,9 @@ def check_tried() -> None:
     assert isinstance(listed, dict)
     models = listed["models"]
     assert isinstance(models, list)
-    (scripted,) = (one for one in models if isinstance(one, dict) and one["id"] == "scripted")
+    (scripted,) = (
+        model for model in models if isinstance(model, dict) and model["id"] == "scripted"
+    )
     measured = scripted["measured"]
     assert isinstance(measured, dict)
     assert (measured["window"], measured["calls"]) == (CONTEXT_TOKENS, "at once")
@@ -58,19 +60,19 @@ def check_tried() -> None:
         ("codex", f"model_context_window = {CONTEXT_TOKENS}"),
     ],
 )
-def test_for_a_client_its_requests_are_tried_and_its_settings_shown(
+def test_doctor_tries_the_requests_of_a_client_and_prints_its_settings(
     llama_server: RunningServer, client: str, line: str
 ) -> None:
     flags = ("--backend-url", llama_server.base_url, "--client", client)
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=llama_server.api_key) as doctor:
-        told, complaints = doctor.communicate()
-    assert doctor.returncode == 0, told + complaints
-    assert line in told.splitlines()
-    assert "a streamed call was received completely" in told
+        output, complaints = doctor.communicate()
+    assert doctor.returncode == 0, output + complaints
+    assert line in output.splitlines()
+    assert "a streamed call was received completely" in output
 
 
 def test_a_wrong_key_is_a_failure_with_an_exit_code(llama_server: RunningServer) -> None:
     with temper("doctor", "--backend-url", llama_server.base_url) as doctor:
-        told, _ = doctor.communicate()
+        output, _ = doctor.communicate()
     assert doctor.returncode == 1
-    assert "backend.api_key" in told
+    assert "backend.api_key" in output

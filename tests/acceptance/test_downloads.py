@@ -22,7 +22,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return downloading_server(folder, build_model(folder / "source.gguf"))
 
 
-def test_a_model_is_downloaded_with_a_bar_and_its_place_is_told(program: Path) -> None:
+def test_download_shows_a_progress_bar_and_prints_the_path(program: Path) -> None:
     environment = {"TEMPER_MODEL__SERVER": str(program)}
     closed = program.parent / "closed"
     closed.touch()
@@ -35,19 +35,19 @@ def test_a_model_is_downloaded_with_a_bar_and_its_place_is_told(program: Path) -
     assert processes_with(str(program.parent)) == []
 
 
-def test_programs_get_the_place_and_nothing_else(program: Path) -> None:
+def test_programs_get_only_the_path(program: Path) -> None:
     with temper("pull", REPOSITORY, "--json", TEMPER_MODEL__SERVER=str(program)) as process:
-        told, said = process.communicate()
+        output, errors = process.communicate()
     path = str(program.parent / "m.gguf")
-    assert json.parse(told) == {"ok": True, "model": REPOSITORY, "path": path}
-    assert "llama-server: downloading" in said
+    assert json.parse(output) == {"ok": True, "model": REPOSITORY, "path": path}
+    assert "llama-server: downloading" in errors
 
 
-def test_a_repository_that_nobody_has_is_one_sentence(program: Path) -> None:
+def test_unknown_repository_is_an_error_of_one_sentence(program: Path) -> None:
     with temper("pull", "nobody/none", TEMPER_MODEL__SERVER=str(program)) as process:
-        _, said = process.communicate()
+        _, errors = process.communicate()
     assert process.returncode == 1
-    assert "could not download the model: check hf_repo and the network" in said
+    assert "could not download the model: check hf_repo and the network" in errors
 
 
 def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
@@ -61,15 +61,15 @@ def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
     assert re.search("(?:starting|loading) name", shown)
 
 
-def test_a_download_that_stands_still_is_given_up(program: Path) -> None:
+def test_stalled_download_is_given_up(program: Path) -> None:
     closed = program.parent / "closed"
     closed.touch()
     environment = {"TEMPER_MODEL__SERVER": str(program), "TEMPER_MODEL__LOAD_SECONDS": "2"}
     try:
         with temper("serve", "--hf", REPOSITORY, "--port", "0", **environment) as process:
-            _, said = process.communicate()
+            _, errors = process.communicate()
     finally:
         closed.unlink()
     assert process.returncode == 1
-    assert "was not ready after 2 seconds" in said
+    assert "was not ready after 2 seconds" in errors
     assert processes_with(str(program.parent)) == []

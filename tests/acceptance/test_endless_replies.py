@@ -42,11 +42,11 @@ def until_idle(server: RunningServer) -> None:
 
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("others", [{}, {"tools": [WEATHER_TOOL]}], ids=["plain", "with tools"])
-def test_a_reply_ends_where_the_window_does(
+def test_reply_ends_at_the_window(
     *, shifting: RunningServer, front: httpx.Client, others: dict[str, object], stream: bool
 ) -> None:
-    asked = {**FOREVER, **others, "stream": stream}
-    answer = read_answer(front.post("/v1/chat/completions", json=asked))
+    body = {**FOREVER, **others, "stream": stream}
+    answer = read_answer(front.post("/v1/chat/completions", json=body))
     assert (answer.status, answer.reason, answer.is_done) == (200, "length", True)
     assert answer.text is not None
     assert WINDOW <= answer.text.count(MORE) < 4 * WINDOW
@@ -54,10 +54,10 @@ def test_a_reply_ends_where_the_window_does(
 
 
 @pytest.mark.fault("F10")
-def test_a_limit_that_the_server_keeps_is_left_to_it(*, front: httpx.Client, stream: bool) -> None:
+def test_token_limit_is_enforced_by_the_server(*, front: httpx.Client, stream: bool) -> None:
     options = {"include_usage": True} if stream else None
-    asked = {**FOREVER, "max_tokens": 300, "stream": stream, "stream_options": options}
-    answer = read_answer(front.post("/v1/chat/completions", json=asked))
+    body = {**FOREVER, "max_tokens": 300, "stream": stream, "stream_options": options}
+    answer = read_answer(front.post("/v1/chat/completions", json=body))
     assert (answer.reason, answer.is_done) == ("length", True)
     assert isinstance(answer.usage, dict)
     assert answer.usage["completion_tokens"] == 300

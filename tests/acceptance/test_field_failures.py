@@ -1,7 +1,7 @@
-"""What models were seen to write, verbatim, and what clients of every language get for it.
+"""Replies of models as observed, verbatim, and the response to clients in every dialect.
 
-A scripted engine says it over HTTP; one application answers the whole module. What becomes of the
-neighbours of each text, in every chunking, stands in `tests/corpus/test_field_failures.py`.
+A scripted engine sends them over HTTP; one application serves the whole module.
+`tests/corpus/test_field_failures.py` has the variants of each text, in every chunking.
 """
 
 from collections.abc import AsyncGenerator
@@ -16,7 +16,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
 from proxy.profiles.files import load_profiles
 from tests.corpus.cases import STRING
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask, post
 
@@ -79,8 +79,8 @@ def named(name: str, arguments: str, index: int = 0, call_id: str | None = "call
 
 
 def structured(*pieces: JsonObject) -> bytes:
-    said = b"".join(spoken.delta({"tool_calls": [piece]}) for piece in pieces)
-    return spoken.START + said + spoken.end("tool_calls")
+    data = b"".join(sse.delta({"tool_calls": [piece]}) for piece in pieces)
+    return sse.START + data + sse.end("tool_calls")
 
 
 def call_of(call: Call) -> bytes:
@@ -90,10 +90,10 @@ def call_of(call: Call) -> bytes:
 
 @dataclass(frozen=True)
 class Row:
-    """What a model wrote, reply after reply, and what it comes to.
+    """The replies of a model in order, and the expected response.
 
-    Text is said a few characters at a time. Where a model is to be asked again `replies` are
-    several; all have to be asked for.
+    Text is sent a few characters at a time. Several `replies` mean retries, all of which must be
+    requested.
     """
 
     name: str
@@ -104,10 +104,10 @@ class Row:
     @property
     def scripts(self) -> list[bytes]:
         return [
-            spoken.says(*(one[at : at + 9] for at in range(0, len(one), 9)))
-            if isinstance(one, str)
-            else one
-            for one in self.replies
+            sse.says(*(reply[at : at + 9] for at in range(0, len(reply), 9)))
+            if isinstance(reply, str)
+            else reply
+            for reply in self.replies
         ]
 
 
@@ -249,7 +249,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_what_was_seen_is_read_in_every_language(row: Row, front: Front) -> None:
+async def test_observed_replies_are_read_in_every_dialect(row: Row, front: Front) -> None:
     for language, stream in EVERYWHERE:
         front.backend.play(*row.scripts)
         got = await ask(front, language, CHAT, stream=stream)
@@ -276,14 +276,14 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize("said", BESIDE.values(), ids=BESIDE)
-async def test_s13_a_valid_call_beside_words_is_asked_about_and_not_repeated(
-    said: str, front: Front
+@pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
+async def test_s13_valid_call_next_to_words_is_verified_without_repeating_it(
+    content: str, front: Front
 ) -> None:
     """As deepseek-coder and gemma-7b write them."""
     call: Call = ("calculate_final_speed", {"time": 5})
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (said, call_of(call))).scripts)
+        front.backend.play(*Row("", (content, call_of(call))).scripts)
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called, got.text) == (200, "", (call,), "")
         _, question = front.backend.upstream_requests
@@ -302,16 +302,16 @@ EMPTY = (
 )
 
 
-@pytest.mark.parametrize("said", ASKING.values(), ids=ASKING)
-async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
-    said: str, front: Front
+@pytest.mark.parametrize("content", ASKING.values(), ids=ASKING)
+async def test_s16_question_next_to_a_call_without_values_is_the_answer(
+    content: str, front: Front
 ) -> None:
-    """As Hermes 2 Pro asks for what it lacks."""
+    """Hermes 2 Pro asks for missing values in this way."""
     for language, stream in EVERYWHERE:
-        front.backend.play(*Row("", (said.format(EMPTY),)).scripts)
+        front.backend.play(*Row("", (content.format(EMPTY),)).scripts)
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ())
-        assert got.text.split() == said.format("").split()
+        assert got.text.split() == content.format("").split()
         assert len(front.backend.upstream_requests) == 1
 
 
@@ -349,7 +349,7 @@ DOUBTED = f"{TOLD.strip()} is how I look at it."
 
 
 @pytest.mark.parametrize("again", [DOUBTED, ""])
-async def test_of_a_doubtful_call_that_is_written_again_only_the_words_are_shown(
+async def test_only_the_words_of_a_repeated_ambiguous_call_are_shown(
     again: str, front: Front
 ) -> None:
     for language, stream in EVERYWHERE:
@@ -363,15 +363,13 @@ async def test_of_a_doubtful_call_that_is_written_again_only_the_words_are_shown
         assert "{" not in got.text
 
 
-async def test_tools_of_a_namespace_are_called_by_their_own_names(
-    stream: bool, front: Front
-) -> None:
+async def test_namespaced_tools_are_called_by_their_names(stream: bool, front: Front) -> None:
     """As in ollama#17618: Codex sends them."""
     member: JsonObject = {"type": "function", **CHAT.functions[1]}
     space: JsonObject = {"type": "namespace", "name": "files", "tools": [member]}
     front.backend.play(structured(named("files__read", '{"filepath": "/a"}')))
-    asked: JsonObject = {"model": "m", "input": "Read /a.", "tools": [space], "store": False}
-    answer = await front.client.post("/v1/responses", json={**asked, "stream": stream})
+    body: JsonObject = {"model": "m", "input": "Read /a.", "tools": [space], "store": False}
+    answer = await front.client.post("/v1/responses", json={**body, "stream": stream})
     assert answer.status_code == 200
     if stream:
         completed = answer.text.split("event: response.completed\ndata: ")[1].splitlines()[0]
@@ -391,45 +389,41 @@ SPLIT = "Hello there."
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_thoughts_without_a_beginning_are_shown_once_at_most(
-    language: str, stream: bool
-) -> None:
-    """As in opencode#27540: the reply teaches what becomes of the next one."""
+async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, stream: bool) -> None:
+    """As in opencode#27540: the first reply decides how the next one is parsed."""
     async with temper() as front:
         shown = []
-        for said in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
-            front.backend.play(*Row("", (said,)).scripts)
+        for reply in (UNOPENED, UNOPENED, f"I look.\n</think>{TOLD}", SPLIT):
+            front.backend.play(*Row("", (reply,)).scripts)
             shown.append(await ask(front, language, CHAT, stream=stream))
-    assert [one.text.strip() for one in shown] == [UNOPENED, SPLIT, "", SPLIT]
-    assert [one.called for one in shown] == [(), (), (PARIS,), ()]
+    assert [answer.text.strip() for answer in shown] == [UNOPENED, SPLIT, "", SPLIT]
+    assert [answer.called for answer in shown] == [(), (), (PARIS,), ()]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_thoughts_that_the_template_opens_are_never_shown(
+async def test_s10_reasoning_opened_by_the_template_is_never_shown(
     language: str, stream: bool
 ) -> None:
     path, write = PATHS[language]
-    asked: JsonObject = {"model": "deepseek-r1-distill-qwen-7b", "stream": stream, **write(CHAT)}
+    body: JsonObject = {"model": "deepseek-r1-distill-qwen-7b", "stream": stream, **write(CHAT)}
     async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
         front.backend.play(*Row("", (UNOPENED,)).scripts)
-        assert (await post(front, path, asked)).text == SPLIT
+        assert (await post(front, path, body)).text == SPLIT
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_nothing_is_held_of_thoughts_that_the_engine_splits_off(
-    language: str, stream: bool
-) -> None:
-    native = spoken.START + spoken.delta({"reasoning_content": "I greet back."})
+async def test_s10_reasoning_split_by_the_engine_is_not_held(language: str, stream: bool) -> None:
+    native = sse.START + sse.delta({"reasoning_content": "I greet back."})
     async with temper() as front:
-        front.backend.play(spoken.says(UNOPENED), native + spoken.text(SPLIT) + spoken.end())
+        front.backend.play(sse.says(UNOPENED), native + sse.text(SPLIT) + sse.end())
         await ask(front, language, CHAT, stream=stream)
         assert (await ask(front, language, CHAT, stream=stream)).text == SPLIT
 
 
-async def test_s10_nothing_is_held_where_the_client_wants_no_thoughts() -> None:
-    asked: JsonObject = {"model": "m", **CHAT.chat()}
+async def test_s10_text_is_not_held_with_reasoning_disabled() -> None:
+    body: JsonObject = {"model": "m", **CHAT.chat()}
     async with temper() as front:
-        front.backend.play(spoken.says(UNOPENED), spoken.says(UNOPENED))
-        await post(front, PATHS["chat"][0], asked)
-        got = await post(front, PATHS["chat"][0], {**asked, "reasoning_effort": "none"})
+        front.backend.play(sse.says(UNOPENED), sse.says(UNOPENED))
+        await post(front, PATHS["chat"][0], body)
+        got = await post(front, PATHS["chat"][0], {**body, "reasoning_effort": "none"})
     assert got.text == UNOPENED

@@ -1,4 +1,4 @@
-"""What is calculated for a model against what a real llama-server allocates for it."""
+"""The memory plan for a model, compared with the allocation of a real llama-server."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from tests.fakes import shapes
 
 MIB = 1 << 20
 
-# Loads a model and tells everything about it.
+# Loads a model with verbose logs.
 LOADER = """
 import sys, xllamacpp
 model, window, slots, cache = sys.argv[1:]
@@ -32,20 +32,20 @@ LOADED = "initializing, n_slots"
 
 
 def loaded(model: Path, window: int, caching: Caching) -> list[str]:
-    """Return what the server says about the memory that it takes in the end."""
+    """Return the server's log lines about the memory that it allocated."""
     words = (str(model), str(window * caching.slots), str(caching.slots), caching.keys.name)
     command = [sys.executable, "-c", LOADER, *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
-        said = list(takewhile(lambda line: LOADED not in line, server.stderr))
-        # as talkative as this, it sometimes hangs when it is ready
+        lines = list(takewhile(lambda line: LOADED not in line, server.stderr))
+        # with verbose logs it sometimes hangs once it is ready
         server.kill()
-    (planned,) = (place for place, line in enumerate(said) if PLANNED in line)
-    return said[planned:]
+    (planned,) = (index for index, line in enumerate(lines) if PLANNED in line)
+    return lines[planned:]
 
 
 def total(lines: list[str], pattern: str) -> float:
-    return sum(float(found[1]) for line in lines if (found := re.search(pattern, line)))
+    return sum(float(match[1]) for line in lines if (match := re.search(pattern, line)))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def total(lines: list[str], pattern: str) -> float:
         (shapes.linear, 8192, 4, CacheType.F16),
     ],
 )
-def test_a_model_takes_the_memory_that_was_calculated(
+def test_allocated_memory_matches_the_plan(
     model: Callable[[Path], Path], window: int, slots: int, cache: CacheType, tmp_path: Path
 ) -> None:
     path = model(tmp_path)
@@ -75,7 +75,7 @@ def test_a_model_takes_the_memory_that_was_calculated(
     assert shape is not None
     needed = need(shape, window, caching)
     lines = loaded(path, window, caching)
-    # hundredths of a MiB are written, once for each kind of cache
+    # sizes are logged in hundredths of a MiB, once for each kind of cache
     kept = total(lines, r"llama_(?:kv_cache|memory_recurrent): size = +([\d.]+) MiB")
     assert needed.cache / MIB == pytest.approx(kept, abs=0.01)
     weights = total(lines, r"model buffer size = +([\d.]+) MiB")

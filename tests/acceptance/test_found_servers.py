@@ -27,15 +27,15 @@ def stranger() -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_llama_server_is_recognised_without_its_key(
+def test_llama_server_is_recognized_without_its_key(
     llama_server: RunningServer, stranger: str
 ) -> None:
     urls = (NOBODY, stranger, llama_server.base_url)
-    found = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
-    assert found == FoundServer(llama_server.base_url, "llama-server")
+    running = asyncio.run(find_running(urls, BackendClient, PATIENCE_SECONDS))
+    assert running == FoundServer(llama_server.base_url, "llama-server")
 
 
-def test_a_command_without_arguments_serves_what_it_finds(
+def test_command_without_arguments_serves_discovered_servers(
     llama_server: RunningServer, stranger: str
 ) -> None:
     places = [part for url in (stranger, llama_server.base_url) for part in ("--look-at", url)]
@@ -46,7 +46,7 @@ def test_a_command_without_arguments_serves_what_it_finds(
     assert answer.headers["x-temper-backend"] == llama_server.base_url
 
 
-def test_a_pool_goes_on_with_the_server_that_is_there(llama_server: RunningServer) -> None:
+def test_pool_continues_with_the_remaining_server(llama_server: RunningServer) -> None:
     pool = ("--backend-url", NOBODY, "--backend-url", llama_server.base_url)
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with (

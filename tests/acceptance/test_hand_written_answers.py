@@ -1,4 +1,4 @@
-"""The hand-written model says on a real llama-server what its scripts say."""
+"""The hand-written model returns its scripts on a real llama-server."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
-from tests.fakes.scripts import SCRIPTS, SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.scripts import SCRIPTS, SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.patience import PATIENCE_SECONDS
 
 RAW: JsonObject = {"tools": list(TOOLS), "tool_choice": "none"}
@@ -44,18 +44,18 @@ def test_the_last_trigger_selects_the_answer_at_any_temperature(
     client: httpx.Client, trigger: str, temperature: int
 ) -> None:
     choice = ask(client, f"Not [[prose]] or [[call]]:{trigger}?", temperature=temperature, **RAW)
-    expected = said(trigger).split("</think>\n\n")[-1]
+    expected = reply_to(trigger).split("</think>\n\n")[-1]
     assert text(choice) == expected
     assert choice["finish_reason"] == "stop"
 
 
 def test_the_trigger_is_found_at_the_far_end_of_the_context(client: httpx.Client) -> None:
-    assert text(ask(client, "[[four]]" + "x " * 3500)) == said("[[four]]")
-    assert text(ask(client, "[[prose]][[four]]" + "x " * 3500)) == said("[[four]]")
+    assert text(ask(client, "[[four]]" + "x " * 3500)) == reply_to("[[four]]")
+    assert text(ask(client, "[[prose]][[four]]" + "x " * 3500)) == reply_to("[[four]]")
 
 
 def test_without_a_trigger_the_default_answers(client: httpx.Client) -> None:
-    assert text(ask(client, "Hello")) == said("default")
+    assert text(ask(client, "Hello")) == reply_to("default")
 
 
 def test_a_script_may_go_on_for_ever(client: httpx.Client) -> None:
@@ -74,7 +74,7 @@ def test_the_cuts_of_a_script_are_the_deltas_of_the_stream(client: httpx.Client)
     assert all(f'"content":"{sentence}"' in response.text for sentence in SENTENCES)
 
 
-def test_the_server_recognises_calls_in_the_syntax_of_the_template(client: httpx.Client) -> None:
+def test_server_recognizes_calls_in_the_template_syntax(client: httpx.Client) -> None:
     choice = ask(client, "[[two calls]]", tools=list(TOOLS))
     assert choice["finish_reason"] == "tool_calls"
     message = choice["message"]
@@ -86,7 +86,7 @@ def test_the_server_recognises_calls_in_the_syntax_of_the_template(client: httpx
 
 @pytest.mark.parametrize("trigger", ["[[no newline]]", "[[bad json]]", "[[violation]]"])
 def test_the_server_leaves_other_calls_as_text(client: httpx.Client, trigger: str) -> None:
-    assert text(ask(client, trigger, tools=list(TOOLS))) == said(trigger)
+    assert text(ask(client, trigger, tools=list(TOOLS))) == reply_to(trigger)
 
 
 def test_the_server_keeps_thoughts_apart(client: httpx.Client) -> None:
@@ -111,7 +111,7 @@ def test_a_script_of_json_survives_the_grammar_of_a_schema(client: httpx.Client)
     }
     prompt = "[[violation]] Reply with one JSON object only"
     choice = ask(client, prompt, response_format=response_format, **RAW)
-    assert text(choice) == said("Reply with one JSON object only")
+    assert text(choice) == reply_to("Reply with one JSON object only")
 
 
 def test_the_history_is_rendered_so_that_a_tool_result_is_answered(client: httpx.Client) -> None:
@@ -134,4 +134,4 @@ def test_the_history_is_rendered_so_that_a_tool_result_is_answered(client: httpx
         "<|im_start|>assistant\n"
     ) in rendered
     answer = client.post("/v1/chat/completions", json=body).json()["choices"][0]
-    assert text(answer) == said("<tool_response>")
+    assert text(answer) == reply_to("<tool_response>")

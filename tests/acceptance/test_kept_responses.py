@@ -13,7 +13,7 @@ from tests.fakes.command import running_temper
 from tests.fakes.tool_loops import CODE_ANSWER, CODE_WORD, right_backend
 from tests.patience import PATIENCE_SECONDS
 
-MANY = 12  # connections, each of which may get to any worker
+MANY = 12  # connections, each of which may reach any worker
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def temper(backend: str, path: Path, *flags: str) -> Iterator[str]:
 
 
 def ask(url: str, **fields: JsonValue) -> JsonObject:
-    """Ask over a connection of its own; returns the whole answer, or the error."""
+    """Send a request over a separate connection; return the whole response, or the error."""
     with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         answer = json.parse(client.post(url, json={"model": "scripted", **fields}).content)
     assert isinstance(answer, dict)
@@ -38,11 +38,11 @@ def ask(url: str, **fields: JsonValue) -> JsonObject:
 
 
 def stream(url: str, **fields: JsonValue) -> str:
-    """Ask for a stream; returns the id of the response that it brings."""
-    asked: JsonObject = {"model": "scripted", "stream": True, **fields}
+    """Request a stream; return the id of its response."""
+    body: JsonObject = {"model": "scripted", "stream": True, **fields}
     with (
         httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client,
-        client.stream("POST", url, json=asked) as answer,
+        client.stream("POST", url, json=body) as answer,
     ):
         ends = [line for line in answer.iter_lines() if '"response.completed"' in line]
     end = json.parse(ends[-1].removeprefix("data: "))
@@ -51,7 +51,7 @@ def stream(url: str, **fields: JsonValue) -> str:
     return f"{end['response']['id']}"
 
 
-def said(answer: JsonObject) -> str:
+def text_of(answer: JsonObject) -> str:
     return json.dump_text(answer["output"])
 
 
@@ -61,7 +61,7 @@ def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) ->
         first = ask(url, input=f"The code word is {CODE_WORD}.")
     with temper(backend, path) as url:
         second = ask(url, input="What is it?", previous_response_id=first["id"])
-        assert CODE_ANSWER in said(second)
+        assert CODE_ANSWER in text_of(second)
         with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             assert client.get(f"{url}/{first['id']}").json() == first
             items = client.get(f"{url}/{second['id']}/input_items").json()["data"]
@@ -72,10 +72,10 @@ def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) ->
         assert third["error"]["code"] == "previous_response_not_found"
 
 
-def test_any_worker_goes_on_from_what_another_has_answered(backend: str, tmp_path: Path) -> None:
+def test_any_worker_continues_the_response_of_another(backend: str, tmp_path: Path) -> None:
     with temper(backend, tmp_path / "kept.sqlite", "--workers", "2") as url:
         last = stream(url, input=f"The code word is {CODE_WORD}.")
         for _ in range(MANY):
             answer = ask(url, input="What is it?", previous_response_id=last)
-            assert CODE_ANSWER in said(answer)
+            assert CODE_ANSWER in text_of(answer)
             last = stream(url, input="Once more?", previous_response_id=answer["id"])

@@ -1,7 +1,7 @@
-"""Every kind of the ladder of attempts, through the whole app, on a real llama-server.
+"""Every kind of attempt of the ladder, through the whole app, on a real llama-server.
 
-The engine behind the app notes what is asked and what the server says that it cost. What a model
-does when it is told off is written below: each nudge has one answer.
+The engine adapter records the requests and the usage that the server reports. The model has one
+reply for each nudge, see below.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "Invalid arguments:": run_on_call('{"city": "Paris"}'),
     "is not a tool.": call('{"city": "Paris"} '),
     "You answered in plain text.": run_on_call('{"city": "Paris" }'),
-    # a model that does not, until it has to
+    # a model that does not learn, until it is constrained
     "must not be called now": run_on_call("{ }", "get_time"),
     "Your reply was empty.": "",
     "Reply with one JSON object only": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
     # a model that does not stop
     "could not be read": ("and so on", " and on\0"),
 }
-# A model whose server cannot parse what it writes.
+# A model on a server that cannot parse its replies.
 UNREADABLE_SCRIPTS = {
     "default": "Hello.",
     "[[other keys]]": '{"name": "get_weather", "arguments": {"city": "Nice", "unit": "kelvin"}}',
@@ -68,7 +68,7 @@ UNREADABLE_SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose model answers to every nudge."""
+    """A server with a model that has a reply for every nudge."""
     model = tmp_path_factory.mktemp("model") / "ladder.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=CONTEXT_TOKENS)
     with serving(plan_for(model, context_tokens=CONTEXT_TOKENS)) as running:
@@ -77,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose own parser fails."""
+    """A server with a parser that fails."""
     model = tmp_path_factory.mktemp("model") / "unreadable.gguf"
     build_scripted_model(
         model, UNREADABLE_SCRIPTS, context_tokens=CONTEXT_TOKENS, template=TEMPLATE
@@ -88,7 +88,7 @@ def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 
 @dataclass
 class Attempt:
-    """One question to the server: when it was put and done with, and what the server spent."""
+    """One upstream request: its start, its end, and the usage of the server."""
 
     upstream_request: UpstreamRequest
     began: float
@@ -116,7 +116,7 @@ class Attempt:
 
 
 class WatchedServer(LlamaServer):
-    """A llama-server that remembers what it was asked and what it told about that."""
+    """A llama-server adapter that records requests and usage."""
 
     def __init__(self, server: RunningServer) -> None:
         super().__init__(BackendClient(server.base_url, server.api_key))
@@ -152,7 +152,7 @@ class Ladder:
     async def ask(
         self, prompt: str, *, stream: bool, policy: str = "respond", **others: JsonValue
     ) -> Answer:
-        """Ask with tools; the text policy is chosen as clients choose it."""
+        """Send a request with tools; the text policy is selected by the header, as clients do."""
         body: JsonObject = {
             "model": "any",
             "messages": [{"role": "user", "content": prompt}],
@@ -164,7 +164,7 @@ class Ladder:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """What was asked so far."""
+        """The upstream requests so far."""
         return self.engine.attempts
 
 
@@ -187,32 +187,30 @@ def check_appended(attempts: list[Attempt]) -> None:
         assert after.upstream_request.tools == before.upstream_request.tools
 
 
-def told(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
+def report_of(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
     """Make the report that a client gets."""
     facts = {"attempts": str(attempts), "outcome": outcome}
     return {**facts, "repairs": repairs} if repairs else facts
 
 
-async def test_a_good_call_is_asked_for_once_and_is_clean(
-    server: RunningServer, *, stream: bool
-) -> None:
+async def test_good_call_needs_one_attempt(server: RunningServer, *, stream: bool) -> None:
     async with ladder(server) as temper:
         answer = await temper.ask("[[call]]", stream=stream)
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
-    assert (answer.called, answer.report) == ([PARIS], told(1, "clean"))
+    assert (answer.called, answer.report) == ([PARIS], report_of(1, "clean"))
     (attempt,) = temper.attempts
     assert attempt.upstream_request.parsing is Parsing.BACKEND
     assert attempt.upstream_request.schema is None
 
 
-async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
+async def test_readable_call_is_rescued_without_a_retry(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
         answer = await temper.ask("[[fenced]]", stream=stream)
     assert answer.called == [PARIS]
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
-    assert answer.report == told(1, "repaired", "rescued=fenced_json")
+    assert answer.report == report_of(1, "repaired", "rescued=fenced_json")
     assert len(temper.attempts) == 1
 
 
@@ -224,7 +222,7 @@ async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
         ("[[prose]]", "prose", ["assistant", "user"]),
     ],
 )
-async def test_a_model_that_learns_is_told_once_what_was_wrong(
+async def test_one_nudge_suffices_for_a_model_that_learns(
     server: RunningServer, prompt: str, defect: str, added: list[str], *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -235,12 +233,14 @@ async def test_a_model_that_learns_is_told_once_what_was_wrong(
     assert f"rejected={defect}" in answer.report["repairs"]
     check_appended(temper.attempts)
     first, second = temper.attempts
-    assert [one.role for one in second.upstream_request.messages[len(first.messages) :]] == added
+    assert [
+        message.role for message in second.upstream_request.messages[len(first.messages) :]
+    ] == added
     assert second.upstream_request.parsing is Parsing.BACKEND
     assert second.upstream_request.schema is None
 
 
-async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_every_attempt(
+async def test_retries_bypass_the_server_parser_after_a_lost_reply(
     failing_server: RunningServer, *, stream: bool
 ) -> None:
     """Both the raw and the nudged reply are in a form that the server cannot parse."""
@@ -261,7 +261,7 @@ async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_ever
     [("[[empty]]", "auto", "empty"), ("[[other tool]]", NAMED, "wrong_tool")],
     ids=["auto", "named"],
 )
-async def test_a_model_that_does_not_learn_can_only_write_a_valid_call_in_the_end(
+async def test_last_attempt_forces_a_valid_call(
     server: RunningServer, prompt: str, choice: JsonValue, defect: str, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -284,10 +284,10 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
     assert answer.report["outcome"] == "retried"
     assert f"rejected={defect};" in answer.report["repairs"] + ";"
     check_appended(attempts)
-    assert [one.upstream_request.schema is None for one in attempts] == [True, True, False]
+    assert [attempt.upstream_request.schema is None for attempt in attempts] == [True, True, False]
 
 
-async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(
+async def test_exhausted_ladder_returns_the_last_reply_and_reports_it(
     server: RunningServer, *, stream: bool
 ) -> None:
     """The call under the grammar is cut off, so even the third attempt yields none."""
@@ -299,9 +299,7 @@ async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(
     assert answer.error is None
 
 
-async def test_the_only_attempt_that_is_allowed_is_the_answer(
-    server: RunningServer, *, stream: bool
-) -> None:
+async def test_single_allowed_attempt_is_the_answer(server: RunningServer, *, stream: bool) -> None:
     async with ladder(server, Policy(attempts=1)) as temper:
         answer = await temper.ask("[[violation]]", stream=stream)
     assert (answer.called, answer.reason) == ([], "stop")
@@ -309,23 +307,23 @@ async def test_the_only_attempt_that_is_allowed_is_the_answer(
     assert answer.report["outcome"] == "exhausted"
 
 
-async def test_a_strict_ladder_that_ends_is_an_error_not_worth_repeating(
+async def test_exhausted_strict_ladder_is_an_error_without_retry(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server, Policy(is_strict=True)) as temper:
         answer = await temper.ask("[[empty]]", stream=stream, tool_choice="required", max_tokens=4)
     assert answer.error is not None
     assert answer.error["code"] == "tool_call_unrepairable"
-    if not stream:  # a stream's status was sent with the first sign of the reply
+    if not stream:  # the status was sent with the first part of the reply
         assert answer.status == 502
         assert answer.headers["x-should-retry"] == "false"
     assert len(temper.attempts) == 3
 
 
 async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream: bool) -> None:
-    """A second attempt with a deadline of its own would never end before that.
+    """A second attempt with a separate deadline would never end before the shared one.
 
-    A noisy machine may stop it late or not let it begin, so one good try of several counts.
+    A noisy machine may stop it too late or not start it at all, so one good run of several counts.
     """
     for _ in range(8):
         if await is_stopped_early(server, stream=stream):
@@ -334,35 +332,35 @@ async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream:
 
 
 async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
-    """Tell whether an endless second attempt gets less time than both attempts together."""
+    """Report whether an endless second attempt gets less time than both attempts together."""
     async with ladder(server, Policy(attempts=1)) as temper:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)
-    deadline = 4 * min(one.ended - one.began for one in temper.attempts)
+    deadline = 4 * min(attempt.ended - attempt.began for attempt in temper.attempts)
     if deadline > PATIENCE_SECONDS / 2:
         return False
     async with ladder(server, timeouts=StreamTimeouts(deadline=deadline)) as temper:
         answer = await temper.ask("[[long broken]]", stream=stream)
     if len(temper.attempts) < 2:
         return False
-    if answer.error is not None:  # what had begun to come is cut off instead
+    if answer.error is not None:  # a reply that has begun is cut off instead
         assert answer.error["code"] == "backend_timeout"
     elif answer.reason != "length":
         return False
     first, second = temper.attempts
     if second.timings:  # a machine that was busy is not, and the window was full before
         return False
-    assert second.ended - first.began >= 0.9 * deadline  # timers may be a little early
+    assert second.ended - first.began >= 0.9 * deadline  # timers may fire a little early
     return second.ended - second.began < deadline
 
 
 @pytest.mark.parametrize(
     ("prompt", "kinds"), [("[[violation]]", 2), ("[[empty]]", 3)], ids=["nudged", "constrained"]
 )
-async def test_a_retry_finds_nearly_all_of_the_first_prompt_in_the_cache(
+async def test_retry_reuses_nearly_all_of_the_cached_prompt(
     server: RunningServer, prompt: str, kinds: int, *, stream: bool
 ) -> None:
-    """The words before the prompt are new to the server, so nobody else has left them there."""
+    """The first words of the prompt are new to the server, so no other request has cached them."""
     words = " ".join(f"{prompt[2:-2]} {stream} {number}" for number in range(60))
     async with ladder(server) as temper:
         answer = await temper.ask(f"{words} {prompt}", stream=stream, policy="require")

@@ -1,4 +1,4 @@
-"""A real server process: started, ready, killed, stopped, refused, and never left behind."""
+"""A real server process: started, ready, killed, stopped, refused, and never leaked."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Starts a server, says where it is, and waits to be killed.
+# Starts a server, prints its address, and waits to be killed.
 PARENT = """
 import asyncio, sys
 from pathlib import Path
@@ -65,14 +65,14 @@ def test_published_sampling_is_what_the_server_does_by_default(scripted_model: P
     published = Sampling(0.25, 0.5, 7, 0.125, 1.5, 0.75)
     plan = replace(plan_for(scripted_model), extra=sampling_flags(published))
     with serving(plan) as server:
-        found = fetch(server, "/props").json()
-    defaults = found["default_generation_settings"]["params"]
+        properties = fetch(server, "/props").json()
+    defaults = properties["default_generation_settings"]["params"]
     names = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty")
     assert [defaults[name] for name in names] == [0.25, 0.5, 7, 0.125, 1.5, 0.75]
 
 
 @pytest.mark.fault("F22")
-def test_the_server_is_closed_to_strangers_and_web_pages(llama_server: RunningServer) -> None:
+def test_server_rejects_requests_without_its_key_and_web_pages(llama_server: RunningServer) -> None:
     assert (
         httpx.get(
             llama_server.base_url + "/slots", trust_env=False, timeout=PATIENCE_SECONDS
@@ -92,18 +92,18 @@ def test_the_key_is_on_no_command_line_and_in_no_description(llama_server: Runni
     assert llama_server.api_key not in " ".join(plan_for(Path("model.gguf")).command())
 
 
-def test_a_start_is_told_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
-    told: list[StartProgress] = []
+def test_start_is_reported_in_stages_and_a_stop_leaves_nothing(scripted_model: Path) -> None:
+    progress: list[StartProgress] = []
 
     async def start_and_stop() -> RunningServer:
         plan = plan_for(scripted_model)
-        async with start_llama_server(plan, on_stage=told.append) as server:
+        async with start_llama_server(plan, on_stage=progress.append) as server:
             assert fetch(server, "/health").status_code == 200
         assert await server.process.wait() == 0
         return server
 
     server = asyncio.run(start_and_stop())
-    assert [one.stage for one in told] == ["starting", "loading", "ready"]
+    assert [step.stage for step in progress] == ["starting", "loading", "ready"]
     assert not is_listening(server.base_url)
     with pytest.raises(ProcessLookupError):
         os.kill(server.process.pid, 0)
@@ -171,7 +171,7 @@ def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
             ) as reply,
         ):
             parent.kill()
-            # a server that lives on would talk to the end of its context and close in good order
+            # a surviving server would generate to the end of its context and close properly
             with pytest.raises(httpx.TransportError):
                 reply.read()
     # a dying process closes one socket after another, within milliseconds

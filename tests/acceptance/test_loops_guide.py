@@ -5,9 +5,9 @@ import pytest
 from proxy.processes.process import RunningServer
 from tests.fakes import guide
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import run_on_call, said
+from tests.fakes.scripts import reply_to, run_on_call
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 LOOPS = ("openai", "openai, asynchronous", "openai, streaming", "httpx")
 FRAMEWORKS = {"LangChain", "pydantic-ai", "openai-agents"}  # see tests/clients
@@ -29,10 +29,10 @@ def test_a_loop_runs_before_a_real_llama_server(
         replaced['api_key="none"'] = f'api_key="{llama_server.api_key}"'
     guide.run(title, url=llama_server.base_url, **replaced)
 
-    assert capsys.readouterr().out.strip() == said("<tool_response>")
+    assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 
 
-def test_every_example_is_run_by_somebody() -> None:
+def test_every_example_is_tested() -> None:
     assert {*guide.examples()} == {
         *LOOPS,
         *FRAMEWORKS,
@@ -43,7 +43,7 @@ def test_every_example_is_run_by_somebody() -> None:
 
 
 @pytest.mark.parametrize("title", LOOPS)
-def test_a_loop_asks_again_runs_the_call_and_answers(
+def test_loop_retries_runs_the_call_and_answers(
     title: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts = (says(BROKEN), says(run_on_call(OSLO)), says(ANSWER))
@@ -60,7 +60,7 @@ def test_a_loop_asks_again_runs_the_call_and_answers(
     assert b"21 degrees in Oslo" in scripted.upstream_requests[2].messages[-1]
 
 
-def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_function_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     scripted = ScriptedBackend(calls("get_weather", OSLO))
     with listening_in_thread(scripted) as url:
         guide.run("Functions alone", url=url)
@@ -69,7 +69,7 @@ def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert b"Its name, in English." in scripted.upstream_requests[0].tools[0]
 
 
-def test_parts_alone_ask_again_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guardrail_parts_retry_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
     scripted = ScriptedBackend(says(BROKEN), says(run_on_call(OSLO)))
     with listening_in_thread(scripted) as url:
         guide.run("Parts of it", url=url)

@@ -1,7 +1,7 @@
 """The real OpenAI SDK, Temper, and a double of Ollama over a real llama-server.
 
-The double proves that Temper speaks the protocol as it was read from Ollama's source; it is no
-Ollama. What the double says is checked with the types of Ollama's own Python client.
+The double proves that Temper implements the protocol as read from Ollama's source; it is not
+Ollama. Its responses are validated with the types of Ollama's own Python client.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
 
-import httpx
 import ollama
 import openai
 import pytest
@@ -26,13 +25,13 @@ from tests.fakes.command import running_temper
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
+from tests.fakes.llama import seconds_until
 from tests.fakes.ollama import OllamaDouble, Path
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
 from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
 
 MESSAGE = "".join(SENTENCES)
 MODEL = "scripted:latest"
@@ -49,8 +48,8 @@ async def temper(
     double: OllamaDouble, overrides: OllamaOverrides | None = None, *, policy: str = "respond"
 ) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
     """Run Temper before the double, and the SDK before Temper."""
-    async with listening(double.app()) as behind:
-        engine = Ollama(BackendClient(behind.url), overrides or OllamaOverrides(num_ctx=4096))
+    async with listening(double.app()) as upstream:
+        engine = Ollama(BackendClient(upstream.url), overrides or OllamaOverrides(num_ctx=4096))
         async with (
             in_front_of(engine, ServerOptions(), ScriptedBackend()) as front,
             openai.AsyncOpenAI(
@@ -71,14 +70,14 @@ ask = partial(ask_model, model=MODEL)
 
 def check_bodies(double: OllamaDouble) -> None:
     """Hold every body against the types of Ollama's own client."""
-    assert double.asked
-    for body in double.asked:
+    assert double.requests
+    for body in double.requests:
         ChatRequest.model_validate(body, extra="ignore")
         assert (body["stream"], body["truncate"], body["shift"]) == (True, False, False)
 
 
-@pytest.mark.parametrize("prompt", [one for one in CALLS if one != "[[bad json]]"])
-async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+@pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[bad json]]"])
+async def test_client_gets_valid_calls_for_every_spelling(
     double: OllamaDouble, prompt: str
 ) -> None:
     async with temper(double) as (client, _):
@@ -89,7 +88,7 @@ async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
 
 
 @pytest.mark.fault("F16")
-async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
+async def test_call_that_ollama_cannot_parse_is_retried_without_its_parser(
     double: OllamaDouble,
 ) -> None:
     """Where Ollama itself parses, the text of a broken call is lost in an error."""
@@ -97,11 +96,11 @@ async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
         completion = await ask(client, "[[bad json]]")
     if double.path is Path.NATIVE:
         assert calls_in(completion) == [("get_weather", {"city": "Nice", "days": 2})]
-        assert all("tools" in body for body in double.asked)
+        assert all("tools" in body for body in double.requests)
     else:
         assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
-        assert ["tools" in body for body in double.asked] == [True, False, False]
-        assert ["format" in body for body in double.asked] == [False, False, True]
+        assert ["tools" in body for body in double.requests] == [True, False, False]
+        assert ["format" in body for body in double.requests] == [False, False, True]
 
 
 async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> None:
@@ -114,11 +113,11 @@ async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> 
             stream_options={"include_usage": True},
         )
         deltas = [chunk async for chunk in chunks]
-    texts = [one.choices[0].delta.content for one in deltas if one.choices]
+    texts = [chunk.choices[0].delta.content for chunk in deltas if chunk.choices]
     thoughts = [
-        (one.choices[0].delta.model_extra or {}).get("reasoning_content", "")
-        for one in deltas
-        if one.choices
+        (chunk.choices[0].delta.model_extra or {}).get("reasoning_content", "")
+        for chunk in deltas
+        if chunk.choices
     ]
     assert "".join(text or "" for text in texts).strip() == "The answer is 4."
     assert "".join(map(str, thoughts)).strip() == THOUGHTS
@@ -147,7 +146,7 @@ async def test_prose_where_a_call_is_demanded_ends_in_a_constrained_call(
     async with temper(double) as (client, _):
         completion = await ask(client, "[[empty]]", choice="required")
     assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
-    *before, last = double.asked
+    *before, last = double.requests
     assert all("format" not in body for body in before)
     assert isinstance(last["format"], dict)
     assert last["tools"] == before[0]["tools"], "the prompt stays the same, and so does the cache"
@@ -156,16 +155,16 @@ async def test_prose_where_a_call_is_demanded_ends_in_a_constrained_call(
 async def test_a_forbidden_call_is_not_made(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         completion = await ask(client, "[[four]]", choice="none")
-    assert completion.choices[0].message.content == said("[[four]]")
-    assert "tools" not in double.asked[0]
+    assert completion.choices[0].message.content == reply_to("[[four]]")
+    assert "tools" not in double.requests[0]
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDouble) -> None:
     async with temper(double, policy="accept") as (client, _):
         completion = await ask(client, "[[call]]", history=AFTER_A_CALL)
-    assert completion.choices[0].message.content == said("<tool_response>")
-    told = cast("list[JsonObject]", double.asked[0]["messages"])
-    assert (told[-1]["tool_name"], told[-1]["tool_call_id"]) == ("get_weather", "call.1")
+    assert completion.choices[0].message.content == reply_to("<tool_response>")
+    messages = cast("list[JsonObject]", double.requests[0]["messages"])
+    assert (messages[-1]["tool_name"], messages[-1]["tool_call_id"]) == ("get_weather", "call.1")
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "found out"])
@@ -177,11 +176,11 @@ async def test_a_model_without_tools_has_them_in_its_prompt(
         completion = await ask(client, "[[no newline]]")
         await ask(client, "[[no newline]]")
     assert calls_in(completion) == [("get_weather", {"city": "Lyon"})]
-    assert sum("tools" in body for body in double.asked) == (0 if is_told else 1)
+    assert sum("tools" in body for body in double.requests) == (0 if is_told else 1)
     check_bodies(double)
 
 
-async def test_the_window_is_one_and_the_same_for_all_questions(double: OllamaDouble) -> None:
+async def test_all_requests_use_the_same_window(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         await ask(client, "[[call]]", extra={"seed": 1})
         await ask(client, "[[violation]]", extra={"temperature": 0.5})
@@ -196,15 +195,15 @@ async def test_a_model_that_is_loaded_keeps_its_window(double: OllamaDouble) -> 
     assert double.unloaded == [], "it was there before, and stays"
 
 
-async def test_a_model_that_was_loaded_for_us_is_unloaded(double: OllamaDouble) -> None:
+async def test_model_loaded_by_temper_is_unloaded(double: OllamaDouble) -> None:
     async with temper(double, OllamaOverrides(keep_alive="10m")) as (client, _):
         await ask(client, "[[call]]")
         assert double.loaded == {MODEL: 4096}
     assert double.unloaded == [MODEL]
-    assert double.asked[0]["keep_alive"] == "10m"
+    assert double.requests[0]["keep_alive"] == "10m"
 
 
-async def test_a_prompt_that_is_too_long_is_the_clients_error(double: OllamaDouble) -> None:
+async def test_oversized_prompt_is_a_client_error(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "word " * 10_000)
@@ -212,8 +211,8 @@ async def test_a_prompt_that_is_too_long_is_the_clients_error(double: OllamaDoub
     assert "maximum context length is 4096 tokens" in raised.value.message
 
 
-async def test_a_conversation_that_outgrows_the_window_is_shortened(double: OllamaDouble) -> None:
-    """Ollama cannot count: what it says that each prompt cost has to do."""
+async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaDouble) -> None:
+    """Ollama has no token counting: the usage that it reports for each prompt must suffice."""
     lines = "\n".join(f"line {number} of the log" for number in range(10))
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     statuses: set[int] = set()
@@ -231,8 +230,8 @@ async def test_a_conversation_that_outgrows_the_window_is_shortened(double: Olla
     assert double.loads == [6144]
 
 
-async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: OllamaDouble) -> None:
-    """Nothing is loaded and nothing was set: Ollama says with its refusal how much it takes."""
+async def test_unknown_window_is_learned_from_the_rejection(double: OllamaDouble) -> None:
+    """No model is loaded and no window configured: Ollama reports its window in the rejection."""
     double.default_window = 1024
     async with temper(double, OllamaOverrides()) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:
@@ -242,9 +241,7 @@ async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: Olla
 
 
 @pytest.mark.fault("F18")
-async def test_a_prompt_that_was_cut_in_silence_is_an_error(
-    double: OllamaDouble, *, stream: bool
-) -> None:
+async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, stream: bool) -> None:
     """An old Ollama drops the oldest messages and answers all the same."""
     double.is_old = True
     async with temper(double, OllamaOverrides(num_ctx=1024), policy="accept") as (_, front):
@@ -287,7 +284,7 @@ async def test_an_error_in_the_middle_reaches_the_client(double: OllamaDouble) -
 @pytest.mark.parametrize(
     ("extra", "param"), [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")]
 )
-async def test_what_it_cannot_do_is_refused_by_name(
+async def test_unsupported_options_are_rejected_by_name(
     double: OllamaDouble, extra: JsonObject, param: str
 ) -> None:
     double.capabilities = ("completion", "tools")
@@ -297,37 +294,23 @@ async def test_what_it_cannot_do_is_refused_by_name(
     assert raised.value.param == param
 
 
-async def test_a_client_that_leaves_ends_the_work_at_once(
+async def test_disconnect_cancels_the_work_at_once(
     double: OllamaDouble, llama_server: RunningServer
 ) -> None:
-    headers = {"authorization": f"Bearer {llama_server.api_key}"}
-
-    async def until_busy(*, is_busy: bool) -> float:
-        clock = asyncio.get_running_loop().time
-        begun = clock()
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS) as slots,
-        ):
-            while True:
-                told = (await slots.get(f"{llama_server.base_url}/slots")).json()
-                if any(slot["is_processing"] for slot in told) is is_busy:
-                    return clock() - begun
-
     took: list[float] = []
     async with temper(double, policy="accept") as (client, _):
-        for _ in range(3):  # of which the machine may disturb one or two
+        for _ in range(3):  # a busy machine may disturb one or two of three
             asking = asyncio.create_task(ask(client, "[[forever]]"))
-            await until_busy(is_busy=True)
+            await seconds_until(llama_server, is_busy=True)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            took.append(await until_busy(is_busy=False))
+            took.append(await seconds_until(llama_server, is_busy=False))
     assert min(took) < 2
 
 
 async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -> None:
     """The double has the shapes that Ollama's client has types for."""
-    async with listening(double.app()) as behind, ollama.AsyncClient(behind.url) as client:
+    async with listening(double.app()) as upstream, ollama.AsyncClient(upstream.url) as client:
         listed = await client.list()
         shown = await client.show(MODEL)
         lines = [
@@ -343,7 +326,7 @@ async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -
         running = await client.ps()
         with pytest.raises(ollama.ResponseError, match="not found"):
             await client.chat("none", [{"role": "user", "content": "Hi"}])
-    assert [one.model for one in listed.models] == [MODEL]
+    assert [model.model for model in listed.models] == [MODEL]
     assert shown.capabilities == ["completion", "tools", "thinking"]
     assert running.models[0].context_length == 4096
     made = [call for line in lines for call in line.message.tool_calls or ()]
@@ -368,7 +351,7 @@ async def test_the_command_serves_a_model_of_ollama(double: OllamaDouble) -> Non
         assert calls_in(completion) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
         return ", ".join(listed)
 
-    async with listening(double.app()) as behind:
-        host = behind.url.removeprefix("http://")
+    async with listening(double.app()) as upstream:
+        host = upstream.url.removeprefix("http://")
         assert await asyncio.to_thread(use, host) == MODEL
     assert double.unloaded == [MODEL]

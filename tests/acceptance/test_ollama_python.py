@@ -1,7 +1,7 @@
-"""ollama-python, sync and async, before a mock of Ollama and before a real llama-server.
+"""ollama-python, sync and async, in front of a mock of Ollama and a real llama-server.
 
-The mock does everything right, and is asked directly as well; the llama-server's model writes its
-calls as text.
+The mock makes no mistakes and is also queried directly; the llama-server's model writes its calls
+as text.
 """
 
 import asyncio
@@ -45,13 +45,13 @@ from tests.fakes.tool_loops import (
     check_trip,
 )
 
-pytestmark = pytest.mark.usefixtures("llama_server")  # which lives longer than the module
+pytestmark = pytest.mark.usefixtures("llama_server")  # which outlives the module
 
 
 class Way(Protocol):
     """A way to call a method of the client; answers are read whole, or added up."""
 
-    def __call__(self, url: str, method: str, /, **asked: object) -> JsonObject: ...
+    def __call__(self, url: str, method: str, /, **fields: object) -> JsonObject: ...
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def mock() -> RightOllama:
 @pytest.fixture(scope="module")
 def both(mock: RightOllama) -> Iterator[tuple[str, Served]]:
     """The mock's address, and Temper before it."""
-    with before_right_ollama(mock) as found:
-        yield found
+    with before_right_ollama(mock) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -72,28 +72,28 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield replace(served, url=served.url.removesuffix("/v1"))
 
 
-def whole(url: str, method: str, /, **asked: object) -> JsonObject:
+def whole(url: str, method: str, /, **fields: object) -> JsonObject:
     with ollama.Client(url) as client:
-        return dumped(getattr(client, method)(**asked))
+        return dumped(getattr(client, method)(**fields))
 
 
-def streamed(url: str, method: str, /, **asked: object) -> JsonObject:
+def streamed(url: str, method: str, /, **fields: object) -> JsonObject:
     with ollama.Client(url) as client:
-        return add_up([dumped(line) for line in getattr(client, method)(**asked, stream=True)])
+        return add_up([dumped(line) for line in getattr(client, method)(**fields, stream=True)])
 
 
-def awaited(url: str, method: str, /, **asked: object) -> JsonObject:
+def awaited(url: str, method: str, /, **fields: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
-            return dumped(await getattr(client, method)(**asked))
+            return dumped(await getattr(client, method)(**fields))
 
     return asyncio.run(ask())
 
 
-def async_streamed(url: str, method: str, /, **asked: object) -> JsonObject:
+def async_streamed(url: str, method: str, /, **fields: object) -> JsonObject:
     async def ask() -> JsonObject:
         async with ollama.AsyncClient(url) as client:
-            lines = await getattr(client, method)(**asked, stream=True)
+            lines = await getattr(client, method)(**fields, stream=True)
             return add_up([dumped(line) async for line in lines])
 
     return asyncio.run(ask())
@@ -107,7 +107,7 @@ def dumped(answer: BaseModel) -> JsonObject:
 
 
 def add_up(lines: list[JsonObject]) -> JsonObject:
-    """Add up what lines say, word by word, to what the last one says of the whole."""
+    """Merge lines into one as the last line describes the whole response."""
     assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
     total = {**lines[-1]}
     for line in lines[:-1]:
@@ -157,23 +157,21 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
+def test_response_equals_the_direct_one_except_for_times(
     mock: RightOllama, both: tuple[str, Served], way: Way, question: str
 ) -> None:
     direct, served = both
-    method, asked = QUESTIONS[question]
-    expected = way(direct, method, model=MODEL, **asked)
+    method, fields = QUESTIONS[question]
+    expected = way(direct, method, model=MODEL, **fields)
     before = mock.generations
-    got = way(served.url, method, model=MODEL, **asked)
+    got = way(served.url, method, model=MODEL, **fields)
     assert without_times(got) == without_times(expected)
     assert mock.generations - before == (question != "nothing")
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_what_can_be_looked_up_is_what_comes_directly(
-    both: tuple[str, Served], *, is_async: bool
-) -> None:
-    asked: list[tuple[str, dict[str, object]]] = [
+def test_metadata_equals_the_direct_one(both: tuple[str, Served], *, is_async: bool) -> None:
+    lookups: list[tuple[str, dict[str, object]]] = [
         ("list", {}),
         ("ps", {}),
         ("show", {"model": MODEL}),
@@ -183,17 +181,17 @@ def test_what_can_be_looked_up_is_what_comes_directly(
     ]
     ask = awaited if is_async else whole
     direct, served = both
-    for method, members in asked:
+    for method, members in lookups:
         assert ask(served.url, method, **members) == ask(direct, method, **members)
 
 
-def test_models_are_managed_by_the_ollama_behind(
+def test_model_management_is_forwarded_to_ollama(
     mock: RightOllama, both: tuple[str, Served]
 ) -> None:
     _, served = both
     mock.managed.clear()
     with ollama.Client(served.url) as client:
-        progress = [one.status for one in client.pull("new", stream=True)]
+        progress = [update.status for update in client.pull("new", stream=True)]
         assert client.pull("new").status == "success"
         assert client.create("own", from_="new").status == "success"
         assert client.copy("new", "old").status == "success"
@@ -214,16 +212,14 @@ def test_a_model_is_loaded_and_unloaded(mock: RightOllama, both: tuple[str, Serv
     ]
 
 
-def test_what_is_about_loading_reaches_the_ollama(
-    mock: RightOllama, both: tuple[str, Served]
-) -> None:
+def test_load_options_are_forwarded_to_ollama(mock: RightOllama, both: tuple[str, Served]) -> None:
     _, served = both
     options = {"num_gpu": 3, "num_ctx": 4096, "temperature": 0.5}
-    asked = [user("Hi")]
-    whole(served.url, "chat", model=MODEL, messages=asked, options=options, keep_alive="7m")
+    messages = [user("Hi")]
+    whole(served.url, "chat", model=MODEL, messages=messages, options=options, keep_alive="7m")
     body = mock.bodies[-1]
     assert body["keep_alive"] == "7m"
-    # the model was loaded with a window before, which stays
+    # the model was loaded with a window before, which is kept
     assert body["options"] == {"num_gpu": 3, "num_ctx": 8192, "temperature": 0.5}
 
 
@@ -249,8 +245,8 @@ def run_tools(url: str, way: Way, tools: Tools) -> str:
         for call in calls:
             function = cast("JsonObject", call["function"])
             arguments = cast("dict[str, str]", function["arguments"])
-            said = tools.run(f"{function['name']}", arguments)
-            messages.append({"role": "tool", "tool_name": function["name"], "content": said})
+            result = tools.run(f"{function['name']}", arguments)
+            messages.append({"role": "tool", "tool_name": function["name"], "content": result})
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -259,9 +255,9 @@ def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
 
 
 class HomeAssistant:
-    """What Home Assistant's integration for Ollama sends, by its code: it has no ids and no names.
+    """The requests of Home Assistant's Ollama integration, by its code: without ids and names.
 
-    Numbers are floats there, as a form of its pages gives them.
+    Numbers are floats there, because its forms produce floats.
     """
 
     def __init__(self, url: str) -> None:
@@ -297,16 +293,16 @@ class HomeAssistant:
         offered: list[JsonObject] = [
             {
                 "type": "function",
-                "function": {"name": name, "parameters": {"type": "object", **one}},
+                "function": {"name": name, "parameters": {"type": "object", **tool}},
             }
-            for name, one in (("get_weather", city), ("get_time", nothing))
+            for name, tool in (("get_weather", city), ("get_time", nothing))
         ]
         self.history.append(ollama.Message(role="user", content=TRIP))
         while True:
             message = cast("JsonObject", self.ask(*offered)["message"])
             made = [
-                ollama.Message.ToolCall.model_validate({"function": as_object(one)["function"]})
-                for one in as_list(message.get("tool_calls"))
+                ollama.Message.ToolCall.model_validate({"function": as_object(call)["function"]})
+                for call in as_list(message.get("tool_calls"))
             ]
             content = f"{message.get('content')}"
             self.history.append(ollama.Message(role="assistant", content=content, tool_calls=made))
@@ -314,14 +310,14 @@ class HomeAssistant:
                 return content
             for call in made:
                 data = tools.run(call.function.name, {**call.function.arguments})
-                said = json.dump_text({"data": data, "error": None})
-                self.history.append(ollama.Message(role="tool", content=said))
+                payload = json.dump_text({"data": data, "error": None})
+                self.history.append(ollama.Message(role="tool", content=payload))
 
 
 def test_home_assistant_runs_its_tools(mock: RightOllama, loop: Served) -> None:
     home = HomeAssistant(loop.url)
     listed, running = home.look()
-    assert [one.model for one in running.models] == [listed.models[0].model]
+    assert [model.model for model in running.models] == [listed.models[0].model]
     check_trip(loop, home.run)
     if not loop.leaks:
         body = mock.bodies[-1]
@@ -332,31 +328,31 @@ def test_home_assistant_runs_its_tools(mock: RightOllama, loop: Served) -> None:
         )
 
 
-def test_home_assistant_has_a_form_filled(loop: Served) -> None:
+def test_home_assistant_gets_structured_output(loop: Served) -> None:
     home = HomeAssistant(loop.url)
     home.history.append(ollama.Message(role="user", content=FACTS))
     message = cast("JsonObject", home.ask(form=FACT_SCHEMA)["message"])
     assert json.parse(f"{message['content']}") == FACT
 
 
-def test_vs_code_finds_the_models_and_asks_them_in_chat_completions(loop: Served) -> None:
+def test_vs_code_lists_models_and_uses_chat_completions(loop: Served) -> None:
     with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
         version = f"{client.get('/api/version').json()['version']}"
-        assert [*map(int, version.split("."))] >= [0, 6, 4]  # or it offers no model
+        assert [*map(int, version.split("."))] >= [0, 6, 4]  # otherwise it offers no model
         name = client.get("/api/tags").json()["models"][0]["model"]
         shown = client.post("/api/show", json={"model": name}).json()
         about = shown["model_info"]
         assert about[f"{about['general.architecture']}.context_length"] >= 8192
         assert "tools" in shown["capabilities"]
-        said = {"model": name, "messages": [user("Who are you?")], "stream": True}
+        body = {"model": name, "messages": [user("Who are you?")], "stream": True}
         keyless = {"Authorization": "Bearer"}
-        answer = client.post("/v1/chat/completions", json=said, headers=keyless)
+        answer = client.post("/v1/chat/completions", json=body, headers=keyless)
     assert answer.status_code == 200
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_answer_of_a_llama_server_has_its_form(leaking: Served, way: Way) -> None:
+def test_llama_server_response_has_ollamas_format(leaking: Served, way: Way) -> None:
     answer = way(leaking.url, "chat", model=MODEL, messages=[user(FACTS)], format=FACT_SCHEMA)
     message = cast("JsonObject", answer["message"])
     assert json.parse(f"{message['content']}") == FACT
@@ -380,51 +376,51 @@ def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
     assert {"completion", "tools"} <= {*(shown.capabilities or ())}
 
 
-def test_thoughts_stand_apart(both: tuple[str, Served]) -> None:
+def test_reasoning_is_separate(both: tuple[str, Served]) -> None:
     _, served = both
     answer = whole(served.url, "chat", model=MODEL, messages=[user(THINK)], think=True)
     message = cast("JsonObject", answer["message"])
     assert (message["thinking"], message["content"]) == (THOUGHT, ANSWER)
 
 
-def refused(url: str, way: Way, method: str = "chat", **asked: object) -> tuple[int, str]:
+def refused(url: str, way: Way, method: str = "chat", **fields: object) -> tuple[int, str]:
     with pytest.raises(ollama.ResponseError) as raised:
-        way(url, method, **asked)
+        way(url, method, **fields)
     return raised.value.status_code, raised.value.error
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Way) -> None:
+def test_errors_are_one_sentence(both: tuple[str, Served], way: Way) -> None:
     url = both[1].url
     picture = [user("See?", images=[PICTURE])]
-    status, said = refused(url, way, model=BLIND, messages=picture)
-    assert (status, "does not accept images" in said) == (400, True)
-    status, said = refused(url, way, model="nobody", messages=[user("Hi")])
-    assert (status, said.startswith("model 'nobody' not found")) == (404, True)
-    status, said = refused(url, way, "generate", model=MODEL, prompt="a", suffix="b")
-    assert (status, said.startswith("suffix: ")) == (400, True)
+    status, message = refused(url, way, model=BLIND, messages=picture)
+    assert (status, "does not accept images" in message) == (400, True)
+    status, message = refused(url, way, model="nobody", messages=[user("Hi")])
+    assert (status, message.startswith("model 'nobody' not found")) == (404, True)
+    status, message = refused(url, way, "generate", model=MODEL, prompt="a", suffix="b")
+    assert (status, message.startswith("suffix: ")) == (400, True)
 
 
 @pytest.mark.parametrize("way", [streamed, async_streamed])
-def test_a_reply_that_breaks_off_ends_with_an_error_that_clients_raise(
+def test_truncated_reply_ends_with_an_error_that_clients_raise(
     both: tuple[str, Served], way: Way
 ) -> None:
     url = both[1].url
-    _, said = refused(url, way, model=MODEL, messages=[user(BREAK)])
-    assert BROKEN in said
-    asked: JsonObject = {"model": MODEL, "messages": [user(BREAK)]}
-    answer = httpx.post(f"{url}/api/chat", json=asked, trust_env=False)
+    _, message = refused(url, way, model=MODEL, messages=[user(BREAK)])
+    assert BROKEN in message
+    body: JsonObject = {"model": MODEL, "messages": [user(BREAK)]}
+    answer = httpx.post(f"{url}/api/chat", json=body, trust_env=False)
     *begun, last = map(json.parse, answer.content.splitlines())
-    assert (answer.status_code, last) == (200, {"error": said})
+    assert (answer.status_code, last) == (200, {"error": message})
     assert [as_object(line)["done"] for line in begun] == [False, False]
 
 
-def test_a_key_is_asked_for_as_everywhere(both: tuple[str, Served]) -> None:
+def test_key_is_required(both: tuple[str, Served]) -> None:
     surroundings = {"TEMPER_SERVER__API_KEY": "sesame", "TEMPER_BACKEND__KIND": "ollama"}
     with running_temper("--backend-url", both[0], environment=surroundings) as url:
-        status, said = refused(url, whole, model=MODEL, messages=[user("Hi")])
-        assert (status, "key" in said) == (401, True)
-        key = {"Authorization": "Bearer sesame"}  # as OLLAMA_API_KEY has ollama-python send it
+        status, message = refused(url, whole, model=MODEL, messages=[user("Hi")])
+        assert (status, "key" in message) == (401, True)
+        key = {"Authorization": "Bearer sesame"}  # as ollama-python sends OLLAMA_API_KEY
         with ollama.Client(url, headers=key) as client:
             assert client.chat(MODEL, [user("Hi")]).done
             assert client.list().models
@@ -433,8 +429,8 @@ def test_a_key_is_asked_for_as_everywhere(both: tuple[str, Served]) -> None:
 def test_a_reply_that_takes_too_long_has_a_last_line(llama_server: RunningServer) -> None:
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
-        asked: JsonObject = {"model": "m", "messages": [user("[[forever]]")]}
-        answer = httpx.post(f"{url}/api/chat", json=asked, trust_env=False, timeout=60)
+        body: JsonObject = {"model": "m", "messages": [user("[[forever]]")]}
+        answer = httpx.post(f"{url}/api/chat", json=body, trust_env=False, timeout=60)
     assert answer.status_code == 200
     last = cast("JsonObject", json.parse(answer.content.splitlines()[-1]))
     assert last.get("done_reason") == "length" or "error" in last
@@ -447,24 +443,24 @@ def like_ollama(port: int, backend: str) -> Iterator[str]:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
-def test_it_listens_where_clients_look_for_an_ollama(both: tuple[str, Served]) -> None:
+def test_default_address_is_ollamas(both: tuple[str, Served]) -> None:
     direct, served = both
     with like_ollama(free_port(), direct) as url:
         assert httpx.get(url, trust_env=False).text == "Ollama is running"
         assert httpx.head(url, trust_env=False).status_code == 200
         with ollama.Client(url) as client:
-            assert [one.model for one in client.list().models] == [TAGGED, BLIND]
+            assert [model.model for model in client.list().models] == [TAGGED, BLIND]
     assert httpx.head(served.url, trust_env=False).status_code == 200
 
 
-def test_a_port_that_an_ollama_has_is_told_with_the_remedy(both: tuple[str, Served]) -> None:
+def test_port_used_by_ollama_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
     direct, _ = both
     port = direct.rpartition(":")[2]
-    told = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)
-    assert told.returncode == 1
-    assert f"port {port} is used by an Ollama or another program" in told.stderr
-    assert "omit --like-ollama" in told.stderr
+    failure = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)
+    assert failure.returncode == 1
+    assert f"port {port} is used by an Ollama or another program" in failure.stderr
+    assert "omit --like-ollama" in failure.stderr

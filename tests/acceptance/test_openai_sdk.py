@@ -1,8 +1,7 @@
-"""The main job: the real OpenAI SDK, Temper as users run it, and a real llama-server behind it."""
+"""The main path: the real OpenAI SDK, Temper as users run it, and a real llama-server."""
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -20,7 +19,8 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
-from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, said
+from tests.fakes.llama import seconds_until
+from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, POLICY_HEADER
 from tests.patience import PATIENCE_SECONDS
 
@@ -42,17 +42,17 @@ class Ask:
 
     @property
     def asked(self) -> CompletionCreateParamsBase:
-        asked: CompletionCreateParamsBase = {
+        params: CompletionCreateParamsBase = {
             "model": "any",
             "messages": [{"role": "user", "content": self.prompt}, *self.history],
         }
         if self.has_tools:
-            asked["tools"] = OFFERED
+            params["tools"] = OFFERED
         if self.choice is not None:
-            asked["tool_choice"] = self.choice
+            params["tool_choice"] = self.choice
         if self.max_tokens is not None:
-            asked["max_tokens"] = self.max_tokens
-        return asked
+            params["max_tokens"] = self.max_tokens
+        return params
 
     @property
     def headers(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Ask:
 
 @dataclass
 class Answer:
-    """What a client got, however it asked; `pieces` counts the deltas with text."""
+    """A response, streamed or whole; `pieces` counts the deltas with text."""
 
     text: str = ""
     reasoning: str = ""
@@ -102,7 +102,7 @@ async def get_async(url: str, ask: Ask, *, is_stream: bool) -> Answer:
 
 
 def whole(completion: ChatCompletion) -> Answer:
-    """Read one body, and check what every client relies on."""
+    """Read a whole body, and check the invariants that every client relies on."""
     (choice,) = completion.choices
     assert completion.id
     assert completion.usage is not None
@@ -117,7 +117,7 @@ def whole(completion: ChatCompletion) -> Answer:
 
 
 def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
-    """Read a stream, and check what every client relies on."""
+    """Read a stream, and check the invariants that every client relies on."""
     answer = Answer()
     assert chunks[0].choices[0].delta.role == "assistant"
     assert len({chunk.id for chunk in chunks}) == 1
@@ -139,14 +139,14 @@ def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
             calls[call.index][1].append(call.function.arguments or "")
         answer.reason = choice.finish_reason
     assert len(ids) == len(calls)
-    if answer.reason == "tool_calls":  # nobody runs the calls of an answer that was cut off
+    if answer.reason == "tool_calls":  # calls of a truncated response are never run
         answer.calls = [(name, json.parse("".join(pieces))) for name, pieces in calls]
     return answer
 
 
 @pytest.mark.parametrize("prompt", CALLS)
 @pytest.mark.parametrize("policy", ["respond", "accept"])
-def test_whatever_the_model_wrote_the_client_gets_valid_calls(
+def test_client_gets_valid_calls_for_every_spelling(
     url: str, way: str, policy: str, prompt: str
 ) -> None:
     answer = get(url, way, Ask(prompt, policy))
@@ -162,50 +162,40 @@ def test_text_before_a_call_is_kept(url: str, way: str) -> None:
     assert answer.calls == [("get_weather", {"city": "Rome"})]
 
 
-def test_the_message_of_respond_is_streamed_in_several_deltas(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[respond]]"))
-    assert answer.text == MESSAGE
-    assert answer.calls == []
-    assert answer.reason == "stop"
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        pytest.param(Ask("[[respond]]"), MESSAGE, id="message of respond"),
+        pytest.param(Ask("[[prose]]", "accept"), reply_to("[[prose]]"), id="accepted prose"),
+        pytest.param(Ask("[[prose]]"), reply_to("You answered in plain text."), id="nudged prose"),
+        pytest.param(Ask("[[four]]", has_tools=False), reply_to("[[four]]"), id="no tools"),
+        pytest.param(Ask("[[four]]", choice="none"), reply_to("[[four]]"), id="choice none"),
+        pytest.param(
+            Ask("[[call]]", "accept", history=AFTER_A_CALL),
+            reply_to("<tool_response>"),
+            id="after a tool has run",
+        ),
+        pytest.param(Ask("[[thinking]]", "accept"), "The answer is 4.", id="after reasoning"),
+    ],
+)
+def test_text_is_returned_in_several_deltas(url: str, way: str, ask: Ask, text: str) -> None:
+    answer = get(url, way, ask)
+    assert (answer.text, answer.calls, answer.reason) == (text, [], "stop")
     assert answer.pieces > 1 or "stream" not in way
+    assert answer.reasoning.strip() == (THOUGHTS if "thinking" in ask.prompt else "")
 
 
-def test_accepted_prose_is_streamed_in_several_deltas(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[prose]]", policy="accept"))
-    assert answer.text == said("[[prose]]")
-    assert answer.reason == "stop"
-    assert answer.pieces > 1 or "stream" not in way
-
-
-def test_prose_is_asked_about_once_and_then_taken(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[prose]]"))
-    assert answer.text == said("You answered in plain text.")
-    assert answer.reason == "stop"
-
-
-def test_prose_where_a_call_is_required_ends_in_a_call(url: str, way: str) -> None:
-    for ask in (Ask("[[prose]]", policy="require"), Ask("[[prose]]", choice="required")):
-        assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
-
-
-def test_a_named_tool_is_the_only_one_that_is_called(url: str, way: str) -> None:
-    named: ChatCompletionToolChoiceOptionParam = {
-        "type": "function",
-        "function": {"name": "get_weather"},
-    }
-    answer = get(url, way, Ask("[[prose]]", choice=named))
-    assert answer.calls == [("get_weather", {"city": "Paris"})]
-
-
-def test_without_tools_or_with_the_choice_none_the_answer_goes_through(url: str, way: str) -> None:
-    assert get(url, way, Ask("[[four]]", has_tools=False)).text == said("[[four]]")
-    assert get(url, way, Ask("[[four]]", choice="none")).text == said("[[four]]")
-
-
-def test_thinking_arrives_as_reasoning(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[thinking]]", policy="accept"))
-    assert answer.reasoning.strip() == THOUGHTS
-    assert answer.text == "The answer is 4."
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask("[[prose]]", "require"),
+        Ask("[[prose]]", choice="required"),
+        Ask("[[prose]]", choice={"type": "function", "function": {"name": "get_weather"}}),
+    ],
+    ids=["policy require", "choice required", "named tool"],
+)
+def test_prose_for_a_required_call_ends_in_a_call(url: str, way: str, ask: Ask) -> None:
+    assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
 
 
 @pytest.mark.parametrize("prompt", ["[[long call]]", "[[long exact call]]"])
@@ -216,19 +206,14 @@ def test_a_cut_off_call_is_never_completed(url: str, way: str, prompt: str) -> N
     assert LONG_CITY[:5] not in answer.text
 
 
-def test_a_conversation_goes_on_after_the_tool_has_run(url: str, way: str) -> None:
-    answer = get(url, way, Ask("[[call]]", policy="accept", history=AFTER_A_CALL))
-    assert answer.text == said("<tool_response>")
-
-
-def test_a_context_that_is_too_long_is_the_clients_error(url: str, way: str) -> None:
+def test_oversized_context_is_a_client_error(url: str, way: str) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         get(url, way, Ask("word " * 20_000))
     assert raised.value.code == "context_length_exceeded"
     assert "maximum context length" in raised.value.message
 
 
-def test_a_schema_that_the_server_refuses_does_not_fail_the_request(url: str) -> None:
+def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> None:
     """llama-server answers 400 to boolean sub-schemas; the reply is checked all the same."""
     properties = {"city": {"enum": ["Lyon"]}, "anything": True, "odd": {"type": "any"}}
     schema = {"type": "object", "properties": properties}
@@ -256,27 +241,12 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     assert usage.prompt_tokens_details is not None
     cached = usage.prompt_tokens_details.cached_tokens or 0
     sums = (usage.model_extra or {})["temper"]
-    before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two attempts before
+    before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two earlier attempts
     assert usage.prompt_tokens > cached >= before / 2
 
 
-async def until(is_so: Callable[[list[bool]], bool], server: RunningServer) -> float:
-    """Read `/slots` until what is processing there is as expected; returns how long that took."""
-    headers = {"authorization": f"Bearer {server.api_key}"}
-    clock = asyncio.get_running_loop().time
-    begun = clock()
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS) as client,
-    ):
-        while True:
-            slots = (await client.get(f"{server.base_url}/slots")).json()
-            if is_so([bool(slot["is_processing"]) for slot in slots]):
-                return clock() - begun
-
-
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_a_client_that_leaves_frees_the_slot_within_a_second(
+def test_disconnect_frees_the_slot_within_a_second(
     url: str, llama_server: RunningServer, is_stream: bool
 ) -> None:
     body = {
@@ -288,10 +258,10 @@ def test_a_client_that_leaves_frees_the_slot_within_a_second(
     async def leave() -> float:
         async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
             asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body))
-            await until(any, llama_server)
+            await seconds_until(llama_server, is_busy=True)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        return await until(lambda slots: not any(slots), llama_server)
+        return await seconds_until(llama_server, is_busy=False)
 
-    # three processes have to come by for it, which a busy machine may delay once or twice
+    # three processes are involved, which a busy machine may delay once or twice
     assert any(asyncio.run(leave()) < 1 for _ in range(3))

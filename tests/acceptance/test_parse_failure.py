@@ -1,4 +1,4 @@
-"""A real llama-server whose own parser fails, as it does for models with plain JSON calls."""
+"""A real llama-server with a failing parser, as it is for models with plain JSON calls."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from tests.fakes.sdk_answers import OFFERED
 from tests.patience import PATIENCE_SECONDS
 
 # Calls are plain JSON here, so the server parses every reply that does not look like prose at
-# once; what is not exactly in this form is lost in a 500.
+# once; a reply that is not exactly in this form is lost in a 500.
 TEMPLATE = """
 {%- if tools %}{{- '<|im_start|>system\\nReply with JSON to call a function:\\n' }}
   {%- for tool in tools %}{{- (tool | tojson) + '\\n' }}{% endfor %}{{- '<|im_end|>\\n' }}
@@ -73,7 +73,7 @@ def test_without_temper_the_reply_is_lost(server: RunningServer, prompt: str) ->
 
 
 def city_called(message: ChatCompletionMessage) -> json.JsonValue:
-    """Return what the only call of a message asks for."""
+    """Return the argument of the only call of a message."""
     assert message.tool_calls is not None
     (call,) = message.tool_calls
     assert call.type == "function"
@@ -86,19 +86,19 @@ def city_called(message: ChatCompletionMessage) -> json.JsonValue:
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("prompt", CITIES)
 def test_with_temper_it_is_a_call(url: str, prompt: str) -> None:
-    said: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        completion = client.chat.completions.create(model="any", messages=said, tools=OFFERED)
+        completion = client.chat.completions.create(model="any", messages=messages, tools=OFFERED)
     assert city_called(completion.choices[0].message) == CITIES[prompt]
 
 
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("prompt", CITIES)
 def test_with_temper_it_is_streamed_as_a_call(url: str, prompt: str) -> None:
-    said: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
     with (
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
-        client.chat.completions.stream(model="any", messages=said, tools=OFFERED) as stream,
+        client.chat.completions.stream(model="any", messages=messages, tools=OFFERED) as stream,
     ):
         completion = stream.get_final_completion()
     assert city_called(completion.choices[0].message) == CITIES[prompt]

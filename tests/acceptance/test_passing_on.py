@@ -1,4 +1,4 @@
-"""Completions, embeddings and properties of a real llama-server, asked with the real OpenAI SDK."""
+"""Completions, embeddings and properties of a real llama-server, with the real OpenAI SDK."""
 
 import math
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def test_a_prompt_is_completed_whole_and_as_a_stream(url: str) -> None:
     assert len(pieces) > 2
 
 
-def test_a_prompt_that_is_too_long_is_the_clients_fault(url: str) -> None:
+def test_oversized_completion_prompt_is_a_client_error(url: str) -> None:
     with client(url) as asking, pytest.raises(openai.BadRequestError) as raised:
         asking.completions.create(model="m", prompt=[5] * (CONTEXT_TOKENS + 1), max_tokens=5)
     assert (raised.value.code, raised.value.param) == ("context_length_exceeded", "prompt")
@@ -49,14 +49,14 @@ def test_texts_are_embedded(embedder: str) -> None:
     with client(embedder) as asking:
         floats = asking.embeddings.create(model="m", input=["a", "b c"], encoding_format="float")
         encoded = asking.embeddings.create(model="m", input=["a", "b c"])
-    first, second = (one.embedding for one in floats.data)
+    first, second = (entry.embedding for entry in floats.data)
     assert len(first) == len(second) > 8
     assert math.dist(first, [0] * len(first)) == pytest.approx(1)
     for plain, packed in zip(floats.data, encoded.data, strict=True):
         assert packed.embedding == pytest.approx(plain.embedding)
 
 
-def test_a_text_that_is_too_long_to_embed_is_the_clients_fault(embedder: str) -> None:
+def test_oversized_embedding_input_is_a_client_error(embedder: str) -> None:
     with client(embedder) as asking, pytest.raises(openai.BadRequestError) as raised:
         asking.embeddings.create(model="m", input=[5] * (CONTEXT_TOKENS + 1))
     assert raised.value.param == "input"
@@ -70,7 +70,7 @@ def test_a_server_that_does_not_embed_says_so(url: str) -> None:
 
 
 def test_properties_are_those_of_the_server(url: str) -> None:
-    told = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
-    assert told["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
-    assert told["total_slots"] == SLOTS
-    assert "<tool_call>" in told["chat_template"]
+    properties = httpx.get(f"{url}/props", timeout=PATIENCE_SECONDS).json()
+    assert properties["default_generation_settings"] == {"n_ctx": CONTEXT_TOKENS}
+    assert properties["total_slots"] == SLOTS
+    assert "<tool_call>" in properties["chat_template"]

@@ -1,7 +1,7 @@
-"""What engines refuse, verbatim, and what becomes of it: a scripted engine says it over HTTP.
+"""Rejections of engines, verbatim, and Temper's recovery: a scripted engine sends them.
 
-Each row is tried in a language of clients, `.ci/run` tries all of them: the first request is
-answered although the engine refuses it, and the second does not fail first.
+Each row runs in one dialect, and in all of them under `.ci/run`: the first request is answered
+although the engine rejects it, and the second one is not rejected first.
 """
 
 import logging
@@ -29,10 +29,10 @@ from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from tests.examples import PROFILE
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, temper
-from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, ask, post
-from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, LanguageReply, ask, post
+from tests.fakes.scripted_backend import ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
 
@@ -58,17 +58,17 @@ async def before(
     backend.documents["/api/show"] = {"capabilities": ["completion", "tools", "thinking", "vision"]}
     backend.documents["/api/ps"] = {"models": [{"name": "m:latest", "context_length": 4096}]}
     backend.documents |= documents or {}
-    async with listening(backend) as behind:
-        adapter = ENGINES[engine](BackendClient(behind.url))
+    async with listening(backend) as upstream:
+        adapter = ENGINES[engine](BackendClient(upstream.url))
         async with in_front_of(adapter, None, backend) as front:
             yield front, adapter
 
 
 def lines(words: str) -> bytes:
     """Write a reply as an Ollama streams it."""
-    said: JsonObject = {"message": {"role": "assistant", "content": words}, "done": False}
+    line: JsonObject = {"message": {"role": "assistant", "content": words}, "done": False}
     end: JsonObject = {"message": {"role": "assistant", "content": ""}, "done_reason": "stop"}
-    return json.dump(said) + b"\n" + json.dump({**end, "done": True}) + b"\n"
+    return json.dump(line) + b"\n" + json.dump({**end, "done": True}) + b"\n"
 
 
 def ollama_error(words: str, *, after: bytes = b"") -> bytes:
@@ -76,7 +76,7 @@ def ollama_error(words: str, *, after: bytes = b"") -> bytes:
 
 
 def says(engine: str, words: str) -> bytes:
-    return lines(words) if engine == "ollama" else spoken.says(words)
+    return lines(words) if engine == "ollama" else sse.says(words)
 
 
 def refused(engine: str, status: int, message: str) -> Script:
@@ -85,14 +85,14 @@ def refused(engine: str, status: int, message: str) -> Script:
     return refuses(status, {"code": status, "message": message, "type": "server_error"})
 
 
-Check = Callable[[Asked], bool]
+Check = Callable[[ReceivedRequest], bool]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A refusal: what is asked, what the engine says, and what is asked instead (`is_mended`).
+    """A rejection: the request, the engine's error, and the corrected request (`is_mended`).
 
-    `others` are scripts instead of one refusal; `reply` is the engine's answer in the end, a call
+    `others` are scripts in place of one rejection; `reply` is the engine's final answer, a call
     written as text where the conversation has tools.
     """
 
@@ -112,47 +112,47 @@ class Row:
     def refusals(self) -> list[Script | bytes]:
         if self.mid_stream is not None:
             return [self.mid_stream]
-        return [refused(self.engine, self.status, one) for one in (self.message, *self.again)]
+        return [refused(self.engine, self.status, text) for text in (self.message, *self.again)]
 
     @property
     def answer(self) -> bytes:
         return says(self.engine, WRITTEN if self.chat.has_tools else self.reply)
 
 
-def roles(asked: Asked) -> list[JsonValue]:
-    said = asked.fields["messages"]
-    assert isinstance(said, list)
-    return [one["role"] for one in said if isinstance(one, dict)]
+def roles(request: ReceivedRequest) -> list[JsonValue]:
+    messages = request.fields["messages"]
+    assert isinstance(messages, list)
+    return [message["role"] for message in messages if isinstance(message, dict)]
 
 
-def parameters(asked: Asked) -> str:
-    return json.dump_text(asked.fields["tools"]) if "tools" in asked.fields else ""
+def parameters(request: ReceivedRequest) -> str:
+    return json.dump_text(request.fields["tools"]) if "tools" in request.fields else ""
 
 
-def is_in_words(asked: Asked) -> bool:
-    """Tell whether the tools stand in the prompt, and nowhere else."""
-    return "tools" not in asked.fields and "get_weather" in asked.body.decode()
+def is_in_words(request: ReceivedRequest) -> bool:
+    """Report whether the tools are in the prompt, and only there."""
+    return "tools" not in request.fields and "get_weather" in request.body.decode()
 
 
-def is_simple(asked: Asked) -> bool:
-    schema = parameters(asked)
+def is_simple(request: ReceivedRequest) -> bool:
+    schema = parameters(request)
     return "get_weather" in schema and "pattern" not in schema and "20000" not in schema
 
 
 def has_effort(effort: str) -> Check:
-    return lambda asked: asked.fields.get("reasoning_effort") == effort
+    return lambda request: request.fields.get("reasoning_effort") == effort
 
 
 def thinks(how: JsonValue) -> Check:
-    return lambda asked: asked.fields.get("think") == how
+    return lambda request: request.fields.get("think") == how
 
 
 def has_roles(*expected: str) -> Check:
-    return lambda asked: roles(asked) == [*expected]
+    return lambda request: roles(request) == [*expected]
 
 
-def is_thoughtless(asked: Asked) -> bool:
-    variables = asked.fields.get("chat_template_kwargs")
+def is_thoughtless(request: ReceivedRequest) -> bool:
+    variables = request.fields.get("chat_template_kwargs")
     return isinstance(variables, dict) and variables["enable_thinking"] is False
 
 
@@ -170,7 +170,7 @@ PREFILLED = Chat((("user", "Name three colours."), ("assistant", "Red,")))
 LATE_SYSTEM = Chat((("system", "Be kind."), ("user", "Hi"), ("system", "Be brief.")))
 SYSTEM = Chat((("system", "Be kind."), ("user", "Hi")))
 TWICE = Chat((("user", "Hi"), ("user", "How is it?")))
-FINE_THINKING = spoken.START + spoken.delta({"reasoning_content": "Hm."})
+FINE_THINKING = sse.START + sse.delta({"reasoning_content": "Hm."})
 PEG = (
     "The model produced output that does not match the expected peg-native format. "
     "Please report a bug."
@@ -204,7 +204,7 @@ ARGUMENTS = "Failed to parse tool call arguments as JSON: parse error at line 1,
 LAST_USER = "Expected last role User or Tool (or Assistant with prefix True) but got assistant"
 
 MEDIUM = Chat(effort="medium")
-CHAT_ONLY = ("chat",)  # of others no such message goes on
+CHAT_ONLY = ("chat",)  # the messages of other engines are not passed on
 
 ROWS = [
     Row("R1 grammar", "llama-server", TOOLS, 400, GRAMMAR, is_simple, "rich_schemas"),
@@ -236,13 +236,13 @@ ROWS = [
         ) + b"\n")),
     Row("R5 LM Studio", "openai", TOOLS, 500, PEG, is_in_words, "tools"),
     Row("R5 amid", "openai", TOOLS, 200, PEG, is_in_words, "tools", (),
-        FINE_THINKING + spoken.event({"error": {"message": PEG}})),
+        FINE_THINKING + sse.event({"error": {"message": PEG}})),
     Row("R5 Ollama", "ollama", TOOLS, 500, PEG, is_in_words, "tools"),
     Row("R5 llama-server", "llama-server", TOOLS, 500, PEG,
-        lambda asked: asked.fields.get("tool_choice") == "none", "reply_parser"),
+        lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, is_in_words, "tools"),
     Row("R6 amid", "openai", TOOLS, 200, HARMONY, is_in_words, "tools", (),
-        FINE_THINKING + spoken.event({"error": {"message": HARMONY, "code": 500}})),
+        FINE_THINKING + sse.event({"error": {"message": HARMONY, "code": 500}})),
     Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, is_in_words, "tools"),
     Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, is_in_words, "tools"),
     Row("R10 Ollama", "ollama", TOOLS, 400, NO_TOOLS, is_in_words, "tools"),
@@ -250,7 +250,7 @@ ROWS = [
     Row("R12 literals", "openai", HIGH, 400, LITERAL, has_effort("xhigh"), "effort_words"),
     Row("R13 diff", "openai", TOOLS, 500, DIFF, is_in_words, "tools"),
     Row("R13 arguments", "llama-server", TOOLS, 500, ARGUMENTS,
-        lambda asked: asked.fields.get("tool_choice") == "none", "reply_parser"),
+        lambda request: request.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R7", "llama-server", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
     Row("R7 elsewhere", "openai", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
     Row("R7 twice", "llama-server", PREFILLED, 400, PREFILL,
@@ -279,7 +279,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
-async def test_a_refusal_is_acted_on_and_remembered(
+async def test_rejection_is_handled_and_remembered(
     row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
@@ -296,19 +296,19 @@ async def test_a_refusal_is_acted_on_and_remembered(
                 else:
                     assert got.text == row.reply
             described = await engine.describe("m")
-            asked = front.backend.upstream_requests
+            requests = front.backend.upstream_requests
             listed = (await front.client.get(f"/v1/models/{name}")).json()["engine"]
             known = introduce(name, Evidence(), (), Overrides())
             target = Target(Settings(), name, known, front.client, front.client, "")
             finding = await refusals(target)
-    assert len(asked) == len(scripts)
-    assert not row.is_mended(asked[0])
-    assert all(map(row.is_mended, asked[-2:]))
+    assert len(requests) == len(scripts)
+    assert not row.is_mended(requests[0])
+    assert all(map(row.is_mended, requests[-2:]))
     assert row.learnt in described.lacks
     assert row.learnt in listed["lacks"]
     assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.summary
-    told = [one for one in caplog.messages if f": {row.learnt} is missing: " in one]
-    assert len(told) == 1
+    notices = [message for message in caplog.messages if f": {row.learnt} is missing: " in message]
+    assert len(notices) == 1
 
 
 IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}}
@@ -325,7 +325,7 @@ def tool(**others: JsonValue) -> JsonObject:
 def after_call(
     *messages: JsonObject, result: JsonValue = "warm", **beside: JsonValue
 ) -> JsonObject:
-    """Write a request with a call in its history and the members `beside` it."""
+    """Return a request with a call in its history and further members."""
     function: JsonObject = {"name": "get_weather", "arguments": OSLO}
     calls: JsonValue = [{"id": "call_1234", "type": "function", "function": function}]
     called: JsonObject = {"role": "assistant", "content": "", "tool_calls": calls, **beside}
@@ -334,7 +334,7 @@ def after_call(
 
 
 def has(*path: str | int, value: JsonValue) -> Check:
-    return lambda asked: member(asked.fields, *path) == value
+    return lambda request: member(request.fields, *path) == value
 
 
 ZOD = (
@@ -353,7 +353,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
     ),
     "ids": (
         after_call(), 500, IDS,
-        lambda asked: f"{member(asked.fields, 'messages', 2, 'tool_call_id')}".isalnum(),
+        lambda request: f"{member(request.fields, 'messages', 2, 'tool_call_id')}".isalnum(),
         "long_call_ids",
     ),
     "text beside thinking": (
@@ -423,11 +423,9 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
-    name: str, stream: bool
-) -> None:
+async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, stream: bool) -> None:
     body, status, message, is_mended, learnt = BODIES[name]
-    answer = spoken.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
+    answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (refused("openai", status, message), answer, answer)
     async with before("openai", *scripts) as (front, engine):
         for _ in range(2):
@@ -436,10 +434,10 @@ async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
             )
             assert (got.status, got.error) == (200, "")
             assert got.called or "tools" not in body
-        asked = front.backend.upstream_requests
+        requests = front.backend.upstream_requests
         assert learnt in engine.name_lacks("m", is_only=True)
-    assert [is_mended(one) for one in asked] == [False, True, True]
-    assert all("tools" in one.fields for one in asked if "tools" in body)
+    assert [is_mended(request) for request in requests] == [False, True, True]
+    assert all("tools" in request.fields for request in requests if "tools" in body)
 
 
 @pytest.mark.parametrize(
@@ -457,7 +455,7 @@ async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
          "tokens (910 in the messages, 300 in the completion).", 75),
     ],
 )  # fmt: skip
-async def test_only_the_answer_is_too_long_for_the_window(
+async def test_max_tokens_beyond_the_window_is_reduced(
     most: int, message: str, sent: int | None
 ) -> None:
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": most, "stream": False}
@@ -473,7 +471,7 @@ async def test_only_the_answer_is_too_long_for_the_window(
     assert "limited" in answer.headers["x-temper-repairs"]
 
 
-async def test_a_prompt_that_is_too_long_stays_an_overflow() -> None:
+async def test_oversized_prompt_stays_an_overflow() -> None:
     message = (
         "This model's maximum context length is 1000 tokens. However, you requested 1210 tokens "
         "(1010 in the messages, 200 in the completion)."
@@ -498,7 +496,7 @@ LITELLM: JsonObject = {
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("error", [GROQ, LITELLM], ids=["groq", "litellm"])
-async def test_a_call_that_an_error_quotes_is_rescued(
+async def test_call_quoted_in_an_error_is_rescued(
     error: JsonObject, language: str, stream: bool
 ) -> None:
     async with before("openai", refuses(400, error)) as (front, _):
@@ -508,8 +506,8 @@ async def test_a_call_that_an_error_quotes_is_rescued(
 
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
-async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: str) -> None:
-    """A reply that the engine could not parse moves the tools of its own conversation only."""
+async def test_running_conversation_keeps_its_request_format(language: str) -> None:
+    """A reply that the engine failed to parse moves only the tools of its conversation."""
     first = Chat((("user", "a"),), has_tools=True)
     later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
     lost = Chat((("user", "d"),), has_tools=True)
@@ -519,8 +517,8 @@ async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: s
     async with before("openai", *scripts) as (front, _):
         for chat in (first, lost, later, longer):
             assert (await ask(front, language, chat, stream=False)).called
-        asked = front.backend.upstream_requests
-    assert [is_in_words(one) for one in asked] == [False, False, True, False, True]
+        requests = front.backend.upstream_requests
+    assert [is_in_words(request) for request in requests] == [False, False, True, False, True]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -528,7 +526,7 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
     """At most three generations: the lost one, a raw one, and the constrained one."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
-    probed = says("openai", "Hello.")  # what binds text, which is looked for once
+    probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
     async with before("openai", *scripts) as (front, _):
@@ -538,19 +536,19 @@ async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) 
 
 @pytest.mark.parametrize("language", PATHS)
 @pytest.mark.parametrize("message", [PEG, HARMONY])
-async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again(
-    language: str, message: str
-) -> None:
-    """What was said cannot be taken back, so the call comes behind it."""
-    said = spoken.START + spoken.text("Let me look.\n")
-    lost = said + spoken.event({"error": {"message": message, "code": 500}})
+async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, message: str) -> None:
+    """Streamed text cannot be withdrawn, so the call follows it."""
+    prefix = sse.START + sse.text("Let me look.\n")
+    lost = prefix + sse.event({"error": {"message": message, "code": 500}})
     whole = says("openai", f"Let me look.\n{WRITTEN}")
     async with before("openai", lost, whole, whole) as (front, _):
         for _ in range(2):
             got = await ask(front, language, TOOLS, stream=True)
             assert (got.error, got.text.strip()) == ("", "Let me look.")
             assert got.called == (("get_weather", CITY),)
-        assert [is_in_words(one) for one in front.backend.upstream_requests] == [False, True, True]
+        assert [
+            is_in_words(upstream_request) for upstream_request in front.backend.upstream_requests
+        ] == [False, True, True]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -560,9 +558,7 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     """The grammar has no pattern any more; the client's schema has."""
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
     chat = Chat(has_tools=True, parameters=parameters)
-    wrong, right = (
-        spoken.calls("get_weather", f'{{"city": "{one}"}}') for one in ("paris", "OSLO")
-    )
+    wrong, right = (sse.calls("get_weather", f'{{"city": "{city}"}}') for city in ("paris", "OSLO"))
     async with before("llama-server", refused("llama-server", 400, PATTERN), wrong, right) as (
         front,
         _,
@@ -572,19 +568,22 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     assert got.called == (("get_weather", {"city": "OSLO"}),)
 
 
-async def test_at_most_five_refusals_are_acted_on() -> None:
+async def test_at_most_five_rejections_are_handled() -> None:
     chat = Chat(
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
-    said = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
-    async with before("openai", *[refused("openai", 400, one) for one in said]) as (front, _):
+    refusals = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
+    async with before("openai", *[refused("openai", 400, refusal) for refusal in refusals]) as (
+        front,
+        _,
+    ):
         got = await ask(front, "chat", chat, stream=False)
         assert len(front.backend.upstream_requests) == 6
     assert got.status == 400
     assert "alternate" in got.error
 
 
-async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
+async def test_learned_rejections_are_forgotten_with_another_build() -> None:
     answer = says("llama-server", WRITTEN)
     script = refused("llama-server", 400, GRAMMAR)
     async with before("llama-server", script, answer, answer) as (front, engine):
@@ -598,7 +597,7 @@ async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
 
 
 @pytest.mark.parametrize("others", [(), ("other",)])
-async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[str, ...]) -> None:
+async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) -> None:
     scripts = refused("llama-server", 400, GRAMMAR), says("llama-server", WRITTEN)
     async with before("llama-server", *scripts) as (front, _):
         front.backend.models = {"data": [{"id": name} for name in ("m", *others)]}
@@ -612,8 +611,8 @@ async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[st
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream: bool) -> None:
-    """After it has cut a prompt to 4,096 tokens there may be no question left in it."""
+async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream: bool) -> None:
+    """A prompt that Ollama cut to 4,096 tokens may have lost the user's question."""
     words = " ".join(f"word{number}" for number in range(250))
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
     chat = Chat((*turns, ("user", "And?")))
@@ -627,9 +626,7 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
-    language: str, stream: bool
-) -> None:
+async def test_r8_window_is_widened_where_the_model_allows_it(language: str, stream: bool) -> None:
     chat = Chat((("user", "word " * 4000),))
     message = "HTTP 500: no user query found in messages"
     scripts: list[Script | bytes] = [refused("ollama", 500, message), *[lines("Fine.")] * 2]
@@ -644,9 +641,9 @@ async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
             assert (got.error, got.text) == ("", "Fine.")
         first, *others = front.backend.upstream_requests
     assert "num_ctx" not in first.body.decode()
-    for one in others:
-        assert one.fields["messages"] == first.fields["messages"]
-        assert as_object(one.fields["options"])["num_ctx"] == 8192
+    for other in others:
+        assert other.fields["messages"] == first.fields["messages"]
+        assert as_object(other.fields["options"])["num_ctx"] == 8192
 
 
 FORM: JsonObject = {
@@ -662,16 +659,16 @@ FORM: JsonObject = {
 }
 
 
-async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
-    said = [says("llama-server", f'{{"city": "{one}"}}') for one in ("paris", "PARIS")]
+async def test_r1_response_format_is_simplified_where_temper_validates(stream: bool) -> None:
+    replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
-    scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *said]
+    scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
     async with before("llama-server", *scripts) as (front, _):
         body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
         got = await post(front, "/v1/chat/completions", body)
-        asked = front.backend.upstream_requests
+        requests = front.backend.upstream_requests
     assert (got.error, got.text) == ("", '{"city": "PARIS"}')
-    forms = [json.dump_text(one.fields.get("response_format", "")) for one in asked]
+    forms = [json.dump_text(request.fields.get("response_format", "")) for request in requests]
     assert [("pattern" in form, "city" in form) for form in forms] == [
         (False, False),
         (True, True),
@@ -680,7 +677,7 @@ async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(st
     ]
 
 
-async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() -> None:
+async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> None:
     async with before("llama-server", refused("llama-server", 400, PATTERN)) as (front, _):
         body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
         got = await post(front, "/v1/chat/completions", body)
@@ -688,10 +685,10 @@ async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() ->
     assert "Pattern must start" in got.error
 
 
-async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
+async def test_rejection_limit_covers_all_attempts() -> None:
     chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
-    first = [refused("openai", 400, one) for one in (QWEN, FIRST)]
-    again = [refused("openai", 400, one) for one in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
+    first = [refused("openai", 400, refusal) for refusal in (QWEN, FIRST)]
+    again = [refused("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
     wrong = says("openai", "<tool_call>{broken")
     async with before("openai", *first, wrong, *again) as (front, _):
         await ask(front, "chat", chat, stream=False)
@@ -700,7 +697,7 @@ async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("engine", ["openai", "llama-server"])
-async def test_r9_a_refused_picture_is_a_named_error(
+async def test_r9_rejected_image_is_a_specific_error(
     engine: str, language: str, stream: bool
 ) -> None:
     script = refused(engine, 500, "image_url is not supported")
@@ -715,22 +712,22 @@ async def test_r9_a_refused_picture_is_a_named_error(
 @pytest.mark.parametrize("language", ["chat", "responses"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("broken", ["{city: Paris", '{"city": "Paris"', "Paris"])
-async def test_r10_broken_calls_of_the_history_are_healed(
+async def test_r10_broken_calls_in_the_history_are_repaired(
     engine: str, language: str, stream: bool, broken: str
 ) -> None:
     async with before(engine, says(engine, "Fine.")) as (front, _):
         got = await _ask_on(front, language, broken, stream=stream)
-        (asked,) = front.backend.upstream_requests
+        (request,) = front.backend.upstream_requests
     assert got.text == "Fine."
-    messages = objects_in(asked.fields["messages"])
-    (call,) = [call for one in messages for call in objects_in(one.get("tool_calls"))]
+    messages = objects_in(request.fields["messages"])
+    (call,) = [call for message in messages for call in objects_in(message.get("tool_calls"))]
     arguments = as_object(call["function"])["arguments"]
     parsed = arguments if engine == "ollama" else json.parse(f"{arguments}".encode())
     assert isinstance(parsed, dict)
 
 
-async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> Got:
-    """Ask with a history in which a call is broken."""
+async def _ask_on(front: Front, language: str, broken: str, *, stream: bool) -> LanguageReply:
+    """Send a request with a broken call in its history."""
     function: JsonObject = {"name": "get_weather", "arguments": broken}
     body: JsonObject
     if language == "chat":
@@ -763,15 +760,15 @@ EFFORTS = [
 
 
 @pytest.mark.parametrize(("model", "effort", "name", "sent"), EFFORTS)
-async def test_r2_where_the_profile_knows_the_efforts_nothing_is_refused(
+async def test_r2_efforts_of_the_profile_avoid_rejections(
     model: str, effort: str, name: str, sent: str
 ) -> None:
     async with temper(serving=ServerOptions(profiles=load_profiles())) as front:
         for language, stream in EVERYWHERE:
-            front.backend.play(spoken.says("Hello."))
+            front.backend.play(sse.says("Hello."))
             path, write = PATHS[language]
-            asked: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
-            assert (await post(front, path, asked)).text == "Hello."
+            body: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
+            assert (await post(front, path, body)).text == "Hello."
             (question,) = front.backend.upstream_requests
-            told = as_object(question.fields.get("chat_template_kwargs")) | question.fields
-            assert told[name] == sent, language
+            options = as_object(question.fields.get("chat_template_kwargs")) | question.fields
+            assert options[name] == sent, language

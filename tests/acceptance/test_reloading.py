@@ -33,8 +33,8 @@ def serving(config: Path, log: Path, *flags: str) -> Iterator[tuple[int, str]]:
     """Run `temper serve` with a configuration; yields its process and its address."""
     command = [*COMMAND, "serve", "--json", "--config", str(config), *flags]
     with (
-        log.open("wb") as written,
-        Program(command, stdout=subprocess.PIPE, stderr=written) as process,
+        log.open("wb") as output,
+        Program(command, stdout=subprocess.PIPE, stderr=output) as process,
     ):
         assert process.stdout is not None
         try:
@@ -47,7 +47,7 @@ def serving(config: Path, log: Path, *flags: str) -> Iterator[tuple[int, str]]:
 
 
 def status(url: str, key: str) -> int:
-    """Ask for the models with a key; 0 while nobody answers."""
+    """Return the status of `/v1/models` with a key; 0 while the server is unreachable."""
     try:
         headers = {"authorization": f"Bearer {key}"}
         return httpx.get(
@@ -59,7 +59,7 @@ def status(url: str, key: str) -> int:
 
 @pytest.mark.parametrize("flags", [(), ("--watch",)], ids=["SIGHUP", "--watch"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_new_key_opens_after_a_reload_and_a_wrong_file_changes_nothing(
+def test_a_reload_loads_new_keys_and_ignores_an_invalid_file(
     llama_server: RunningServer, tmp_path: Path, workers: int, flags: tuple[str, ...]
 ) -> None:
     config = tmp_path / "temper.toml"
@@ -90,7 +90,7 @@ def test_a_new_key_opens_after_a_reload_and_a_wrong_file_changes_nothing(
         wait_until(lambda: status(url, "first") == 401)
 
 
-def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
+def test_only_changed_tool_servers_restart_on_reload(
     llama_server: RunningServer, tmp_path: Path
 ) -> None:
     config = tmp_path / "temper.toml"
@@ -114,7 +114,7 @@ def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
 
     configure(stays="a", changes="a", goes="a")
     with serving(config, tmp_path / "log") as (pid, _):
-        wait_until(lambda: all(noted(one, "started") for one in ("stays", "changes")))
+        wait_until(lambda: all(noted(name, "started") for name in ("stays", "changes")))
         wait_until(lambda: noted("goes", "started") == 1)
         configure(stays="a", changes="b", comes="a")
         os.kill(pid, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The Responses API by the official OpenAI SDK, on a real llama-server behind Temper."""
+"""The Responses API with the official OpenAI SDK, on a real llama-server behind Temper."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from openai.types.responses import (
 )
 
 from proxy.conversation import json
-from tests.fakes.scripts import LONG_CITY, TOOLS, said
+from tests.fakes.scripts import LONG_CITY, TOOLS, reply_to
 from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, check_as_in_chat, each_answer
 
 WAYS = ("whole", "stream", "async stream")
@@ -50,52 +50,52 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def get(url: str, way: str, asked: SdkQuestion) -> SdkAnswer:
+def get(url: str, way: str, question: SdkQuestion) -> SdkAnswer:
     if way == "async stream":
-        return asyncio.run(get_async(url, asked))
+        return asyncio.run(get_async(url, question))
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         if way == "whole":
             response = client.responses.create(
                 model="any",
-                input=asked.prompt,
-                max_output_tokens=asked.max_tokens,
-                tools=OFFERED if asked.has_tools else omit,
-                extra_headers=asked.headers,
+                input=question.prompt,
+                max_output_tokens=question.max_tokens,
+                tools=OFFERED if question.has_tools else omit,
+                extra_headers=question.headers,
             )
             return read(response)
         with client.responses.stream(
             model="any",
-            input=asked.prompt,
-            max_output_tokens=asked.max_tokens,
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            input=question.prompt,
+            max_output_tokens=question.max_tokens,
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         ) as stream:
             return [answer for event in stream if (answer := end_in(event))][-1]
 
 
-async def get_async(url: str, asked: SdkQuestion) -> SdkAnswer:
+async def get_async(url: str, question: SdkQuestion) -> SdkAnswer:
     async with (
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         client.responses.stream(
             model="any",
-            input=asked.prompt,
-            max_output_tokens=asked.max_tokens,
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            input=question.prompt,
+            max_output_tokens=question.max_tokens,
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         ) as stream,
     ):
         return [answer async for event in stream if (answer := end_in(event))][-1]
 
 
 def end_in(event: "ResponseStreamEvent[None]") -> SdkAnswer | None:
-    """Read the event that ends a stream; the SDK has added up what came before."""
+    """Read the last event of a stream, in which the SDK has accumulated the response."""
     if event.type == "response.completed" or event.type == "response.incomplete":
         return read(event.response)
     return None
 
 
 def read(response: Response) -> SdkAnswer:
-    """Read an answer, and check what every client relies on."""
+    """Read a response, and check the invariants that every client relies on."""
     assert response.id.startswith("resp_")
     assert response.model == "any"
     assert usage_of(response).input_tokens > 0
@@ -121,10 +121,10 @@ def usage_of(response: Response) -> ResponseUsage:
 
 
 @each_answer
-def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
-    url: str, way: str, asked: SdkQuestion, answer: SdkAnswer
+def test_every_sdk_method_returns_the_chat_completions_result(
+    url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
-    check_as_in_chat(url, asked, get(url, way, asked), answer)
+    check_as_in_chat(url, question, get(url, way, question), answer)
 
 
 def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
@@ -138,7 +138,7 @@ def test_text_comes_in_several_deltas(client: openai.OpenAI) -> None:
     stream = client.responses.create(model="any", input="[[prose]]", tools=OFFERED, stream=True)
     pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
     assert len(pieces) > 1
-    assert "".join(pieces) == said("[[prose]]")
+    assert "".join(pieces) == reply_to("[[prose]]")
 
 
 def results_of(response: Response) -> ResponseInputParam:
@@ -155,50 +155,54 @@ def question(prompt: str) -> ResponseInputParam:
 
 @pytest.mark.parametrize("prompt", ["[[call]]", "[[two calls]]", "[[thinking call]]", "[[coder]]"])
 @pytest.mark.parametrize("is_chain", [False, True])
-def test_the_second_turn_goes_on_from_the_cached_prompt_of_the_first(
+def test_second_turn_reuses_the_cached_prompt(
     client: openai.OpenAI, prompt: str, is_chain: bool
 ) -> None:
-    asked = question(f"Cached {is_chain}: {prompt}")
-    first = client.responses.create(model="any", input=asked, tools=OFFERED, store=is_chain)
+    sdk_question = question(f"Cached {is_chain}: {prompt}")
+    first = client.responses.create(model="any", input=sdk_question, tools=OFFERED, store=is_chain)
     results = results_of(first)
     assert results
-    earlier = cast("ResponseInputParam", [*asked, *(item.to_dict() for item in first.output)])
+    earlier = cast(
+        "ResponseInputParam", [*sdk_question, *(item.to_dict() for item in first.output)]
+    )
     second = client.responses.create(
         model="any",
         input=results if is_chain else [*earlier, *results],
         previous_response_id=first.id if is_chain else omit,
         tools=OFFERED,
     )
-    assert second.output_text == said("<tool_response>")
+    assert second.output_text == reply_to("<tool_response>")
     usage = usage_of(second)
     assert usage.input_tokens_details.cached_tokens >= 0.95 * usage_of(first).input_tokens
 
 
-def test_a_chain_gives_the_same_prompt_as_the_whole_input(client: openai.OpenAI) -> None:
-    asked = question("[[thinking call]] in a chain")
-    first = client.responses.create(model="any", input=asked, tools=OFFERED)
+def test_chained_responses_produce_the_same_prompt_as_whole_input(client: openai.OpenAI) -> None:
+    sdk_question = question("[[thinking call]] in a chain")
+    first = client.responses.create(model="any", input=sdk_question, tools=OFFERED)
     results = results_of(first)
     chained = client.responses.create(
         model="any", input=results, previous_response_id=first.id, tools=OFFERED
     )
-    earlier = cast("ResponseInputParam", [*asked, *(item.to_dict() for item in first.output)])
+    earlier = cast(
+        "ResponseInputParam", [*sdk_question, *(item.to_dict() for item in first.output)]
+    )
     whole = client.responses.create(model="any", input=[*earlier, *results], tools=OFFERED)
     used = usage_of(whole)
     assert used.input_tokens == usage_of(chained).input_tokens
-    # the last token is always read, or else there is nothing to go on from
+    # the last token is always computed, because generation starts from its logits
     assert used.input_tokens_details.cached_tokens == used.input_tokens - 1
     assert chained.previous_response_id == first.id
 
 
-def test_tokens_are_counted_as_they_are_used(client: openai.OpenAI) -> None:
+def test_counted_tokens_equal_the_usage(client: openai.OpenAI) -> None:
     counted = client.responses.input_tokens.count(model="any", input="[[four]]", tools=OFFERED)
     used = client.responses.create(model="any", input="[[four]]", tools=OFFERED)
     assert counted.input_tokens == usage_of(used).input_tokens
 
 
-def test_a_response_is_kept_until_it_is_deleted(client: openai.OpenAI) -> None:
+def test_response_is_stored_until_deleted(client: openai.OpenAI) -> None:
     made = client.responses.create(model="any", input="[[four]]")
-    assert client.responses.retrieve(made.id).output_text == said("[[four]]")
+    assert client.responses.retrieve(made.id).output_text == reply_to("[[four]]")
     (item,) = client.responses.input_items.list(made.id)
     assert item.type == "message"
     client.responses.delete(made.id)
@@ -206,7 +210,7 @@ def test_a_response_is_kept_until_it_is_deleted(client: openai.OpenAI) -> None:
         client.responses.retrieve(made.id)
 
 
-def test_an_unknown_earlier_response_is_the_clients_error(client: openai.OpenAI) -> None:
+def test_unknown_previous_response_is_a_client_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="any", input="Hi", previous_response_id="resp_nobody")
     assert raised.value.code == "previous_response_not_found"
@@ -230,9 +234,7 @@ def test_an_error_names_the_field(client: openai.OpenAI, body: json.JsonObject, 
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_context_that_is_too_long_is_the_clients_error(
-    client: openai.OpenAI, is_stream: bool
-) -> None:
+def test_oversized_context_is_a_client_error(client: openai.OpenAI, is_stream: bool) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="any", input="word " * 20_000, stream=is_stream)
     assert raised.value.code == "context_length_exceeded"

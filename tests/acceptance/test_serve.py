@@ -1,4 +1,4 @@
-"""`temper serve` as operators run it: with a model of its own, without a backend, and its end."""
+"""`temper serve` as operators run it: with a managed model, without a backend, and its exit."""
 
 import signal
 import socket
@@ -18,11 +18,11 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 
 def announced(process: subprocess.Popen[str]) -> tuple[str, httpx.URL]:
-    """Return the addresses of Temper and of its backend, as told to programs."""
+    """Return the addresses of Temper and of its backend from the JSON output."""
     assert process.stdout is not None
-    told = json.parse(process.stdout.readline())
-    assert isinstance(told, dict)
-    return str(told["url"]), httpx.URL(str(told["backend"]))
+    event = json.parse(process.stdout.readline())
+    assert isinstance(event, dict)
+    return str(event["url"]), httpx.URL(str(event["backend"]))
 
 
 def is_listening(url: httpx.URL) -> bool:
@@ -32,7 +32,7 @@ def is_listening(url: httpx.URL) -> bool:
 
 @pytest.fixture
 def own_model(scripted_model: Path, tmp_path: Path) -> Path:
-    """The scripted model under a name by which its server can be told from others."""
+    """The scripted model under a unique name, by which its server process can be identified."""
     path = tmp_path / "own.gguf"
     path.symlink_to(scripted_model)
     return path
@@ -51,7 +51,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             assert call.type == "function"
             assert json.parse(call.function.arguments) == {"city": "Graz"}
             assert backend == httpx.URL("llama-server/own")
-            assert len(processes_with(str(own_model))) == 1  # the server that Temper has started
+            assert len(processes_with(str(own_model))) == 1  # the server that Temper started
             assert process.poll() is None
 
             stream = client.chat.completions.create(
@@ -82,7 +82,7 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
         )
         process.send_signal(signal.SIGTERM)
         process.communicate()
-    # no further than the model was trained for, and halved only once
+    # not beyond the model's training context, and halved only once
     assert answer.headers["x-temper-context"].startswith(f"n_ctx={window};")
 
 
@@ -90,18 +90,16 @@ def test_a_model_gets_the_window_that_fits_or_half_of_it(
 def test_a_signal_while_the_model_loads_stops_its_server_too(own_model: Path) -> None:
     with temper("serve", "--model", str(own_model), "--port", "0") as process:
         assert process.stderr is not None
-        told = iter(process.stderr.readline, "")
-        assert any("llama-server: starting" in line for line in told)
+        lines = iter(process.stderr.readline, "")
+        assert any("llama-server: starting" in line for line in lines)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate()
-    assert process.returncode in (0, 130)  # after and before clients are welcome
-    assert "Traceback" not in said
+        _, errors = process.communicate()
+    assert process.returncode in (0, 130)  # after and before the server accepts clients
+    assert "Traceback" not in errors
     assert processes_with(str(own_model)) == []
 
 
-def test_a_backend_that_is_not_there_is_said_so_everywhere_and_keeps_nothing_from_starting() -> (
-    None
-):
+def test_missing_backend_is_reported_and_does_not_prevent_the_start() -> None:
     nowhere = f"http://{own_address()}:9"
     with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
         url, _ = announced(process)
@@ -133,7 +131,7 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
         wait_until(lambda: not is_listening(httpx.URL(url)))
 
 
-def test_pages_that_watch_do_not_keep_it_from_stopping() -> None:
+def test_open_dashboards_do_not_delay_the_shutdown() -> None:
     with temper(
         *("serve", "--backend-url", "http://127.0.0.1:9", "--port", "0", "--json"),
         TEMPER_SERVER__GRACE_SECONDS="600",
@@ -143,10 +141,10 @@ def test_pages_that_watch_do_not_keep_it_from_stopping() -> None:
             httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
             client.stream("GET", "/ui/api/events") as feed,
         ):
-            told = feed.iter_lines()
-            assert next(told) == "event: state"
+            lines = feed.iter_lines()
+            assert next(lines) == "event: state"
             process.send_signal(signal.SIGTERM)
             with suppress(httpx.TransportError):
-                list(told)
-        process.communicate()  # waits for the patience of tests, not for the grace of 600 s
+                list(lines)
+        process.communicate()  # waits for the tests' time limit, not for the grace period of 600 s
     assert process.returncode == 0

@@ -25,7 +25,7 @@ async def ask(client: httpx.AsyncClient, model: str, *, stream: bool) -> int:
 
 async def statuses(client: httpx.AsyncClient) -> dict[str, str]:
     listed = (await client.get("/v1/models")).json()["data"]
-    return {one["id"]: one["status"]["value"] for one in listed}
+    return {model["id"]: model["status"]["value"] for model in listed}
 
 
 @pytest.mark.fault("F25")

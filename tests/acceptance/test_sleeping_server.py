@@ -1,4 +1,4 @@
-"""A real llama-server that sleeps when nobody asks it, started with --sleep-idle-seconds."""
+"""A real llama-server that sleeps while idle, started with --sleep-idle-seconds."""
 
 import time
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ def front(sleeper: RunningServer) -> Iterator[httpx.Client]:
 
 def is_asleep(server: RunningServer) -> bool:
     headers = {"authorization": f"Bearer {server.api_key}"}
-    told = httpx.get(
+    properties = httpx.get(
         f"{server.base_url}/props", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
     )
-    return told.json()["is_sleeping"] is True
+    return properties.json()["is_sleeping"] is True
 
 
 def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> None:
@@ -51,13 +51,15 @@ def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> No
 
 
 @pytest.mark.fault("F25")
-def test_looking_at_it_keeps_no_server_awake(sleeper: RunningServer, front: httpx.Client) -> None:
+def test_monitoring_does_not_keep_a_server_awake(
+    sleeper: RunningServer, front: httpx.Client
+) -> None:
     assert front.post("/v1/chat/completions", json=FOUR).status_code == 200
     until_asleep(sleeper, front, *LOOKS)
 
 
 @pytest.mark.fault("F25")
-def test_a_sleeping_server_is_healthy_and_known_and_sleeps_on(
+def test_sleeping_server_is_reported_healthy_without_waking_it(
     sleeper: RunningServer, front: httpx.Client
 ) -> None:
     until_asleep(sleeper, front)
@@ -70,7 +72,7 @@ def test_a_sleeping_server_is_healthy_and_known_and_sleeps_on(
 
 
 @pytest.mark.fault("F25")
-def test_a_question_wakes_it_and_is_answered(
+def test_request_wakes_the_server(
     *, sleeper: RunningServer, front: httpx.Client, stream: bool
 ) -> None:
     until_asleep(sleeper, front)
@@ -80,25 +82,25 @@ def test_a_question_wakes_it_and_is_answered(
 
 
 @pytest.mark.fault("F25")
-def test_what_is_passed_on_wakes_it_too(sleeper: RunningServer, front: httpx.Client) -> None:
+def test_passthrough_request_wakes_the_server(sleeper: RunningServer, front: httpx.Client) -> None:
     until_asleep(sleeper, front)
     answer = front.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
-def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
+def test_doctor_reports_a_sleeping_server_as_healthy(
     sleeper: RunningServer, front: httpx.Client
 ) -> None:
     until_asleep(sleeper, front)
     flags = ("--backend-url", sleeper.base_url, "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=sleeper.api_key) as doctor:
-        told, violations = doctor.communicate()
+        output, violations = doctor.communicate()
     assert doctor.returncode == 0, violations
-    found = json.parse(told)
-    assert isinstance(found, dict)
-    checks = found["checks"]
+    report = json.parse(output)
+    assert isinstance(report, dict)
+    checks = report["checks"]
     assert isinstance(checks, list)
-    said = {one["check"]: one for one in checks if isinstance(one, dict)}
-    assert "loads its model on demand" in str(said["readiness"]), violations
-    doubtful = {name for name, one in said.items() if one["status"] != "ok"}
-    assert doubtful <= OF_THE_MACHINE, told
+    by_name = {check["check"]: check for check in checks if isinstance(check, dict)}
+    assert "loads its model on demand" in str(by_name["readiness"]), violations
+    doubtful = {name for name, check in by_name.items() if check["status"] != "ok"}
+    assert doubtful <= OF_THE_MACHINE, output

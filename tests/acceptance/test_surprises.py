@@ -1,4 +1,4 @@
-"""What users trip over on default settings, as they meet it, in every language of clients."""
+"""Surprises of the default settings, as users meet them, in every dialect."""
 
 import asyncio
 from base64 import b64encode
@@ -23,7 +23,7 @@ from tests.fakes.languages import EVERYWHERE, PATHS, Chat, ask
 from tests.fakes.pdf import make_pdf
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import START, end, says, text
+from tests.fakes.sse import START, end, says, text
 from tests.patience import until
 
 THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
@@ -31,7 +31,7 @@ THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose temper.toml names models of its own."""
+    """A folder with a temper.toml that defines models."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -44,11 +44,9 @@ FOLDERS = {
 }
 
 
-@pytest.mark.parametrize("written", FOLDERS)
-def test_what_is_named_at_the_call_replaces_what_the_folder_names(
-    folder: Path, written: str
-) -> None:
-    (folder / "temper.toml").write_text(FOLDERS[written], encoding="utf-8")
+@pytest.mark.parametrize("text", FOLDERS)
+def test_url_in_code_overrides_the_folder_settings(folder: Path, text: str) -> None:
+    (folder / "temper.toml").write_text(FOLDERS[text], encoding="utf-8")
     kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
         with Model(url, settings=kind) as model:
@@ -57,37 +55,35 @@ def test_what_is_named_at_the_call_replaces_what_the_folder_names(
             assert server.url
 
 
-def test_what_is_named_as_a_flag_replaces_what_the_folder_names(folder: Path) -> None:
+def test_flag_overrides_the_folder_settings(folder: Path) -> None:
     (folder / "temper.toml").write_text(FOLDERS["several"], encoding="utf-8")
     with (
-        listening_in_thread(ScriptedBackend()) as behind,
-        running_temper("--backend-url", behind, environment={}) as url,
+        listening_in_thread(ScriptedBackend()) as upstream,
+        running_temper("--backend-url", upstream, environment={}) as url,
     ):
         assert url
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_thoughts_are_split_off_where_no_tools_are_offered(
-    language: str, *, stream: bool
-) -> None:
+async def test_reasoning_is_split_without_tools(language: str, *, stream: bool) -> None:
     async with temper(THOUGHT) as front:
         got = await ask(front, language, Chat(), stream=stream)
     assert (got.status, got.text) == (200, "Hello there.")
 
 
-async def test_thoughts_of_a_chat_without_tools_are_reasoning_and_are_learnt() -> None:
+async def test_reasoning_format_is_learned_in_a_chat_without_tools() -> None:
     opened = says("Hm.\n", "</think>\n", "Hello.")
     async with temper(THOUGHT, opened, opened) as front:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
         first, second, third = [await front.client.post(CHAT, json=body) for _ in range(3)]
     message = first.json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hm.", "Hello there.")
-    assert "</think>" in second.json()["choices"][0]["message"]["content"]  # nobody knew
+    assert "</think>" in second.json()["choices"][0]["message"]["content"]  # the format was unknown
     last = third.json()["choices"][0]["message"]
     assert (last["reasoning_content"], last["content"]) == ("Hm.", "Hello.")
 
 
-async def test_where_nothing_may_be_changed_thoughts_stay_as_they_came() -> None:
+async def test_reasoning_is_unchanged_with_guardrails_off() -> None:
     serving = ServerOptions(policy=Policy(mode=Mode.OFF))
     async with temper(THOUGHT, serving=serving) as front:
         got = await ask(front, "chat", Chat(), stream=True)
@@ -105,7 +101,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("language", PATHS)
-async def test_the_log_says_what_was_wrong_with_a_request(language: str) -> None:
+async def test_log_contains_the_error_of_a_request(language: str) -> None:
     kept = Kept()
     async with temper(observers=Observers((kept,))) as front:
         path, _ = PATHS[language]
@@ -116,8 +112,8 @@ async def test_the_log_says_what_was_wrong_with_a_request(language: str) -> None
     assert record.refusal in json.dump_text(answer.json())
 
 
-async def test_a_stop_sequence_is_named_where_the_engine_tells_it() -> None:
-    told = (
+async def test_stop_sequence_of_the_engine_is_reported() -> None:
+    reported = (
         START
         + text("Hello")
         + end("stop").replace(
@@ -130,12 +126,12 @@ async def test_a_stop_sequence_is_named_where_the_engine_tells_it() -> None:
         "stop_sequences": ["!"],
         "messages": [{"role": "user", "content": "Hi"}],
     }
-    async with temper(told, says("Hello")) as front:
+    async with temper(reported, says("Hello")) as front:
         first, second = [await front.client.post("/v1/messages", json=body) for _ in range(2)]
-        asked = front.backend.upstream_requests[0].fields
+        upstream_body = front.backend.upstream_requests[0].fields
     assert (first.json()["stop_reason"], first.json()["stop_sequence"]) == ("stop_sequence", "!")
     assert (second.json()["stop_reason"], second.json()["stop_sequence"]) == ("end_turn", None)
-    assert (asked["stop"], asked["verbose"]) == (["!"], True)
+    assert (upstream_body["stop"], upstream_body["verbose"]) == (["!"], True)
 
 
 def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
@@ -143,7 +139,7 @@ def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 
 
-async def test_background_requests_wait_behind_people_and_are_counted_apart() -> None:
+async def test_background_requests_have_lower_priority_and_separate_metrics() -> None:
     go = asyncio.Event()
     meter = Metrics()
     scripts: list[Script | bytes] = [Script((START, go, text("Hi."), end()))]
@@ -161,8 +157,8 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
         async def ask_as(name: str, priority: str) -> None:
             key = "urgent" if priority == "high" else "key"
             headers = {"x-temper-priority": priority, "x-api-key": key}
-            said: JsonObject = {**body, "user": name}
-            await front.client.post(CHAT, json=said, headers=headers)
+            fields: JsonObject = {**body, "user": name}
+            await front.client.post(CHAT, json=fields, headers=headers)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(ask_as("first", "normal"))
@@ -171,19 +167,21 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
                 group.create_task(ask_as(priority, priority))
                 await until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
             go.set()
-        asked = [one.fields["user"] for one in front.backend.upstream_requests]
+        users = [
+            upstream_request.fields["user"] for upstream_request in front.backend.upstream_requests
+        ]
         wrong = {"x-temper-priority": "now", "x-api-key": "key"}
         unknown = await front.client.post(CHAT, json=body, headers=wrong)
-    assert asked == ["first", "high", "normal", "low"]
+    assert users == ["first", "high", "normal", "low"]
     assert unknown.status_code == 400
     assert "use one of: high, normal, low" in unknown.text
 
 
-async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
+async def test_pdf_is_replaced_by_its_text() -> None:
     pytest.importorskip("pypdf", reason="needs the extra `documents`")
     data = b64encode(make_pdf("The bill is 21 crowns.")).decode()
     source: JsonObject = {"type": "base64", "media_type": "application/pdf", "data": data}
-    asked: dict[str, JsonObject] = {
+    requests: dict[str, JsonObject] = {
         "/v1/messages": {
             "max_tokens": 50,
             "messages": [{"role": "user", "content": [{"type": "document", "source": source}]}],
@@ -193,7 +191,7 @@ async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
         },
     }
     async with temper(*[says("Fine.")] * 2) as front:
-        for path, body in asked.items():
+        for path, body in requests.items():
             answer = await front.client.post(path, json={"model": "m", **body})
             assert answer.status_code == 200, answer.text
         for question in front.backend.upstream_requests:

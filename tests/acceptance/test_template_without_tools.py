@@ -1,6 +1,7 @@
-"""A real llama-server whose template has no tools and no system role, and demands turns.
+"""A real llama-server with a template without tools and system role that demands turns.
 
-So do Gemma's and others. Temper reads that from the template and describes the tools itself.
+Gemma's template and others are like that. Temper reads it from the template and describes the tools
+in the prompt.
 """
 
 from collections.abc import Iterator
@@ -37,8 +38,8 @@ CITY = '{"city": "Paris"}'
 SCRIPTS = {
     "default": "Hello.",
     **{
-        f"[[{one.name}]]": one.write_calls("", [ToolCall("x", "get_weather", CITY)])
-        for one in CONVENTIONS
+        f"[[{convention.name}]]": convention.write_calls("", [ToolCall("x", "get_weather", CITY)])
+        for convention in CONVENTIONS
     },
     "[[labelled]]": "Thought: I looked outside.\nFinal Answer: It is sunny.",
     "[[invented]]": (
@@ -92,7 +93,7 @@ async def ask(
     return answer, engine
 
 
-def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) -> None:
+def test_server_rejects_such_a_conversation(server: RunningServer) -> None:
     hello: JsonObject = {"role": "user", "content": "Hi"}
     body: JsonObject = {"messages": [hello, hello]}
     headers = {"authorization": f"Bearer {server.api_key}"}
@@ -102,7 +103,7 @@ def test_the_server_itself_refuses_such_a_conversation(server: RunningServer) ->
     ).is_error
 
 
-@pytest.mark.parametrize("name", [one.name for one in CONVENTIONS])
+@pytest.mark.parametrize("name", [convention.name for convention in CONVENTIONS])
 async def test_tools_are_described_in_the_prompt_by_any_convention(
     server: RunningServer, name: str
 ) -> None:
@@ -113,7 +114,7 @@ async def test_tools_are_described_in_the_prompt_by_any_convention(
     assert (message.role, "Be kind." in message.text) == ("user", True)
 
 
-async def test_what_the_template_says_decides_where_nobody_else_does(server: RunningServer) -> None:
+async def test_template_decides_without_settings(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]")
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert engine.attempts[0].upstream_request.tools == ()
@@ -129,12 +130,16 @@ async def test_a_nudge_keeps_the_turns_and_the_cache(
     answer, engine = await ask(server, prompt)
     assert answer.called == [("get_weather", called)]
     first, second = engine.attempts
-    assert [one.role for one in second.upstream_request.messages] == ["user", "assistant", "user"]
+    assert [message.role for message in second.upstream_request.messages] == [
+        "user",
+        "assistant",
+        "user",
+    ]
     assert second.messages[:1] == first.messages
     assert second.cached >= 0.9 * first.prompt
 
 
-async def test_results_are_told_in_turns_as_well(server: RunningServer) -> None:
+async def test_results_respect_the_turn_order(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]", *RAN, policy="accept")
     assert answer.text == "Good to know."
     roles = [message.role for message in engine.attempts[0].upstream_request.messages]
@@ -150,7 +155,7 @@ REACT = Overrides(convention="react")
 
 
 @pytest.mark.parametrize("policy", ["auto", "respond"])
-async def test_thoughts_and_answers_in_labelled_lines_are_told_apart(
+async def test_labeled_reasoning_and_answers_are_separated(
     server: RunningServer, policy: str
 ) -> None:
     answer, engine = await ask(server, "[[labelled]]", overrides=REACT, policy=policy)
@@ -167,11 +172,11 @@ async def test_a_model_is_stopped_before_it_invents_a_result(server: RunningServ
     assert "dropped" not in answer.report["repairs"]
 
 
-async def test_a_history_of_actions_is_written_with_its_labels(server: RunningServer) -> None:
+async def test_history_of_actions_keeps_its_labels(server: RunningServer) -> None:
     answer, engine = await ask(server, "Hello", *RAN, overrides=REACT, policy="auto")
     assert answer.text == "Good to know."
-    told = [message.text for message in engine.attempts[0].upstream_request.messages]
-    assert told[1:] == [
+    texts = [message.text for message in engine.attempts[0].upstream_request.messages]
+    assert texts[1:] == [
         f"Action: get_weather\nAction Input: {CITY}",
         'Observation: "sunny in Paris"',
     ]

@@ -37,16 +37,14 @@ def end(command: WatchedCommand) -> str:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_load_moves_ends_with_one_line_and_a_request_is_one_line(
-    model: Path, columns: int
-) -> None:
+def test_load_progress_and_requests_are_one_line_each(model: Path, columns: int) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(columns, *serve) as command:
         ask(command.read_until(READY)[1])
         command.read_until(r"ok  scripted ")
         shown = end(command)
     assert "\x1b[32mok" in command.raw
-    assert re.search("(?:starting|loading)", shown)  # the name is cut to the width
+    assert re.search("(?:starting|loading)", shown)  # the name is truncated to the width
     assert shown.count("ready at ") == 1
     request = next(line for line in shown.splitlines() if "ok  scripted" in line)
     assert len(request.rstrip()) <= columns
@@ -54,7 +52,7 @@ def test_a_load_moves_ends_with_one_line_and_a_request_is_one_line(
     assert " in, " in request
 
 
-def test_nobody_gets_colours_who_wants_none(model: Path) -> None:
+def test_no_color_disables_colors(model: Path) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(80, *serve, environment={"NO_COLOR": "1"}) as command:
         ask(command.read_until(READY)[1])
@@ -64,7 +62,7 @@ def test_nobody_gets_colours_who_wants_none(model: Path) -> None:
     assert colours <= {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[m"}
 
 
-def test_at_debug_level_a_terminal_gets_all_that_is_known(model: Path) -> None:
+def test_debug_level_prints_all_fields(model: Path) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(200, *serve, environment={"TEMPER_LOGGING__LEVEL": "debug"}) as command:
         ask(command.read_until(READY)[1])
@@ -79,9 +77,9 @@ def test_a_pipe_gets_json_and_nothing_else(model: Path) -> None:
         assert isinstance(announced, dict)
         ask(str(announced["url"]))
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate()
-    told = [json.parse(line) for line in said.splitlines()]
-    events = [one["event"] for one in told if isinstance(one, dict)]
+        _, errors = process.communicate()
+    lines = [json.parse(line) for line in errors.splitlines()]
+    events = [line["event"] for line in lines if isinstance(line, dict)]
     assert "llama-server: ready" in events
     assert "request" in events
-    assert len(events) == len(told)
+    assert len(events) == len(lines)

@@ -1,6 +1,6 @@
-"""Thoughts switched on and off, and bounded, on a real llama-server, whatever a client speaks.
+"""Reasoning switched on, off and bounded on a real llama-server, in every dialect.
 
-The template writes into the prompt what it was told, and what stands there selects the answer.
+The template writes its arguments into the prompt, and they select the reply.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ RESPONSES: JsonObject = {"model": "m", "input": "Hi"}
 
 
 class Answer(NamedTuple):
-    """What a model thought, and what it said."""
+    """A model's reasoning and its text."""
 
     thoughts: str
     text: str
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server whose template opens the block of thoughts itself, and can close it at once."""
+    """A server with a template that opens the reasoning block itself, and can close it at once."""
     head, _ = chat_template(thinking=True).split("\n{%- if add_generation_prompt %}")
     template = f"{head}{HEAD}\n  {{{{- '<|im_start|>assistant\\n' }}}}{TAIL}"
     model = tmp_path_factory.mktemp("model") / "thinking.gguf"
@@ -74,7 +74,7 @@ async def ask(
     thinking: bool | None = None,
     profile: Profile | None = None,
 ) -> Answer:
-    """Ask through Temper; `thinking` and the model's `profile` are what its operator has set."""
+    """Send a request through Temper; `thinking` and `profile` are the operator's settings."""
     connection = BackendClient(server.base_url, server.api_key)
     serves = ServerOptions(overrides=Overrides(profile, thinking=thinking))
     async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
@@ -108,7 +108,7 @@ LANGUAGES = [
 
 @pytest.mark.parametrize(("path", "body"), LANGUAGES)
 @pytest.mark.parametrize(("thinking", "text"), [(None, USUAL), (True, USUAL), (False, SILENT)])
-async def test_where_a_client_says_nothing_the_operator_decides(
+async def test_operator_setting_applies_by_default(
     server: RunningServer, path: str, body: JsonObject, thinking: bool | None, text: str
 ) -> None:
     answer = await ask(server, path, body, thinking=thinking)
@@ -125,7 +125,7 @@ async def test_where_a_client_says_nothing_the_operator_decides(
         ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "none"}}),
     ],
 )
-async def test_a_client_switches_thoughts_off_in_its_own_words(
+async def test_client_disables_reasoning_in_its_dialect(
     server: RunningServer, path: str, body: JsonObject, thinking: bool | None
 ) -> None:
     assert await ask(server, path, body, thinking=thinking) == ("", SILENT)
@@ -138,7 +138,7 @@ async def test_a_client_switches_thoughts_off_in_its_own_words(
         ("/v1/messages", {**MESSAGES, "thinking": GENEROUS}),
     ],
 )
-async def test_a_client_switches_on_what_the_operator_has_switched_off(
+async def test_client_overrides_the_operator(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
     answer = await ask(server, path, body, thinking=False)
@@ -156,14 +156,14 @@ MUCH_EFFORT = pytest.mark.parametrize(
 
 
 @MUCH_EFFORT
-async def test_an_effort_says_how_much_and_not_whether(
+async def test_effort_does_not_enable_reasoning(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
     assert (await ask(server, path, body)).text == HARD
     assert (await ask(server, path, body, thinking=False)).text == SILENT
 
 
-async def test_a_budget_ends_thoughts_early(server: RunningServer) -> None:
+async def test_budget_ends_reasoning_early(server: RunningServer) -> None:
     whole = await ask(server, "/v1/messages", MESSAGES)
     bounded = await ask(server, "/v1/messages", {**MESSAGES, "thinking": BOUNDED})
     assert whole.thoughts.strip() == LONG.strip()
@@ -172,7 +172,7 @@ async def test_a_budget_ends_thoughts_early(server: RunningServer) -> None:
 
 
 @MUCH_EFFORT
-async def test_a_template_is_told_the_nearest_effort_that_its_profile_knows(
+async def test_template_gets_the_nearest_effort_of_its_profile(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
     profile = Profile("own", "Own", Quirks(efforts=("low", "xhigh")), Matching(("own",)))

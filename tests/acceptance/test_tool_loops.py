@@ -1,6 +1,6 @@
-"""An agent's loop as users of the OpenAI SDK write it, with Temper's default settings.
+"""An agent loop as users of the OpenAI SDK write it, with Temper's default settings.
 
-Nothing goes wrong in it, so every generation is one that the client asked for.
+Nothing goes wrong in it, so every generation is one that the client requested.
 """
 
 from collections.abc import Iterable, Iterator
@@ -51,9 +51,7 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
 
 
 @pytest.mark.parametrize("way", ["whole", "streamed", "parsed"])
-def test_a_loop_with_tools_ends_in_the_answer(
-    served: Served, client: openai.OpenAI, way: str
-) -> None:
+def test_agent_loop_ends_in_the_answer(served: Served, client: openai.OpenAI, way: str) -> None:
     earlier, tools = served.generations(), Tools([])
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": TRIP}]
     choice = answer(client, messages, way).choices[0]
@@ -71,7 +69,7 @@ def test_a_loop_with_tools_ends_in_the_answer(
 def answer(
     client: openai.OpenAI, messages: Iterable[ChatCompletionMessageParam], way: str
 ) -> ChatCompletion:
-    """Ask once, in one of the ways that the SDK has."""
+    """Send one request, with one of the methods of the SDK."""
     if way == "whole":
         return client.chat.completions.create(model=MODEL, messages=messages, tools=OFFERED)
     options = {"include_usage": True} if way == "streamed" else {}
@@ -98,7 +96,7 @@ def results(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_an_answer_has_the_form_of_a_class(
+def test_response_is_parsed_into_a_class(
     served: Served, client: openai.OpenAI, is_streamed: bool
 ) -> None:
     earlier = served.generations()

@@ -1,4 +1,4 @@
-"""Tools of the operator in front of a real llama-server, with real tool servers behind Temper."""
+"""Tools of the operator, with a real llama-server and real tool servers."""
 
 import signal
 import subprocess
@@ -32,12 +32,12 @@ TIME: JsonObject = {"type": "mcp", "server_label": "time"}
 
 
 def configured(folder: Path, offer: str = "asked") -> Path:
-    own = json.dump_text([sys.executable, "-P", PROGRAM])
+    command = json.dump_text([sys.executable, "-P", PROGRAM])
     clock = json.dump_text([sys.executable, "-m", "mcp_server_time"])
     file = folder / "temper.toml"
     file.write_text(
         f"[tools]\noffer = '{offer}'\n"
-        f"[mcp.fake]\ncommand = {own}\ntools = ['*']\nprefix = 'f_'\n"
+        f"[mcp.fake]\ncommand = {command}\ntools = ['*']\nprefix = 'f_'\n"
         f"env = {{LOG = '{folder / 'log'}'}}\n"
         f"[mcp.time]\ncommand = {clock}\ntools = ['get_current_time']\n",
         "utf-8",
@@ -72,7 +72,7 @@ def clients(
 
 
 def wait_for_tools(client: httpx.Client) -> None:
-    """Wait until both servers have told their tools, as a client does that is told to retry."""
+    """Wait until both servers have listed their tools, retrying on 503 as clients do."""
     for label in ("time", "fake"):
         while ask(client, "[[four]]", {**TIME, "server_label": label}).status_code == 503:
             time.sleep(0.1)
@@ -92,7 +92,7 @@ def ask(client: httpx.Client, text: str, *tools: JsonValue, stream: bool = False
     ("offer", "tools"),
     [("asked", (TIME,)), ("toolless", ()), ("always", ()), ("always", (WEATHER_TOOL,))],
 )
-def test_a_real_tool_server_is_asked_for_the_time(
+def test_real_tool_server_is_called(
     clients: Mapping[str, httpx.Client], offer: str, tools: tuple[JsonValue, ...], *, stream: bool
 ) -> None:
     answer = ask(clients[offer], "[[our time]]", *tools, stream=stream)
@@ -100,37 +100,37 @@ def test_a_real_tool_server_is_asked_for_the_time(
     assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
 
 
-def test_rounds_that_are_sent_back_make_the_same_prompt(
+def test_returned_tool_rounds_produce_the_same_prompt(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     client = clients["asked"]
     question: JsonObject = {"role": "user", "content": "[[our time]]"}
 
-    def told(*messages: JsonValue) -> JsonObject:
+    def send(*messages: JsonValue) -> JsonObject:
         body: JsonObject = {"model": "m", "messages": [*messages], "tools": [TIME]}
         answer = client.post(CHAT, json={**body, "temper": {"tool_rounds": True}})
         assert answer.status_code == 200, answer.text
-        found = answer.json()
-        assert isinstance(found, dict)
-        return found
+        document = answer.json()
+        assert isinstance(document, dict)
+        return document
 
-    first = told(question)
-    said = first["choices"][0]["message"]  # type: ignore[index, call-overload]
-    rounds = said["tool_rounds"]  # type: ignore[index, call-overload]
-    plain: JsonObject = {"role": "assistant", "content": said["content"]}  # type: ignore[index, call-overload]
+    first = send(question)
+    reply = first["choices"][0]["message"]  # type: ignore[index, call-overload]
+    rounds = reply["tool_rounds"]  # type: ignore[index, call-overload]
+    plain: JsonObject = {"role": "assistant", "content": reply["content"]}  # type: ignore[index, call-overload]
     thanks: JsonObject = {"role": "user", "content": "[[four]]"}
-    sent_back, written_out = told(question, said, thanks), told(question, *rounds, plain, thanks)  # type: ignore[misc]
+    sent_back, written_out = send(question, reply, thanks), send(question, *rounds, plain, thanks)  # type: ignore[misc]
     used, same = sent_back["usage"], written_out["usage"]
     assert used["prompt_tokens"] == same["prompt_tokens"]  # type: ignore[index, call-overload]
     before = first["usage"]["prompt_tokens"]  # type: ignore[index, call-overload]
     assert used["prompt_tokens_details"]["cached_tokens"] >= 0.9 * before  # type: ignore[index, call-overload, operator]
 
 
-def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
+def test_response_contains_executed_calls_and_continues_from_them(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     with openai.OpenAI(base_url=f"{clients['asked'].base_url}/v1", api_key="none") as client:
-        # in the form that Temper and LiteLLM take: without the address that the SDK would want
+        # in the form that Temper and LiteLLM accept: without the address that the SDK requires
         tools = cast("list[ToolParam]", [TIME])
         if stream:
             with client.responses.stream(model="m", input="[[our time]]", tools=tools) as events:
@@ -155,7 +155,7 @@ def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
     assert cached >= 0.9 * first.usage.input_tokens
 
 
-def test_messages_have_the_calls_that_ran_where_they_are_wanted(
+def test_messages_contain_executed_calls_on_request(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     url, wanted = str(clients["always"].base_url), {"temper": {"tool_rounds": True}}
@@ -172,8 +172,11 @@ def test_messages_have_the_calls_that_ran_where_they_are_wanted(
             )
         kinds = [str(block.type) for block in first.content]
         assert kinds[-3:] == ["mcp_tool_use", "mcp_tool_result", "text"]
-        said = cast("list[ContentBlockParam]", [one.model_dump() for one in first.content])
-        history += [{"role": "assistant", "content": said}, {"role": "user", "content": "[[four]]"}]
+        content = cast("list[ContentBlockParam]", [block.model_dump() for block in first.content])
+        history += [
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": "[[four]]"},
+        ]
         again = client.messages.create(
             model="m", max_tokens=200, messages=history, extra_body=wanted
         )
@@ -184,7 +187,7 @@ def test_messages_have_the_calls_that_ran_where_they_are_wanted(
     assert "mcp_tool_use" not in [str(block.type) for block in plain.content]
 
 
-def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -> None:
+def test_tools_run_only_on_request(clients: Mapping[str, httpx.Client]) -> None:
     answer = ask(clients["asked"], "[[call]]", WEATHER_TOOL)
     choice = answer.json()["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
@@ -192,7 +195,7 @@ def test_who_does_not_ask_has_nothing_run(clients: Mapping[str, httpx.Client]) -
     assert "x-temper-tools" not in answer.headers
 
 
-def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.Client]) -> None:
+def test_mixed_calls_run_only_the_operators_tools(clients: Mapping[str, httpx.Client]) -> None:
     answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)
     read = read_answer(answer)
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
@@ -205,7 +208,7 @@ def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.
         pytest.param(signal.SIGKILL, marks=pytest.mark.fault("F71")),
     ],
 )
-def test_no_program_outlives_temper_whatever_ends_it(
+def test_no_tool_program_outlives_temper(
     llama_server: RunningServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     log, flags = tmp_path / "log", ("--config", str(configured(tmp_path)), "--port", "0", "--json")
@@ -237,7 +240,7 @@ def announced(process: subprocess.Popen[str]) -> str:
 
 
 def hang(client: httpx.Client) -> None:
-    """Ask for a call that never ends; how the answer breaks off does not matter here."""
+    """Request a call that never ends; the form in which the response ends is irrelevant here."""
     try:
         ask(client, "[[our hang]]", {**TIME, "server_label": "fake"}, stream=True)
     except httpx.TransportError:

@@ -1,6 +1,6 @@
-"""What `temper tune` finds out on a real llama-server, and what `temper serve` makes of it.
+"""`temper tune` on a real llama-server, and `temper serve` with its results.
 
-The template writes into the prompt how much is to be thought, and a low effort is the right one.
+The template writes the reasoning effort into the prompt, and a low effort is the right one.
 """
 
 from collections.abc import Iterator
@@ -68,40 +68,38 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 async def ask(target: ModelTarget) -> tuple[str, str]:
-    """Return the answer, and what the model has earned as clients are told."""
+    """Return the reply and the tuned options reported to clients."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         answer = await client.post(f"{target.url}/v1/chat/completions", json=ASKED)
         models = await client.get(f"{target.url}/v1/models")
-    said = answer.json()["choices"][0]["message"]["content"]
-    return said, models.json()["data"][0].get("tuned", "")
+    content = answer.json()["choices"][0]["message"]["content"]
+    return content, models.json()["data"][0].get("tuned", "")
 
 
-async def test_an_effort_that_was_earned_is_what_serve_asks_with(
-    server: RunningServer, tmp_path: Path
-) -> None:
-    own, tasks, state = (tmp_path / name for name in ("own", "tasks", "state"))
-    for folder in (own, tasks, state):
+async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path) -> None:
+    home, tasks, state = (tmp_path / name for name in ("own", "tasks", "state"))
+    for folder in (home, tasks, state):
         folder.mkdir()
-    (own / "eager.toml").write_text(PROFILE, encoding="utf-8")
+    (home / "eager.toml").write_text(PROFILE, encoding="utf-8")
     (tasks / "clear.toml").write_text(TASK, encoding="utf-8")
-    base: Values = {"profile": {"folder": str(own)}}
+    base: Values = {"profile": {"folder": str(home)}}
     headers = {"authorization": f"Bearer {server.api_key}"}
-    settings = Settings.model_validate({"profile": {"folder": own}})
+    settings = Settings.model_validate({"profile": {"folder": home}})
     target = ModelTarget(server.base_url, "scripted", headers)
     known = await look_up(settings, target, "auto")
     setup = ServedSetup("scripted", target)
-    efforts = [one for one in candidates_for(known) if one.is_effort]
+    efforts = [candidate for candidate in candidates_for(known) if candidate.is_effort]
     with closing(Records(tmp_path / "runs", {"hash": "1"})) as records:
         runners = TemperRunners(target, setup, records)
         tuning = Tuning(runners.open, load_scenarios(tasks), 60.0, base, 9, efforts)
         await tuning.run()
 
-    low, high = (one.sentence() for one in tuning.verdicts)
+    low, high = (verdict.sentence() for verdict in tuning.verdicts)
     assert low.startswith("effort low: 4 helped, 0 harmed of 4: on (")
     assert high == "effort high: not tried: off"
 
-    place = state / "temper" / "tuned" / "scripted.toml"
-    write_earned(place, keys_of(known), earned_by(tuning.verdicts))
+    path = state / "temper" / "tuned" / "scripted.toml"
+    write_earned(path, keys_of(known), earned_by(tuning.verdicts))
     environment = {
         **environment_of(base),
         "XDG_CACHE_HOME": str(state),
@@ -111,15 +109,13 @@ async def test_an_effort_that_was_earned_is_what_serve_asks_with(
         assert await ask(temper) == (SCRIPTS["[[low]]"], "effort = low")
 
 
-def test_a_model_file_is_served_and_tuned_within_its_minutes(
-    scripted_model: Path, tmp_path: Path
-) -> None:
-    model = tmp_path / "tuned.gguf"  # the shared file is served for other tests as well
+def test_model_file_is_tuned_within_the_time_limit(scripted_model: Path, tmp_path: Path) -> None:
+    model = tmp_path / "tuned.gguf"  # other tests serve the shared file as well
     model.hardlink_to(scripted_model)
     flags = ("--model", str(model), "--minutes", "0.1", "--dry-run")
     with temper("tune", *flags, XDG_CACHE_HOME=str(tmp_path)) as process:
-        said, complained = process.communicate(timeout=PATIENCE_SECONDS)
+        output, complained = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, complained
-    assert "close_out always" in said
-    assert "The time was too short" in said
+    assert "close_out always" in output
+    assert "The time was too short" in output
     assert processes_with(str(model)) == []

@@ -1,4 +1,4 @@
-"""Rules of order, failures and missing arguments, on a real llama-server whose model learns."""
+"""Order rules, failures and missing arguments, on a real llama-server with a learning model."""
 
 from collections.abc import Iterator
 
@@ -28,9 +28,9 @@ SCRIPTS = {
     "rounds failed": "No city is known. Where are you?",
 }
 FAILED: tuple[JsonObject, ...] = tuple(
-    one
+    row
     for number, city in enumerate(("Pari", "Parri", "Baris"))
-    for one in (
+    for row in (
         called(made(f"c{number}", "get_weather", f'{{"city": "{city}"}}')),
         result(f"c{number}", "Error: no such city"),
     )
@@ -39,7 +39,7 @@ FAILED: tuple[JsonObject, ...] = tuple(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with a model that heeds what it is told."""
+    """A server with a model that follows nudges."""
     model = tmp_path_factory.mktemp("model") / "learning.gguf"
     build_scripted_model(model, SCRIPTS, context_tokens=8192)
     with serving(plan_for(model)) as running:
@@ -60,7 +60,7 @@ async def ask(
 @pytest.mark.parametrize(
     "rules", [Workflow(("get_time",)), Workflow(("get_time",), (), ("get_weather",))]
 )
-async def test_an_answer_before_its_steps_becomes_the_step(
+async def test_answer_before_a_required_step_is_replaced_by_the_step(
     server: RunningServer, rules: Workflow, *, stream: bool
 ) -> None:
     answer = await ask(server, said("user", "[[four]]"), rules=rules, stream=stream)
@@ -76,7 +76,7 @@ async def test_a_model_without_the_arguments_asks_for_them(
     assert "rejected=invalid_arguments" in answer.report["repairs"]
 
 
-async def test_after_three_rounds_of_failures_the_model_changes_its_way(
+async def test_model_changes_its_approach_after_three_failed_rounds(
     server: RunningServer, *, stream: bool
 ) -> None:
     answer = await ask(server, said("user", "How is it?"), *FAILED, stream=stream)

@@ -10,7 +10,7 @@ from tests.fakes.quick_start import Program
 
 @pytest.fixture(scope="module")
 def programs_are_forks() -> Iterator[None]:
-    """What benchmarks start begins as a fork, for tests to which a start's cost means nothing."""
+    """Benchmarks start their programs as forks, because these tests do not measure the start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", Program)
         yield

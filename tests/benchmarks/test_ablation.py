@@ -42,14 +42,14 @@ def test_only_alternatives_at_the_top_are_split(pattern: str, parts: list[str]) 
     assert split_alternatives(pattern) == parts
 
 
-def test_a_switch_turns_something_off_in_its_fork_only() -> None:
-    switches = {one.name: one for one in list_switches()}
+def test_switch_applies_only_in_its_fork() -> None:
+    switches = {list_switch.name: list_switch for list_switch in list_switches()}
     assert len(switches) > 100
     assert {name.split()[0] for name in switches} >= {"provenance", "words.toml", "languages"}
 
     def turned_off() -> Outcome:
-        for one in ("provenance row 16", "words.toml forbids", "languages quotes"):
-            switches[one].turn_off()
+        for switch in ("provenance row 16", "words.toml forbids", "languages quotes"):
+            switches[switch].turn_off()
         return Outcome({"calls": play(REQUEST, [CALL]).calls})
 
     assert in_fork(turned_off) == Outcome({"calls": []})
@@ -68,7 +68,7 @@ def test_a_reply_is_played_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "truth", "asked", "kind"),
+    ("calls", "truth", "retries", "kind"),
     [
         ([], [], 1, "right"),
         ([("look", {})], [], 1, "needless"),
@@ -78,12 +78,12 @@ def test_a_reply_is_played_to_its_end() -> None:
         ([], [{"look": {"at": ["it"]}}], 2, ""),
     ],
 )
-def test_replies_are_counted_as_the_replay_counts_them(
-    calls: list[tuple[str, JsonObject]], truth: list[JsonObject], asked: int, kind: str
+def test_ablation_counts_equal_those_of_the_replay(
+    calls: list[tuple[str, JsonObject]], truth: list[JsonObject], retries: int, kind: str
 ) -> None:
     reply = RecordedReply("simple", "0", "", own_handler_right=True, dotted=True)
     scenario = ReplyScenario(RecordedQuestion([], [], truth), reply, 0)
-    assert judge(scenario, Answer([*calls], "", asked)) == kind
+    assert judge(scenario, Answer([*calls], "", retries)) == kind
 
 
 def test_the_table_has_a_row_for_each_switch(tmp_path: Path) -> None:

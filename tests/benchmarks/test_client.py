@@ -1,4 +1,4 @@
-"""What the client notes of an answer, whatever pieces it arrives in."""
+"""The client's notes on a response do not depend on how it is split."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from benchmarks.load.client import Answer, BrokenOff, Target
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload, large
 from tests.fakes.raw_backend import raw_backend
-from tests.fakes.spoken import DONE, START, delta, end
+from tests.fakes.sse import DONE, START, delta, end
 
 
 def chunked(body: bytes) -> bytes:
@@ -40,7 +40,7 @@ WORDS = stream(START, delta({"content": " word1"}), delta({"content": " word2 wo
 
 async def test_words_are_counted_in_any_pieces() -> None:
     for size in (1, 7, 64, len(WORDS)):
-        pieces = [WORDS[place : place + size] for place in range(0, len(WORDS), size)]
+        pieces = [WORDS[start : start + size] for start in range(0, len(WORDS), size)]
         answer = await received(pieces)
         assert (answer.status, answer.words, answer.is_whole) == (200, 3, True)
 
@@ -57,7 +57,7 @@ async def test_a_call_is_content() -> None:
     assert (await received([stream(START, call, end())])).first_content > 0
 
 
-async def test_a_stamp_tells_how_long_its_token_travelled() -> None:
+async def test_time_stamp_gives_the_latency_of_its_token() -> None:
     sent = time.monotonic() - 2
     content = f" {int(sent * 1e6):015d}"
     answer = await received([stream(START, delta({"content": content}), end())])
@@ -65,7 +65,7 @@ async def test_a_stamp_tells_how_long_its_token_travelled() -> None:
     assert 2 <= delay <= time.monotonic() - sent + 1e-6  # stamps are whole microseconds
 
 
-async def test_an_answer_that_breaks_off_is_an_error() -> None:
+async def test_truncated_response_is_an_error() -> None:
     with pytest.raises(BrokenOff):
         await received([WORDS[:-40]])
 
@@ -82,5 +82,5 @@ async def test_missing_tokens_are_a_problem() -> None:
     assert DONE in WORDS
 
 
-def test_the_large_request_has_the_size_that_is_promised() -> None:
+def test_large_request_has_the_documented_size() -> None:
     assert 600_000 < len(large(Behaviour("call")).body) < 650_000

@@ -18,14 +18,16 @@ def read(language: Language, *, is_streamed: bool) -> Request:
 
 @pytest.mark.parametrize("name", LANGUAGES)
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_a_request_says_the_same_in_every_language(name: str, is_streamed: bool) -> None:
-    asked = read(CHAT, is_streamed=is_streamed)
-    told = read(LANGUAGES[name], is_streamed=is_streamed)
-    assert [(one.role, one.text) for one in told.messages] == [
-        (one.role, one.text) for one in asked.messages
+def test_request_means_the_same_in_every_dialect(name: str, is_streamed: bool) -> None:
+    chat = read(CHAT, is_streamed=is_streamed)
+    other = read(LANGUAGES[name], is_streamed=is_streamed)
+    assert [(message.role, message.text) for message in other.messages] == [
+        (message.role, message.text) for message in chat.messages
     ]
-    assert [one.calls for one in told.messages] == [one.calls for one in asked.messages]
-    assert [(one.name, one.parameters) for one in told.tools] == [
-        (one.name, one.parameters) for one in asked.tools
+    assert [message.calls for message in other.messages] == [
+        message.calls for message in chat.messages
     ]
-    assert (told.model, told.stream) == (asked.model, is_streamed)
+    assert [(tool.name, tool.parameters) for tool in other.tools] == [
+        (tool.name, tool.parameters) for tool in chat.tools
+    ]
+    assert (other.model, other.stream) == (chat.model, is_streamed)

@@ -6,7 +6,7 @@ PAGE = "Before.\n<!-- figures: {} -->\n\nold\n\n<!-- end of figures -->\nBehind.
 ALL, SCALING = PAGE.format("all"), PAGE.format("scaling")
 
 
-def test_a_page_is_renewed_at_its_marks() -> None:
+def test_page_is_updated_at_its_marks() -> None:
     once = renew(ALL, {"all": "first\n"})
     assert once == ALL.replace("old\n", "first\n")
     assert renew(once, {"all": "second\n"}) == ALL.replace("old\n", "second\n")

@@ -31,12 +31,12 @@ OTHER = f"temper@{REPOSITORY}"
 
 
 def run(folder: Path, *scenarios: str) -> tuple[Results, list[str]]:
-    told: list[str] = []
-    found = Results("2026-01-02", this_machine())
+    lines: list[str] = []
+    results = Results("2026-01-02", this_machine())
     candidates = ("direct", "temper", OTHER, "forge")
     plan = runs.Plan(scenarios, folder, candidates, rounds=1, size=TINY)
-    runs.run(plan, found, told.append)
-    return found, told
+    runs.run(plan, results, lines.append)
+    return results, lines
 
 
 pytestmark = pytest.mark.usefixtures("programs_are_forks")
@@ -49,7 +49,7 @@ def measured(
     return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments", "start")
 
 
-def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, list[str]]) -> None:
+def test_temper_is_measured_next_to_the_backend(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured
     assert results.problems == {"call": {}, "slow": {}, "arguments": {}, "start": {}}
     assert results.candidates() == ["direct", "temper", OTHER]
@@ -68,18 +68,18 @@ def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, l
     assert results.figure("arguments", "temper", "growth") is not None
 
 
-def test_a_checkout_that_is_not_there_is_left_out(tmp_path: Path) -> None:
+def test_missing_checkout_is_skipped(tmp_path: Path) -> None:
     missing = f"temper@{tmp_path / 'none'}"
-    found = Results("2026-01-02", this_machine())
-    runs.run(runs.Plan(("start",), tmp_path, (missing,), rounds=1, size=TINY), found, print)
-    assert "No such file" in found.absent[missing]
+    results = Results("2026-01-02", this_machine())
+    runs.run(runs.Plan(("start",), tmp_path, (missing,), rounds=1, size=TINY), results, print)
+    assert "No such file" in results.absent[missing]
 
 
-def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[str]]) -> None:
-    results, told = measured
+def test_missing_peer_is_skipped(measured: tuple[Results, list[str]]) -> None:
+    results, lines = measured
     reason = "not available here: not installed; run `python -m benchmarks peers`"
     assert results.absent == {"forge": reason}
-    assert f"forge is {reason}" in told
+    assert f"forge is {reason}" in lines
 
 
 @pytest.mark.deep
@@ -102,7 +102,7 @@ def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_memory_is_read_where_there_is_a_proc(measured: tuple[Results, list[str]]) -> None:
+def test_memory_is_read_from_proc(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured
     peak = results.figure("slow", "temper", "peak_mb")
     assert peak is not None

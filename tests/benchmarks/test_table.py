@@ -32,23 +32,23 @@ def rows(results: Results) -> dict[str, list[str]]:
     return named | {"candidates": next(row[1:] for row in cells if len(row) > 1)}
 
 
-def test_candidates_stand_side_by_side_with_their_medians() -> None:
+def test_table_has_the_medians_of_all_candidates() -> None:
     shown = rows(RESULTS)
     assert shown["candidates"] == ["direct", "temper", "forge"]
     assert shown["one call, not streamed: p50, ms"] == ["0.1", "0.6", "2.1"]
     assert shown["the same, 16 at once: requests/s"] == ["9,000", "2,000", "200"]
 
 
-def test_goals_are_judged_by_what_was_measured() -> None:
+def test_goals_are_judged_by_measurements() -> None:
     shown = rows(RESULTS)
     assert shown["`call` added p50, of forge's"][1:] == ["<= 0.333", "0.25", "yes"]
     assert shown["`call` added p50, of litellm's"][2:] == ["-", "not measured"]
     assert shown["`call` requests/s at 16, of forge's"][1:] == [">= 8", "10", "yes"]
 
 
-def test_the_first_content_is_compared_with_that_of_a_proxy_that_does_nothing() -> None:
-    found = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
-    shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": found}))
+def test_first_content_is_compared_with_a_bare_proxy() -> None:
+    figures = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
+    shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": figures}))
     assert shown["`prose-accept` first content, of bare's"][1:] == ["<= 1.1", "1.05", "yes"]
 
 
@@ -58,7 +58,7 @@ def test_a_goal_that_was_missed_is_shown_in_bold() -> None:
     assert rows(results)["`call` added p50, of forge's"][2:] == ["0.95", "**no**"]
 
 
-def test_machine_date_versions_and_what_is_missing_are_named() -> None:
+def test_page_names_machine_date_versions_and_gaps() -> None:
     text = table.markdown(RESULTS)
     assert "2026-01-02: A CPU, 2 cores, Linux x86_64, Python 3.11.7; medians of 3 rounds" in text
     assert "forge 1.0" in text

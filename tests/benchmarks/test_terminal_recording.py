@@ -1,4 +1,4 @@
-"""The README's picture: what is drawn is what a terminal would show."""
+"""The README's picture shows the same text as a terminal."""
 
 import re
 from pathlib import Path
@@ -19,11 +19,11 @@ PICTURE = Path(__file__).parents[2] / "docs" / "terminal.svg"
         ("\x1b[32mgreen\x1b[0m\r\n", ["\x1b[32mgreen\x1b[0m"]),
     ],
 )
-def test_what_was_written_over_is_not_shown(output: str, lines: list[str]) -> None:
+def test_overwritten_text_is_not_shown(output: str, lines: list[str]) -> None:
     assert shown(output) == lines
 
 
-def test_the_picture_takes_nothing_from_anywhere() -> None:
+def test_picture_has_no_external_references() -> None:
     picture = drawn([prompt("demo"), "\x1b[31mred\x1b[0m"])
     assert "temper&#160;demo" in picture
     assert "@font-face" not in picture
@@ -31,7 +31,7 @@ def test_the_picture_takes_nothing_from_anywhere() -> None:
     assert re.findall(r"https?://[^ )\"]+", shown_of_it) == ["http://www.w3.org/2000/svg"]
 
 
-def test_the_picture_that_is_kept_is_small_and_shows_the_demonstration() -> None:
+def test_stored_picture_is_small_and_shows_the_demonstration() -> None:
     kept = PICTURE.read_text(encoding="utf-8")
     assert len(kept.encode()) < 100_000
     assert "6&#160;of&#160;6&#160;with&#160;Temper." in kept

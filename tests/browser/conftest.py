@@ -34,7 +34,7 @@ PICTURES = Path(os.environ.get("TEMPER_PICTURES", "build/dashboard"))
 FOREVER = "[[forever]]"
 _LONG = 65_536
 
-# what the page reports about itself: nothing of it may ever happen
+# reports of the page about itself; there must never be any
 _WITNESS = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) =>
@@ -44,18 +44,18 @@ addEventListener("securitypolicyviolation", (event) =>
 
 @dataclass
 class Seen:
-    """A page, and what went wrong on it."""
+    """A page, and the errors on it."""
 
     page: "Page"
     problems: list[str] = field(default_factory=list)
 
     def picture(self, name: str) -> None:
-        """Keep a picture of what is to be seen."""
+        """Save a screenshot."""
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
     def is_sound(self) -> bool:
-        """Whether neither the console nor the content security policy has anything to say."""
+        """Report the absence of console errors and of security policy violations."""
         violations = self.page.evaluate("window.violations")
         assert violations == []
         assert self.problems == []
@@ -100,7 +100,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
-                locale="en-US",  # without one some builds name a language that is none
+                locale="en-US",  # some builds report an invalid language without one
             )
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE_SECONDS * 1000)
@@ -108,7 +108,10 @@ def open_page(browser: "Browser") -> Iterator[Open]:
             seen = Seen(context.new_page())
             seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog {dialog.message}"))
             seen.page.on("pageerror", lambda error: seen.problems.append(str(error)))
-            seen.page.on("console", lambda said: note(seen, said.type, said.text))
+            seen.page.on(
+                "console",
+                lambda console_message: note(seen, console_message.type, console_message.text),
+            )
             seen.page.goto(f"{url}/ui")
             opened.append(seen)
             return seen
@@ -118,14 +121,14 @@ def open_page(browser: "Browser") -> Iterator[Open]:
 
 
 def note(seen: Seen, kind: str, text: str) -> None:
-    """Note an error; an answer that is none of 2xx is one to a browser, and none to us."""
+    """Record an error; browsers log responses with a status other than 2xx as errors too."""
     if kind in ("error", "warning") and not text.startswith("Failed to load resource"):
         seen.problems.append(text)
 
 
 @dataclass
 class Stage:
-    """A server in this process whose board a test fills by hand."""
+    """A server in this process with a board that a test fills by hand."""
 
     url: str
     board: Board
@@ -135,7 +138,7 @@ class Stage:
 
 @contextmanager
 def staged() -> Iterator[Stage]:
-    """Serve a board that nobody asks anything of."""
+    """Serve a board without any requests."""
     kept = KeptExchanges(50_000_000)
     board = Board(has_exchange=kept.has)
     observers = Observers((), recording=Recording(None, 0, (), kept), board=board)
@@ -151,8 +154,8 @@ def staged() -> Iterator[Stage]:
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     """A stage for one test."""
-    with staged() as one:
-        yield one
+    with staged() as stage:
+        yield stage
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +163,7 @@ def llama_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     """A real llama-server with the demonstration's model: its address, and its key."""
     path = tmp_path_factory.mktemp("model") / "demo.gguf"
     scripts = {**scenarios.SCRIPTS, FOREVER: ("and so on", " and on\0")}
-    # what never ends is cut off at the end of the window, and must not get there meanwhile
+    # an endless reply is cut off at the end of the window, which must not happen meanwhile
     build_scripted_model(path, scripts, context_tokens=_LONG)
     plan = replace(plan_for(path, context_tokens=_LONG), alias="demo")
     with serving(plan) as server:

@@ -1,4 +1,4 @@
-"""What axe-core, the common checker of accessibility, finds on each view of the dashboard."""
+"""Findings of axe-core, the common accessibility checker, on each view of the dashboard."""
 
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,14 @@ SEVERE = ("serious", "critical")
 
 
 def problems(page: "Page") -> list[str]:
-    """Return what is severe, with where it stands."""
-    found = axe.Axe().run(page).response
-    assert len(found["passes"]) > 10  # it has looked
+    """Return the severe problems with their elements."""
+    report = axe.Axe().run(page).response
+    assert len(report["passes"]) > 10  # it ran
     return [
-        f"{one['id']}: {one['help']} at {node['target']}: {node['failureSummary']}"
-        for one in found["violations"]
-        if one["impact"] in SEVERE
-        for node in one["nodes"]
+        f"{violation['id']}: {violation['help']} at {node['target']}: {node['failureSummary']}"
+        for violation in report["violations"]
+        if violation["impact"] in SEVERE
+        for node in violation["nodes"]
     ]
 
 
@@ -58,4 +58,4 @@ def test_a_button_without_a_name_is_reported(stage: Stage, open_page: Open) -> N
     page = open_page(stage.url).page
     page.locator(".headline", has_text="No requests").wait_for()
     page.evaluate("document.querySelector('.switch').append(document.createElement('button'))")
-    assert [one.partition(":")[0] for one in problems(page)] == ["button-name"]
+    assert [problem.partition(":")[0] for problem in problems(page)] == ["button-name"]

@@ -68,7 +68,7 @@ def call(text: str) -> list[ReplyEvent | TemperError]:
 
 
 class Asked:
-    """A Temper with tool servers, whose backend plays scripts, and what waits there."""
+    """A Temper with tool servers and a scripted backend, and its waiting calls."""
 
     def __init__(
         self, url: str, hosting: ToolHosting, backend: ScriptedBackend, board: Board
@@ -81,7 +81,7 @@ class Asked:
 
     @contextmanager
     def chatting(self) -> Iterator[None]:
-        """Have a client ask in a thread; its answer is kept."""
+        """Send a client's request in a thread; its response is stored."""
 
         def ask() -> None:
             body: JsonObject = {
@@ -102,9 +102,9 @@ class Asked:
             assert not client.is_alive()
 
     def results(self) -> list[str]:
-        """What the model was told last."""
+        """Return the tool results of the last upstream request."""
         messages = self.backend.upstream_requests[-1].messages
-        return [str(one.text) for one in messages if one.role == "tool"]
+        return [str(message.text) for message in messages if message.role == "tool"]
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Servers:
     stack: ExitStack
 
     def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Asked:
-        """Serve a backend and a real tool server, whose tool `echo` needs a yes."""
+        """Serve a backend and a real tool server; its tool `echo` requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
         fleet = self.stack.enter_context(opened)
@@ -127,20 +127,20 @@ class Servers:
     ) -> Asked:
         """Serve the tools of a source."""
         hosting = ToolHosting(ToolOffer(source), confirm_seconds=PATIENCE_SECONDS)
-        options, behind = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
+        options, upstream = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
         board = Board()
         observers = Observers((), board=board)
-        app = create_app(options.alone(behind), options, observers, tools=hosting)
+        app = create_app(options.alone(upstream), options, observers, tools=hosting)
         server = self.stack.enter_context(self.portal.wrap_async_context_manager(listening(app)))
-        return Asked(server.url, hosting, behind, board)
+        return Asked(server.url, hosting, upstream, board)
 
     @contextmanager
     def waiting(
-        self, asked: Asked, arguments: JsonObject, tool: ServedTool
+        self, scene: Asked, arguments: JsonObject, tool: ServedTool
     ) -> Iterator[list[Decision]]:
-        """Have a call wait for a person; what was decided is in the list at the end."""
+        """Let a call wait for confirmation; the decision is in the list at the end."""
         decided: list[Decision] = []
-        confirmations, before = asked.hosting.confirmations, asked.hosting.confirmations.number
+        confirmations, before = scene.hosting.confirmations, scene.hosting.confirmations.number
 
         async def ask() -> None:
             requester = Requester("anna", "", "req-1")
@@ -161,7 +161,7 @@ class Servers:
 
 @pytest.fixture
 def servers() -> "Iterator[Servers]":
-    """Servers that are closed when the pages of a test are: they wait for who watches them."""
+    """Servers that are closed after the pages of a test, because they wait for their viewers."""
     with start_blocking_portal() as portal, ExitStack() as stack:
         yield Servers(portal, stack)
 
@@ -177,14 +177,14 @@ def title_of(page: "Page", wanted: str) -> None:
     page.wait_for_function("(wanted) => document.title === wanted", arg=wanted)
 
 
-def test_a_call_is_allowed_and_another_one_refused(
+def test_one_call_is_allowed_and_another_denied(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
-    asked = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
-    seen, late = open_page(asked.url), open_page(asked.url)
+    scene = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
+    seen, late_page = open_page(scene.url), open_page(scene.url)
     page, question = seen.page, seen.page.locator(".question")
     page.locator(".tool-server", has_text=f"{len(NAMES)} (1 needs approval)").wait_for()
-    with asked.chatting():
+    with scene.chatting():
         question.locator("h2", has_text="Allow the call of fake.echo?").wait_for()
         assert question.locator("pre").inner_text() == '{\n  "text": "Paris"\n}'
         page.locator("tr.live", has_text="waiting for approval: fake.echo").wait_for()
@@ -197,23 +197,21 @@ def test_a_call_is_allowed_and_another_one_refused(
         page.locator(".detail h2", has_text="waiting for approval: fake.echo").wait_for()
         page.click(ALLOW)
         question.locator("pre", has_text="Rome").wait_for()
-        late.page.locator(".question pre", has_text="Rome").wait_for()
-        late.page.click(REFUSE)
+        late_page.page.locator(".question pre", has_text="Rome").wait_for()
+        late_page.page.click(REFUSE)
     question.wait_for(state="detached")
     title_of(page, "Temper")
-    paris, rome = asked.results()
+    paris, rome = scene.results()
     assert paris == "Paris"
     assert "a person refused" in rome
-    assert asked.answers == ["It was done."]
+    assert scene.answers == ["It was done."]
     assert (tmp_path / "log").read_text().count("called echo") == 1
 
 
-def test_what_came_of_calls_stands_on_the_page(
-    servers: Servers, open_page: Open, tmp_path: Path
-) -> None:
-    asked = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
-    with asked.chatting():
-        seen = open_page(asked.url)  # which did not see it come
+def test_outcomes_of_calls_are_shown(servers: Servers, open_page: Open, tmp_path: Path) -> None:
+    scene = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
+    with scene.chatting():
+        seen = open_page(scene.url)  # this page was opened later
         seen.page.click(REFUSE)
     seen.page.locator(".tool-server", has_text="Refused1").wait_for()
     seen.page.locator("tbody tr").first.click()
@@ -225,12 +223,12 @@ def test_what_came_of_calls_stands_on_the_page(
 
 
 def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> None:
-    asked = servers.of(NOTES)
+    scene = servers.of(NOTES)
     with (
-        servers.waiting(asked, {"id": 1}, DROP) as first,
-        servers.waiting(asked, {"id": 2}, DROP) as second,
+        servers.waiting(scene, {"id": 1}, DROP) as first,
+        servers.waiting(scene, {"id": 2}, DROP) as second,
     ):
-        page = open_page(asked.url).page
+        page = open_page(scene.url).page
         page.wait_for_selector(ALLOW)
         page.keyboard.press("c")
         for _ in range(2):  # past the arguments
@@ -238,7 +236,7 @@ def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> No
         page.locator("button:focus", has_text="Allow").wait_for()
         page.keyboard.press("Enter")
         title_of(page, "(1) Temper")
-        # whoever goes on typing does not answer the one that has moved up
+        # further typing must not answer the call that has moved up
         page.locator(".question:focus", has_text='"id": 2').wait_for()
         page.wait_for_selector(ALLOW)
         for _ in range(3):
@@ -249,10 +247,8 @@ def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> No
     assert (first, second) == ([Decision.ALLOWED], [Decision.REFUSED])
 
 
-def test_a_click_that_was_meant_for_something_else_answers_nothing(
-    servers: Servers, open_page: Open
-) -> None:
-    told = open_page(servers.of(NOTES).url).page.evaluate(
+def test_misplaced_click_confirms_nothing(servers: Servers, open_page: Open) -> None:
+    texts = open_page(servers.of(NOTES).url).page.evaluate(
         """async () => {
           const { areSettling } = await import("./ui/assets/confirmations.js");
           const s = await import("./ui/assets/store.js");
@@ -264,41 +260,41 @@ def test_a_click_that_was_meant_for_something_else_answers_nothing(
           return [...known, store.confirmations.length, areSettling(store, 1002.1)];
         }"""
     )
-    assert told == [1060, True, False, 0, True]
+    assert texts == [1060, True, False, 0, True]
 
 
-def test_who_comes_second_is_told_so(servers: Servers, open_page: Open) -> None:
-    asked = servers.of(NOTES)
-    with servers.waiting(asked, {}, DROP) as decided:
-        page = open_page(asked.url).page
+def test_second_decision_is_reported_as_late(servers: Servers, open_page: Open) -> None:
+    scene = servers.of(NOTES)
+    with servers.waiting(scene, {}, DROP) as decided:
+        page = open_page(scene.url).page
         page.wait_for_selector(ALLOW)
-        late = {"error": {"message": "it came too late", "code": "confirmation_over"}}
-        page.route("**/confirmations/*", lambda route: route.fulfill(status=404, json=late))
+        refusal = {"error": {"message": "it came too late", "code": "confirmation_over"}}
+        page.route("**/confirmations/*", lambda route: route.fulfill(status=404, json=refusal))
         page.click(ALLOW)
         page.locator(".questions [role=alert]", has_text="it came too late").wait_for()
     assert decided == []
 
 
-def test_a_page_for_reading_only_shows_what_waits_and_has_no_buttons(
+def test_read_only_page_shows_waiting_calls_without_buttons(
     servers: Servers, open_page: Open
 ) -> None:
-    asked = servers.of(NOTES, read_only=True)
-    with servers.waiting(asked, {}, DROP):
-        page = open_page(asked.url).page
+    scene = servers.of(NOTES, read_only=True)
+    with servers.waiting(scene, {}, DROP):
+        page = open_page(scene.url).page
         page.locator(".question", has_text="The dashboard is read-only (ui.read_only).").wait_for()
         assert page.locator(".question button").count() == 0
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_a_call_says_is_shown_as_text_and_the_layout_holds(
+def test_call_content_is_shown_as_text_and_keeps_the_layout(
     text: str, servers: Servers, open_page: Open
 ) -> None:
-    written = text.encode("utf-8", "replace").decode()
-    tool = served(written, "notes", needs_yes=True)
-    asked = servers.of(FakeSource({"notes": (tool,)}))
-    with servers.waiting(asked, {written: written, "n": 2**70}, tool):
+    shown_text = text.encode("utf-8", "replace").decode()
+    tool = served(shown_text, "notes", needs_yes=True)
+    scene = servers.of(FakeSource({"notes": (tool,)}))
+    with servers.waiting(scene, {shown_text: shown_text, "n": 2**70}, tool):
         for width in (1440, 360):
-            page = open_page(asked.url, width=width, height=740).page
+            page = open_page(scene.url, width=width, height=740).page
             question = page.locator(".question")
             question.locator("text=Allow").wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -315,14 +311,14 @@ def test_whatever_a_call_says_is_shown_as_text_and_the_layout_holds(
 def test_a_waiting_call_fits_every_screen(
     name: str, width: int, scheme: str, servers: Servers, open_page: Open
 ) -> None:
-    asked = servers.of(FakeSource({"notes": (DROP,), "time": None}))
+    scene = servers.of(FakeSource({"notes": (DROP,), "time": None}))
     arguments: JsonObject = {
         "path": "/srv/notes/2024",
         "recursive": True,
         "why": "to tidy up " * 99,
     }
-    with servers.waiting(asked, arguments, DROP):
-        seen = open_page(asked.url, width=width, height=740, scheme=scheme)
+    with servers.waiting(scene, arguments, DROP):
+        seen = open_page(scene.url, width=width, height=740, scheme=scheme)
         seen.page.wait_for_selector(ALLOW)
         seen.page.locator(".tool-server", has_text="It cannot be used").wait_for()
         assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -331,7 +327,7 @@ def test_a_waiting_call_fits_every_screen(
 
 
 class Hostile(FakeSource):
-    """Says one text wherever a tool server may say anything."""
+    """Returns one text wherever a tool server may return any."""
 
     def __init__(self, text: str) -> None:
         tool = served(text, "notes", needs_yes=True)
@@ -347,21 +343,21 @@ class Hostile(FakeSource):
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_a_tool_server_says_is_shown_as_text_and_the_layout_holds(
+def test_tool_server_content_is_shown_as_text_and_keeps_the_layout(
     text: str, servers: Servers, open_page: Open
 ) -> None:
-    written = text.encode("utf-8", "replace").decode()
-    backend = ScriptedBackend(description=Description((written,), identity=written))
-    asked = servers.of(Hostile(written), backend)
-    called = ToolRecord("notes", written, "1", 1, 0.1, 0.2, "failed", error=written)
+    shown = text.encode("utf-8", "replace").decode()
+    backend = ScriptedBackend(description=Description((shown,), identity=shown))
+    scene = servers.of(Hostile(shown), backend)
+    called = ToolRecord("notes", shown, "1", 1, 0.1, 0.2, "failed", error=shown)
     record = replace_struct(RECORD, tools=(called,))
 
     def answer() -> None:
-        asked.board.close(asked.board.open(Living(record)), record)
+        scene.board.close(scene.board.open(Living(record)), record)
 
     servers.portal.call(answer)
     for width in (1440, 360):
-        page = open_page(asked.url, width=width, height=740).page
+        page = open_page(scene.url, width=width, height=740).page
         cards = page.locator(".card")
         page.locator(".tool-server", has_text="It ").wait_for()
         page.locator(".tool-server", has_text="Last failure: ").wait_for()

@@ -22,7 +22,9 @@ from tests.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.browser
 
 CHAT = "/v1/chat/completions"
-LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (one.prompt for one in SCENARIOS)
+LEAKED, FENCED, WRONG_TYPE, UNKNOWN, NOT_ALLOWED, NARRATED = (
+    scenario.prompt for scenario in SCENARIOS
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +36,8 @@ def temper(llama_server: tuple[str, str]) -> Iterator[str]:
         "TEMPER_RECORDING__KEEP_BYTES": "50000000",
         "TEMPER_CONTEXT__WINDOW_TOKENS": "4096",
     }
-    with running_temper("--backend-url", url, environment=environment) as own:
-        yield own
+    with running_temper("--backend-url", url, environment=environment) as temper:
+        yield temper
 
 
 def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
@@ -46,7 +48,7 @@ def ask(url: str, body: JsonObject, **headers: str) -> httpx.Response:
 
 @contextlib.contextmanager
 def stuck(url: str) -> Iterator[list[str]]:
-    """Ask for what never ends, in a thread; what its client got is in the list at the end."""
+    """Send a request that never ends, in a thread; the response is in the list at the end."""
     got: list[str] = []
 
     def read() -> None:
@@ -64,7 +66,7 @@ def stuck(url: str) -> Iterator[list[str]]:
         assert not reading.is_alive()
 
 
-def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
+def test_broken_call_is_shown_live_before_and_after_its_repair(
     temper: str, open_page: Open
 ) -> None:
     seen = open_page(temper)
@@ -88,7 +90,7 @@ def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
     assert line["verdict"]["outcome"] == "repaired"
 
 
-def test_a_retried_one_shows_what_temper_said_in_between(temper: str, open_page: Open) -> None:
+def test_retried_request_shows_the_nudge(temper: str, open_page: Open) -> None:
     assert ask(temper, request_for(NOT_ALLOWED)).status_code == 200
     seen = open_page(temper)
     seen.page.locator("tbody tr", has_text="retried").first.click()
@@ -99,7 +101,7 @@ def test_a_retried_one_shows_what_temper_said_in_between(temper: str, open_page:
     assert "grammar" not in seen.page.locator(".timeline").inner_text()
 
 
-def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open) -> None:
+def test_stuck_request_is_canceled_and_frees_its_slot(temper: str, open_page: Open) -> None:
     seen = open_page(temper)
     with stuck(temper) as got:
         row = seen.page.locator("tbody tr.live")
@@ -114,8 +116,8 @@ def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open)
     busy.first.wait_for(state="detached")
 
 
-def test_a_model_that_loads_is_seen_with_who_waits_for_it(tmp_path: Path, open_page: Open) -> None:
-    closed = tmp_path / "closed"  # as long as it is there, the model does not come
+def test_loading_model_is_shown_with_its_waiting_requests(tmp_path: Path, open_page: Open) -> None:
+    closed = tmp_path / "closed"  # while this file exists, the model does not load
     closed.touch()
     source = tmp_path / "source.gguf"
     build_scripted_model(source, scenarios.SCRIPTS)
@@ -136,7 +138,7 @@ def test_a_model_that_loads_is_seen_with_who_waits_for_it(tmp_path: Path, open_p
         assert answer.result().status_code == 200
 
 
-def test_a_window_that_is_filled_is_seen(temper: str, open_page: Open) -> None:
+def test_filled_window_is_shown(temper: str, open_page: Open) -> None:
     rounds: list[JsonObject] = []
     for number in range(16):
         call: JsonObject = {
@@ -187,7 +189,7 @@ def test_every_view_fits_its_screen(
         seen.page.locator(".detail h2", has_text="client left").wait_for()
 
 
-def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
+def test_key_is_requested_once_and_a_wrong_key_rejected(
     llama_server: tuple[str, str], open_page: Open, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -199,9 +201,9 @@ def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
         "TEMPER_SERVER__API_KEYS_FILE": str(keys),
         "TEMPER_UI__OWNERS": '["anna"]',
     }
-    with running_temper("--backend-url", url, environment=environment) as own:
-        ask(own, request_for(LEAKED), authorization="Bearer bobs-key")
-        seen = open_page(own)
+    with running_temper("--backend-url", url, environment=environment) as temper:
+        ask(temper, request_for(LEAKED), authorization="Bearer bobs-key")
+        seen = open_page(temper)
         for wrong, problem in (("wrong", "API key"), ("bobs-key", "key of bob may not open")):
             seen.page.fill("#key", wrong)
             seen.page.keyboard.press("Enter")
@@ -214,50 +216,50 @@ def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
         assert row.locator("td.client").inner_text() == "bob"
         seen.page.reload()
         row.wait_for()
-        # what a browser keeps of it goes with the tab
+        # the browser stores it only for the tab
         assert seen.page.evaluate("localStorage.length + document.cookie.length") == 0
 
 
-def test_a_server_that_is_gone_and_back_is_followed_again(
+def test_page_reconnects_to_a_restarted_server(
     llama_server: tuple[str, str], open_page: Open
 ) -> None:
     url, key = llama_server
-    # an open page must not use up the time that requests are given to finish
+    # an open page must not use up the grace period
     environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_SERVER__GRACE_SECONDS": "600"}
-    with running_temper("--backend-url", url, environment=environment) as own:
-        ask(own, request_for(LEAKED))
-        seen = open_page(own)
+    with running_temper("--backend-url", url, environment=environment) as temper:
+        ask(temper, request_for(LEAKED))
+        seen = open_page(temper)
         seen.page.locator("tbody tr", has_text="repaired").wait_for()
     seen.page.locator(".link.lost").wait_for()
-    command = ("--backend-url", url, "--port", own.rpartition(":")[2])
+    command = ("--backend-url", url, "--port", temper.rpartition(":")[2])
     with running_temper(*command, environment=environment):
         seen.page.locator(".link.live").wait_for()
         seen.page.wait_for_selector("text=No requests yet")
 
 
-def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
+def test_background_requests_queue_last_and_positions_are_shown(
     llama_server: tuple[str, str], open_page: Open
 ) -> None:
     url, key = llama_server
     environment = {"TEMPER_BACKEND__API_KEY": key, "TEMPER_BACKEND__PARALLEL_REQUESTS": "1"}
     with (
-        running_temper("--backend-url", url, environment=environment) as own,
+        running_temper("--backend-url", url, environment=environment) as temper,
         ThreadPoolExecutor() as clients,
     ):
-        seen = open_page(own)
+        seen = open_page(temper)
         rows = seen.page.locator("tbody tr")
-        with stuck(own):
+        with stuck(temper):
             rows.filter(has_text="streaming").wait_for()
             answers = []
-            for priority, told in (
+            for priority, status in (
                 ("low", "Position 1 of 1 in the queue, low priority."),
                 ("low", "Position 2 of 2 in the queue, low priority."),
                 ("normal", "Position 1 of 3 in the queue."),
-                ("high", "Position 2 of 4 in the queue."),  # of its own accord no client is urgent
+                ("high", "Position 2 of 4 in the queue."),  # no client is urgent without a setting
             ):
                 headers = {"x-temper-priority": priority}
-                answers.append(clients.submit(ask, own, request_for(LEAKED), **headers))
-                rows.first.filter(has_text=told).wait_for()
+                answers.append(clients.submit(ask, temper, request_for(LEAKED), **headers))
+                rows.first.filter(has_text=status).wait_for()
             assert rows.locator("td.news").all_inner_texts() == [
                 "Position 2 of 4 in the queue.",
                 "Position 1 of 4 in the queue.",
@@ -272,5 +274,5 @@ def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
             seen.page.locator("tr.live", has_text="streaming").click()
             seen.page.click("text=Cancel this request")
             seen.page.click("text=Click again to cancel")
-        assert [one.result().status_code for one in answers] == [200] * 4
+        assert [answer.result().status_code for answer in answers] == [200] * 4
         seen.page.locator("tr.live").first.wait_for(state="detached")

@@ -1,4 +1,4 @@
-"""The page in a real browser over a board that a test fills by hand: whatever may be on it."""
+"""The page in a real browser, over a board that a test fills by hand."""
 
 import logging
 import threading
@@ -70,14 +70,14 @@ RECORD = RequestRecord(
 
 @pytest.fixture
 def open_page(stage: Served, open_page: Open) -> Open:
-    """Have the pages closed before the stage is: a server waits for those who watch it."""
+    """Close the pages before the stage: a server waits for its viewers."""
     del stage
     return open_page
 
 
 @dataclass
 class Living:
-    """A living request that does not end by itself."""
+    """A running request that does not end by itself."""
 
     record: RequestRecord = RECORD
     stage: RequestStage = RequestStage.STREAMING
@@ -101,7 +101,7 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_is_written_is_shown_as_text_and_the_layout_holds(
+def test_content_is_shown_as_text_and_keeps_the_layout(
     text: str, open_page: Open, stage: Served
 ) -> None:
     show(stage, text)
@@ -119,7 +119,7 @@ def test_whatever_is_written_is_shown_as_text_and_the_layout_holds(
 
 def show(stage: Served, text: str) -> None:
     """Put a text into every field of a request, and of its exchange."""
-    written = text.encode("utf-8", "replace").decode()
+    shown = text.encode("utf-8", "replace").decode()
     record = replace(
         RECORD,
         id=text,
@@ -136,16 +136,16 @@ def show(stage: Served, text: str) -> None:
         prefix_broken=PrefixBroken(1, text),
     )
     request: JsonObject = {
-        "model": written,
-        "messages": [{"role": written, "content": written}],
-        "tools": [{"type": "function", "function": {"name": written}}],
+        "model": shown,
+        "messages": [{"role": shown, "content": shown}],
+        "tools": [{"type": "function", "function": {"name": shown}}],
     }
     answer = RecordedAnswer(
-        text=written, calls=(RecordedCall(name=written, arguments=written),), finish_reason="stop"
+        text=shown, calls=(RecordedCall(name=shown, arguments=shown),), finish_reason="stop"
     )
     generation: tuple[Piece, ...] = (
-        ["text", written],
-        ["reasoning", written],
+        ["text", shown],
+        ["reasoning", shown],
         ["finished", "stop"],
     )
     number = answered(stage, record)
@@ -180,7 +180,7 @@ def test_everything_can_be_done_by_keyboard(open_page: Open, stage: Served) -> N
     rows.nth(2).wait_for()
 
 
-def test_the_filter_and_the_keys_are_a_key_away(open_page: Open, stage: Served) -> None:
+def test_filter_and_help_have_shortcuts(open_page: Open, stage: Served) -> None:
     for number in range(3):
         answered(stage, replace(RECORD, model=f"m{number}"))
     page = open_page(stage.url).page
@@ -215,9 +215,7 @@ def test_a_row_keeps_its_focus_while_others_come(open_page: Open, stage: Served)
     assert selected(page) == "first"
 
 
-def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
-    open_page: Open, stage: Served
-) -> None:
+def test_page_explains_an_unstored_exchange(open_page: Open, stage: Served) -> None:
     stage.kept.leave_out(answered(stage))
     page = open_page(stage.url).page
     page.locator("tbody tr").first.click()
@@ -226,12 +224,12 @@ def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
     page.locator(".link.live").wait_for()
 
 
-def test_ten_thousand_requests_a_minute_leave_the_page_quick_and_its_heap_flat(
+def test_page_stays_fast_and_flat_at_ten_thousand_requests_per_minute(
     open_page: Open, stage: Served
 ) -> None:
-    """Compared with itself: what the page takes and keeps must not grow with what it has seen.
+    """The page's time and memory must not grow with the number of requests it has shown.
 
-    It answers within 100 ms, on top of what it needs when nothing happens.
+    It responds within 100 ms, in addition to the time it needs while idle.
     """
     page = open_page(stage.url).page
     page.locator(".link.live").wait_for()
@@ -253,14 +251,14 @@ def test_ten_thousand_requests_a_minute_leave_the_page_quick_and_its_heap_flat(
         is_over.set()
         flooding.join()
     (busy, heap, answer), (busy_later, heap_later, answer_later) = measured[1], measured[-1]
-    told = (
+    result = (
         f"busy {busy:.0%} and {busy_later:.0%}, heap {heap} and {heap_later} bytes, "
         f"answers after {answer:.0f} and {answer_later:.0f} ms"
     )
-    logging.getLogger(__name__).info(told)
-    assert busy_later < 0.9, told
-    assert answer_later < quiet + 100, told
-    assert heap_later < 2 * heap, told
+    logging.getLogger(__name__).info(result)
+    assert busy_later < 0.9, result
+    assert answer_later < quiet + 100, result
+    assert heap_later < 2 * heap, result
     assert page.locator("tbody tr").count() <= 100
 
 
@@ -291,8 +289,8 @@ def measure(page: "Page", session: object) -> tuple[float, int, float]:
 
 
 def metrics(session: object) -> dict[str, float]:
-    told = session.send("Performance.getMetrics")  # type: ignore[attr-defined]
-    return {one["name"]: one["value"] for one in told["metrics"]}
+    metrics = session.send("Performance.getMetrics")  # type: ignore[attr-defined]
+    return {metric["name"]: metric["value"] for metric in metrics["metrics"]}
 
 
 def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, stage: Served) -> None:
@@ -304,21 +302,21 @@ def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, sta
             "MODEL_STATES", "TOOL_SERVER_STATES"].map((name) => [name, Object.keys(words[name])]));
         }"""
     )
-    assert {*words["OUTCOMES"]} == {*(one.value for one in ReplyOutcome), "failed", "left"}
+    assert {*words["OUTCOMES"]} == {*(outcome.value for outcome in ReplyOutcome), "failed", "left"}
     assert words["OUTCOMES_EXPLAINED"] == words["OUTCOMES"]
-    assert {*words["PHASES"]} == {*(one.value for one in RequestStage), "over"}
+    assert {*words["PHASES"]} == {*(phase.value for phase in RequestStage), "over"}
     assert {*words["LEFT"]} == {*get_args(Phase)}
-    assert {*words["TOOL_SERVER_STATES"]} == {one.value for one in RestartState}
+    assert {*words["TOOL_SERVER_STATES"]} == {state.value for state in RestartState}
     assert {*words["MODEL_STATES"]} == {*get_args(Condition), "unknown"}
     missing = {code for code, (status, _) in DASHBOARD_PROBLEMS.items() if status == 404}
-    missing -= {"confirmation_over"}  # which says so itself
+    missing -= {"confirmation_over"}  # has a text already
     assert {*words["REASONS"]} == missing
     assert len(Health) == 3
 
 
 def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
-    told = page.evaluate(
+    result = page.evaluate(
         """async () => {
           const words = await import("./ui/assets/words.js");
           const { duration, short, percent, visible, statusOf } = words;
@@ -332,7 +330,7 @@ def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
           ];
         }"""
     )
-    assert told == [
+    assert result == [
         ["1 ms", "50 ms", "0.5 s", "12 s", "75 s", "61 min 40 s", "2 days"],
         ["7", "999", "1.0k", "12k", "1.2M", "\N{EN DASH}"],
         ["33 %", "\N{EN DASH}"],
@@ -343,7 +341,7 @@ def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
 
 def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
-    told = page.evaluate(
+    result = page.evaluate(
         """async () => {
           const s = await import("./ui/assets/store.js");
           const row = (n, phase = "over") => ({ id: `abc-${n}`, phase, repairs: [], tools: [],
@@ -358,17 +356,17 @@ def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served
             quiet.length, quiet.at(-1).at, quiet.at(-1).running];
         }"""
     )
-    # 400 to 898 are over; 899 has come back to life, and 3, which had been forgotten
-    assert told[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
-    assert told[5:8] == ["abc-3", "abc-400", None]
-    assert told[8:] == [180, 1000, 2]
+    # 400 to 898 are over; 899 is running again, and so is 3, which had been dropped
+    assert result[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
+    assert result[5:8] == ["abc-3", "abc-400", None]
+    assert result[8:] == [180, 1000, 2]
 
 
 def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
     open_page: Open, stage: Served
 ) -> None:
     page = open_page(stage.url).page
-    told = page.evaluate(
+    result = page.evaluate(
         """async () => {
           const s = await import("./ui/assets/store.js");
           const row = (n, phase = "over") => ({ id: `abc-${n}`, phase, repairs: [], tools: [] });
@@ -383,7 +381,7 @@ def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
           return [after, of(store), of(other)];
         }"""
     )
-    assert told == ["abc-9 abc-8 abc-1", "abc-9 abc-8 abc-7", "abc-3"]
+    assert result == ["abc-9 abc-8 abc-1", "abc-9 abc-8 abc-7", "abc-3"]
 
 
 def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> None:
@@ -397,7 +395,7 @@ def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> No
 
 
 @pytest.mark.parametrize(
-    ("phase", "told"),
+    ("phase", "text"),
     [
         (RequestStage.RECEIVING, "receiving the request"),
         (RequestStage.LOADING, "waiting for the model to load"),
@@ -410,7 +408,7 @@ def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> No
     ],
 )
 def test_a_living_request_says_what_it_does(
-    phase: RequestStage, told: str, open_page: Open, stage: Served
+    phase: RequestStage, text: str, open_page: Open, stage: Served
 ) -> None:
     record = replace(
         RECORD,
@@ -429,4 +427,4 @@ def test_a_living_request_says_what_it_does(
     page = open_page(stage.url).page
     row = page.locator("tr.live")
     row.wait_for()
-    assert row.locator("td.status").inner_text().strip() == told
+    assert row.locator("td.status").inner_text().strip() == text

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.tool_loops import Served, before
 
-# nobody is told what is done here, and nothing is fetched
+# no telemetry, and no downloads
 os.environ |= {
     "LANGSMITH_TRACING": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -37,14 +37,14 @@ def served(running: Served) -> Served:
     return replace(running, generations=lambda: running.generations() - earlier)
 
 
-# Frameworks keep clients of their own for as long as the process lives: nobody here can close them.
+# Frameworks keep clients open for as long as the process lives: tests cannot close them.
 
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Leave out what is looked for elsewhere."""
+    """Disable the check: other folders run it."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Leave out what is looked for elsewhere."""
+    """Disable the check: other folders run it."""

@@ -1,7 +1,7 @@
-"""Claude Code and Codex themselves, headless: they run a command and tell what it printed.
+"""Claude Code and Codex, headless: they run a command and report its output.
 
-They are no Python packages: `npm install @anthropic-ai/claude-code @openai/codex` puts them on the
-PATH. The versions that are known to pass stand in `.ci/run`.
+They are not Python packages: `npm install @anthropic-ai/claude-code @openai/codex` puts them on the
+PATH. `.ci/run` lists the versions that are known to pass.
 """
 
 import os
@@ -36,7 +36,7 @@ from tests.fakes.tool_loops import (
 from tests.patience import PATIENCE_SECONDS
 
 TASK = "Run `cat secret.txt` in your shell and tell me the code word that it prints. [[by {}]]"
-# nobody is told what is done here, and nothing is updated
+# no telemetry, and no updates
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -46,7 +46,7 @@ QUIET = {
     "NO_PROXY": "127.0.0.1",
 }
 
-# Codex waits for 300 s by itself. Here it waits for less, and the model is silent for longer.
+# Codex waits for 300 s by default. Here it waits for less, and the model is silent for longer.
 PATIENCE_MS = 2_500
 # The first request has 12,000 tokens, and each file 5,000.
 SMALL_WINDOW, LINES = 24_000, 900
@@ -74,7 +74,7 @@ def red_picture() -> bytes:
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    """Temper in front of a model that does right, and of one whose calls are text."""
+    """Temper in front of a model that makes no mistakes, and of one that writes calls as text."""
     folder = tmp_path_factory.mktemp("agents")
     backend = before_mock() if request.param == "mock" else before_leaking_llama_server(folder)
     with backend as served:
@@ -83,7 +83,7 @@ def running(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where an agent works; the code word stands in a file."""
+    """The working directory of an agent; a file contains the code word."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "secret.txt").write_text(f"{CODE_WORD}\n", encoding="utf-8")
@@ -97,7 +97,7 @@ def needs(program: str) -> pytest.MarkDecorator:
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
-    """Run an agent to its end, and end with it whatever it has started."""
+    """Run an agent to its end, and then kill all processes that it started."""
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder.parent), **QUIET, **environment}
     with subprocess.Popen(
         command,
@@ -110,16 +110,16 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
         start_new_session=True,
     ) as agent:
         try:
-            told, complaints = agent.communicate(timeout=PATIENCE_SECONDS)
+            output, complaints = agent.communicate(timeout=PATIENCE_SECONDS)
         finally:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
-    assert agent.returncode == 0, told + complaints
-    return told
+    assert agent.returncode == 0, output + complaints
+    return output
 
 
 def ask_claude_code(served: Served, folder: Path, prompt: str) -> JsonObject:
-    """Have Claude Code do something; returns what it tells."""
+    """Run Claude Code with a prompt; return its JSON report."""
     names = ("MODEL", "DEFAULT_HAIKU_MODEL", "DEFAULT_SONNET_MODEL", "DEFAULT_OPUS_MODEL")
     environment = {
         "ANTHROPIC_BASE_URL": served.url.removesuffix("/v1"),
@@ -131,15 +131,15 @@ def ask_claude_code(served: Served, folder: Path, prompt: str) -> JsonObject:
     }
     headless = ("-p", prompt, "--output-format", "json", "--max-turns", "12")
     allowed = ("--allowedTools", "Agent,Bash,Read", "--strict-mcp-config")
-    told = json.parse(run(["claude", *headless, *allowed], folder, environment).encode())
-    assert isinstance(told, dict)
-    return told
+    result = json.parse(run(["claude", *headless, *allowed], folder, environment).encode())
+    assert isinstance(result, dict)
+    return result
 
 
 @needs("claude")
 def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) -> None:
-    told = ask_claude_code(served, folder, TASK.format("Bash"))
-    assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
+    result = ask_claude_code(served, folder, TASK.format("Bash"))
+    assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
     assert served.generations() == CODE_GENERATIONS
     assert (served.rescued_calls > 0) is served.leaks
 
@@ -178,37 +178,35 @@ def healthy() -> Iterator[Served]:
 
 
 @needs("claude")
-def test_a_subagent_of_claude_code_does_its_work(healthy: Served, folder: Path) -> None:
+def test_claude_code_subagent_works(healthy: Served, folder: Path) -> None:
     before = healthy.generations()
-    told = ask_claude_code(healthy, folder, "Have a subagent read the code word. [[by Agent]]")
-    assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
+    result = ask_claude_code(healthy, folder, "Have a subagent read the code word. [[by Agent]]")
+    assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
     assert healthy.generations() - before == 4  # a call of either, and an answer of either
 
 
 @needs("claude")
-def test_a_picture_that_claude_code_reads_goes_to_a_model_that_sees(
-    healthy: Served, folder: Path
-) -> None:
+def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
-    told = ask_claude_code(healthy, folder, "What is on the picture? [[picture]]")
-    assert (told["result"], told["is_error"]) == (SIGHT_ANSWER, False)
+    result = ask_claude_code(healthy, folder, "What is on the picture? [[picture]]")
+    assert (result["result"], result["is_error"]) == (SIGHT_ANSWER, False)
 
 
 @needs("claude")
-def test_claude_code_goes_on_without_a_picture_that_the_model_cannot_see(folder: Path) -> None:
+def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     with before_mock(is_blind=True) as served:
-        told = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
-        assert (told["result"], told["is_error"]) == (BLIND_ANSWER, False)
+        result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
+        assert (result["result"], result["is_error"]) == (BLIND_ANSWER, False)
         assert served.generations() == 2
 
 
 @needs("claude")
-def test_claude_code_goes_on_without_a_pdf(healthy: Served, folder: Path) -> None:
+def test_claude_code_continues_without_a_pdf(healthy: Served, folder: Path) -> None:
     (folder / PDF_FILE).write_bytes(PDF)
     before = healthy.generations()
-    told = ask_claude_code(healthy, folder, "What does it say? [[paper]]")
-    assert (told["result"], told["is_error"]) == (PDF_ANSWER, False)
+    result = ask_claude_code(healthy, folder, "What does it say? [[paper]]")
+    assert (result["result"], result["is_error"]) == (PDF_ANSWER, False)
     assert healthy.generations() - before == 2
 
 
@@ -222,7 +220,7 @@ def silent() -> Iterator[Served]:
 
 
 @needs("codex")
-def test_codex_bears_a_long_silence(silent: Served, folder: Path) -> None:
+def test_codex_tolerates_a_long_silence(silent: Served, folder: Path) -> None:
     watched = f", stream_idle_timeout_ms={PATIENCE_MS}"
     assert ask_codex(silent, folder, "Take your time. [[in silence]]", watched) == CODE_ANSWER
     assert silent.generations() == 1
@@ -230,7 +228,7 @@ def test_codex_bears_a_long_silence(silent: Served, folder: Path) -> None:
 
 @pytest.fixture
 def small() -> Iterator[Served]:
-    """Temper in front of a model whose window is too small for what the agents read."""
+    """Temper in front of a model with a window too small for the files that the agents read."""
     with before_mock(window=SMALL_WINDOW, TEMPER_CONTEXT__RECENT_GROUPS="1") as served:
         yield served
 
@@ -245,15 +243,15 @@ def write_long_files(folder: Path, tool: str) -> None:
 
 
 @needs("claude")
-def test_claude_code_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+def test_claude_code_continues_with_a_full_window(small: Served, folder: Path) -> None:
     write_long_files(folder, "Bash")
-    told = ask_claude_code(small, folder, "Read the files. [[Bash file 0]]")
-    assert (told["result"], told["is_error"]) == (CODE_ANSWER, False)
+    result = ask_claude_code(small, folder, "Read the files. [[Bash file 0]]")
+    assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
     assert small.refusals() > 0
 
 
 @needs("codex")
-def test_codex_goes_on_when_the_window_is_full(small: Served, folder: Path) -> None:
+def test_codex_continues_with_a_full_window(small: Served, folder: Path) -> None:
     write_long_files(folder, "exec_command")
     prompt = "Read the files. [[exec_command file 0]]"
     assert ask_codex(small, folder, prompt) == CODE_ANSWER

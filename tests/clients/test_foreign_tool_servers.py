@@ -1,8 +1,8 @@
-"""Tool servers of others, behind Temper: two from npm, and one made with FastMCP.
+"""Foreign tool servers behind Temper: two from npm, and one made with FastMCP.
 
 `npm install @modelcontextprotocol/server-everything @modelcontextprotocol/server-filesystem` puts
-the first two on the PATH, the extra `tool-servers` brings FastMCP. The versions that are known to
-pass stand in `.ci/run`.
+the first two on the PATH, the extra `tool-servers` installs FastMCP. `.ci/run` lists the versions
+that are known to pass.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from proxy.mcp.lazy import LazyToolServers
 from proxy.mcp.specification import ServerSpec
 from proxy.settings import Settings
 from tests.fakes.front import Front, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.patience import PATIENCE_SECONDS
 
 EVERYTHING, FILES = "mcp-server-everything", "mcp-server-filesystem"
@@ -50,7 +50,7 @@ FASTMCP = pytest.mark.skipif(
 async def behind_temper(
     server: dict[str, object], *scripts: bytes
 ) -> AsyncGenerator[tuple[Front, ToolHosting], None]:
-    """Run Temper with one tool server, once that has told its tools."""
+    """Run Temper with one tool server, once that has listed its tools."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
         hosting = tools.apply(settings)
@@ -63,7 +63,7 @@ async def behind_temper(
 
 @contextmanager
 def running(*command: str, **environment: str) -> Iterator[None]:
-    """Run a server of its own, quietly, while the block runs."""
+    """Run a server without output while the block runs."""
     with subprocess.Popen(
         command,
         env={**os.environ, **environment},
@@ -77,7 +77,7 @@ def running(*command: str, **environment: str) -> Iterator[None]:
 
 
 async def results(front: Front, count: int) -> list[str]:
-    """Ask so many times, and return what the model read of each call."""
+    """Send that many requests, and return the tool results that the model received."""
     asks: JsonObject = {
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}],
@@ -88,22 +88,26 @@ async def results(front: Front, count: int) -> list[str]:
         answer = await front.ask(asks)
         assert (answer.text, answer.report["tools"]) == ("Thank you.", "theirs=1")
         messages = map(json.parse, front.backend.upstream_requests[-1].messages)
-        told = [one for one in messages if isinstance(one, dict) and one["role"] == "tool"]
-        read.append(str(told[-1]["content"]))
+        results = [
+            message
+            for message in messages
+            if isinstance(message, dict) and message["role"] == "tool"
+        ]
+        read.append(str(results[-1]["content"]))
     return read
 
 
 async def try_everything(server: dict[str, object]) -> None:
-    asked = (
+    questions = (
         ("echo", '{"message": "hi"}'),
         ("get-sum", '{"a": 2, "b": 3}'),
         ("get-tiny-image", "{}"),
         ("get-structured-content", '{"location": "Chicago"}'),
         ("get-resource-links", '{"count": 1}'),
     )
-    scripts = [script for call in asked for script in (calls(*call), THANKS)]
+    scripts = [script for call in questions for script in (calls(*call), THANKS)]
     async with behind_temper(server, *scripts) as (front, hosting):
-        echo, added, picture, structured, links = await results(front, len(asked))
+        echo, added, picture, structured, links = await results(front, len(questions))
         assert hosting.offer.source.protocol_of("theirs")[1] == "2025-11-25"
     assert echo == "Echo: hi"
     assert "5" in added
@@ -142,7 +146,7 @@ async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> No
     async with behind_temper(server, reads[0], THANKS, reads[1], THANKS) as (front, hosting):
         allowed, refused = await results(front, 2)
         offered = hosting.offer.source.tools_of("theirs") or ()
-        assert [one.tool.name for one in offered] == ["f_read_text_file"]
+        assert [tool.tool.name for tool in offered] == ["f_read_text_file"]
     assert allowed == "It is noon."
     assert refused.startswith("Error: ")
     assert "secret" not in refused

@@ -41,14 +41,14 @@ async def model(served: Served) -> AsyncIterator[ChatOpenAI]:
             )
 
 
-def asked(prompt: str) -> dict[str, list[tuple[str, str]]]:
+def prompted(prompt: str) -> dict[str, list[tuple[str, str]]]:
     return {"messages": [("user", prompt)]}
 
 
 async def test_an_agent_runs_its_tools_and_answers(served: Served, model: ChatOpenAI) -> None:
     tools = Tools([])
     agent = create_agent(model, [tools.get_weather, tools.get_time])
-    messages: list[BaseMessage] = agent.invoke(asked(TRIP))["messages"]
+    messages: list[BaseMessage] = agent.invoke(prompted(TRIP))["messages"]
     check_trip_ended(served, tools, messages[-1].content)
 
 
@@ -56,7 +56,7 @@ async def test_an_agent_streams_its_answer(served: Served, model: ChatOpenAI) ->
     tools = Tools([])
     agent = create_agent(model, [tools.get_weather, tools.get_time])
     pieces: list[str] = []
-    async for message, _ in agent.astream(asked(TRIP), stream_mode="messages"):
+    async for message, _ in agent.astream(prompted(TRIP), stream_mode="messages"):
         if isinstance(message, AIMessageChunk) and isinstance(message.content, str):
             pieces.append(message.content)
     assert "".join(pieces).endswith(TRIP_ANSWER)
@@ -80,11 +80,11 @@ async def test_a_graph_goes_from_the_model_to_the_tools_and_back(
     graph.add_edge(START, "think")
     graph.add_conditional_edges("think", tools_condition)
     graph.add_edge("tools", "think")
-    messages: list[BaseMessage] = graph.compile().invoke(asked(TRIP))["messages"]
+    messages: list[BaseMessage] = graph.compile().invoke(prompted(TRIP))["messages"]
     check_trip_ended(served, tools, messages[-1].content)
 
 
-async def test_an_answer_has_the_form_of_a_class(served: Served, model: ChatOpenAI) -> None:
+async def test_response_is_parsed_into_a_class(served: Served, model: ChatOpenAI) -> None:
     assert model.with_structured_output(Fact).invoke(FACTS) == PARIS
     called = model.with_structured_output(Fact, method="function_calling")
     assert called.invoke("File it. [[call Fact]]") == PARIS
@@ -96,5 +96,5 @@ async def test_an_agent_answers_in_a_form_by_calling_it(served: Served, model: C
     agent = create_agent(
         model, [tools.get_weather], response_format=ToolStrategy(Fact, handle_errors=False)
     )
-    assert agent.invoke(asked("File it. [[call Fact]]"))["structured_response"] == PARIS
+    assert agent.invoke(prompted("File it. [[call Fact]]"))["structured_response"] == PARIS
     assert served.generations() == 1

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 async def answer(served: Served, messages: list[object], *, is_streamed: bool) -> litellm.Message:
-    found = await litellm.acompletion(
+    response = await litellm.acompletion(
         model=f"openai/{MODEL}",
         api_base=served.url,
         api_key="none",
@@ -37,12 +37,14 @@ async def answer(served: Served, messages: list[object], *, is_streamed: bool) -
         stream=is_streamed,
     )
     if is_streamed:
-        found = litellm.stream_chunk_builder([chunk async for chunk in found], messages=messages)
-    return found.choices[0].message
+        response = litellm.stream_chunk_builder(
+            [chunk async for chunk in response], messages=messages
+        )
+    return response.choices[0].message
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_loop_with_tools_ends_in_the_answer(served: Served, is_streamed: bool) -> None:
+async def test_agent_loop_ends_in_the_answer(served: Served, is_streamed: bool) -> None:
     tools = Tools([])
     messages: list[object] = [{"role": "user", "content": TRIP}]
     message = await answer(served, messages, is_streamed=is_streamed)
@@ -55,13 +57,13 @@ async def test_a_loop_with_tools_ends_in_the_answer(served: Served, is_streamed:
     check_trip_ended(served, tools, message.content)
 
 
-async def test_an_answer_has_the_form_of_a_class(served: Served) -> None:
-    found = await litellm.acompletion(
+async def test_response_is_parsed_into_a_class(served: Served) -> None:
+    response = await litellm.acompletion(
         model=f"openai/{MODEL}",
         api_base=served.url,
         api_key="none",
         messages=[{"role": "user", "content": FACTS}],
         response_format=Fact,
     )
-    assert Fact.model_validate_json(found.choices[0].message.content) == PARIS
+    assert Fact.model_validate_json(response.choices[0].message.content) == PARIS
     assert served.generations() == 1

@@ -1,4 +1,4 @@
-"""The frameworks of the guide on a server beside the program, before a model that leaks calls."""
+"""The frameworks of the guide with a separate server, for a model that leaks calls."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.fakes import guide
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 FRAMEWORKS = {
     "LangChain": "langchain_openai",

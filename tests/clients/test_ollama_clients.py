@@ -1,8 +1,8 @@
-"""Ollama's clients of Python and of npm: tool loops, streams, thoughts, forms and pictures.
+"""Ollama's clients for Python and npm: tool loops, streams, reasoning, formats and images.
 
-Those of Python need the extra `clients-ollama`. Those of npm are asked through
-`ollama_clients.mjs`; the versions that are known to pass stand in `.ci/run`, and the variable
-`OLLAMA_NODE_MODULES` says where they are.
+Those for Python need the extra `clients-ollama`. Those for npm run in `ollama_clients.mjs`;
+`.ci/run` lists the versions that are known to pass, and the variable `OLLAMA_NODE_MODULES` names
+their folder.
 """
 
 import os
@@ -64,7 +64,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.ollama import Ollama as LlamaIndexOllama
 from ollama import Client
 
-OPENED: list[Client] = []  # nobody else closes them
+OPENED: list[Client] = []  # they have no other owner
 
 
 @pytest.fixture(autouse=True)
@@ -107,14 +107,19 @@ class LangChain:
             if not answer.tool_calls:
                 return f"{answer.content}"
             for call in answer.tool_calls:
-                said = tools.run(call["name"], call["args"])
-                messages.append(ToolMessage(said, tool_call_id=f"{call['id']}"))
+                result = tools.run(call["name"], call["args"])
+                messages.append(ToolMessage(result, tool_call_id=f"{call['id']}"))
 
     def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
         answer = self.put(url, Tools([]), [HumanMessage(words)], stream=stream)
         calls = [(call["name"], call["args"]) for call in answer.tool_calls]
-        told: object = [f"{answer.content}", calls, answer.response_metadata, answer.usage_metadata]
-        return cast("JsonObject", {"told": told})
+        parts: object = [
+            f"{answer.content}",
+            calls,
+            answer.response_metadata,
+            answer.usage_metadata,
+        ]
+        return cast("JsonObject", {"told": parts})
 
     def put(
         self, url: str, tools: Tools, messages: list[BaseMessage], *, stream: bool
@@ -129,8 +134,8 @@ class LangChain:
     def think(self, url: str, *, stream: bool) -> tuple[str, str]:
         model = self.model(url, reasoning=True)
         pieces = [*model.stream(THINK)] if stream else [model.invoke(THINK)]
-        thoughts = "".join(one.additional_kwargs.get("reasoning_content", "") for one in pieces)
-        return thoughts, "".join(f"{one.content}" for one in pieces)
+        thoughts = "".join(piece.additional_kwargs.get("reasoning_content", "") for piece in pieces)
+        return thoughts, "".join(f"{piece.content}" for piece in pieces)
 
     def fill(self, url: str) -> object:
         return (
@@ -161,37 +166,40 @@ class LlamaIndex:
             if not calls:
                 return f"{answer.message.content}"
             for call in calls:
-                said = tools.run(call.tool_name, call.tool_kwargs)
+                result = tools.run(call.tool_name, call.tool_kwargs)
                 named = {"tool_call_id": call.tool_id}
                 messages.append(
-                    ChatMessage(role=MessageRole.TOOL, content=said, additional_kwargs=named)
+                    ChatMessage(role=MessageRole.TOOL, content=result, additional_kwargs=named)
                 )
 
     def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
-        asked = [ChatMessage(role="user", content=words)]
-        return cast("JsonObject", self.put(self.model(url), Tools([]), asked, stream=stream).raw)
+        messages = [ChatMessage(role="user", content=words)]
+        return cast("JsonObject", self.put(self.model(url), Tools([]), messages, stream=stream).raw)
 
     def put(
-        self, model: LlamaIndexOllama, tools: Tools, asked: list[ChatMessage], *, stream: bool
+        self, model: LlamaIndexOllama, tools: Tools, messages: list[ChatMessage], *, stream: bool
     ) -> ChatResponse:
         offered = [
-            FunctionTool.from_defaults(fn=one) for one in (tools.get_weather, tools.get_time)
+            FunctionTool.from_defaults(fn=function)
+            for function in (tools.get_weather, tools.get_time)
         ]
         if not stream:
             return model.chat_with_tools(
-                offered, chat_history=asked, allow_parallel_tool_calls=True
+                offered, chat_history=messages, allow_parallel_tool_calls=True
             )
-        *_, answer = model.stream_chat_with_tools(offered, chat_history=asked)
+        *_, answer = model.stream_chat_with_tools(offered, chat_history=messages)
         return answer
 
     def think(self, url: str, *, stream: bool) -> tuple[str, str]:
         model = self.model(url, thinking=True)
-        asked = [ChatMessage(role="user", content=THINK)]
+        messages = [ChatMessage(role="user", content=THINK)]
         if stream:
-            pieces = [*model.stream_chat(asked)]
-            thoughts = "".join(one.additional_kwargs.get("thinking_delta") or "" for one in pieces)
+            pieces = [*model.stream_chat(messages)]
+            thoughts = "".join(
+                piece.additional_kwargs.get("thinking_delta") or "" for piece in pieces
+            )
             return thoughts, f"{pieces[-1].message.content}"
-        answer = model.chat(asked).message
+        answer = model.chat(messages).message
         thoughts = "".join(getattr(block, "content", None) or "" for block in answer.blocks)
         return thoughts, f"{answer.content}"
 
@@ -201,21 +209,21 @@ class LlamaIndex:
 
     def show(self, url: str, model: str) -> str:
         blocks = [TextBlock(text="See?"), ImageBlock(image=PICTURE.encode())]
-        asked = [ChatMessage(role="user", blocks=blocks)]
-        return f"{self.model(url, model).chat(asked).message.content}"
+        messages = [ChatMessage(role="user", blocks=blocks)]
+        return f"{self.model(url, model).chat(messages).message.content}"
 
 
 @dataclass(frozen=True)
 class Npm:
-    """A client of npm, asked through a program that goes on running: a line in, a line out."""
+    """An npm client in a long-running program: one line in, one line out."""
 
     process: subprocess.Popen[str]
     client: str
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str:
-        said = self.ask("run", url, TRIP, stream=stream, weather=WEATHER, time=TIME)
-        tools.called += [(name, city) for name, city in cast("list[list[str]]", said["called"])]
-        return f"{said['answer']}"
+        results = self.ask("run", url, TRIP, stream=stream, weather=WEATHER, time=TIME)
+        tools.called += [(name, city) for name, city in cast("list[list[str]]", results["called"])]
+        return f"{results['answer']}"
 
     def tell(self, url: str, words: str, *, stream: bool) -> JsonObject:
         return cast("JsonObject", self.ask("tell", url, words, stream=stream)["answer"])
@@ -231,16 +239,16 @@ class Npm:
         return f"{self.ask('show', url, 'See?', model=model, picture=PICTURE)['answer']}"
 
     def ask(self, what: str, url: str, words: str, **more: object) -> JsonObject:
-        asked = {"model": MODEL, "stream": False, "weather": {}, "time": "", **more}
-        asked |= {"client": self.client, "ask": what, "url": url, "words": words}
+        request = {"model": MODEL, "stream": False, "weather": {}, "time": "", **more}
+        request |= {"client": self.client, "ask": what, "url": url, "words": words}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dump_text(cast("JsonObject", asked)) + "\n")
+        self.process.stdin.write(json.dump_text(cast("JsonObject", request)) + "\n")
         self.process.stdin.flush()
-        said = cast("JsonObject", json.parse(self.process.stdout.readline()))
-        if "error" in said:
-            raise RuntimeError(said["error"])
-        return said
+        reply = cast("JsonObject", json.parse(self.process.stdout.readline()))
+        if "error" in reply:
+            raise RuntimeError(reply["error"])
+        return reply
 
 
 MODULES = os.environ.get("OLLAMA_NODE_MODULES", "")
@@ -251,7 +259,7 @@ needs_npm = pytest.mark.skipif(not MODULES, reason="needs clients from npm, see 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
     folder = tmp_path_factory.mktemp("npm")
-    (folder / "node_modules").symlink_to(MODULES)  # modules are looked for beside the program
+    (folder / "node_modules").symlink_to(MODULES)  # Node resolves modules next to the program
     program = shutil.copy(Path(__file__).with_name("ollama_clients.mjs"), folder)
     with subprocess.Popen(
         [shutil.which("node") or "node", program],
@@ -266,8 +274,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[
 @pytest.fixture(scope="module")
 def mock() -> Iterator[tuple[str, Served]]:
     """The mock's address, and Temper before it."""
-    with before_right_ollama(RightOllama()) as found:
-        yield found
+    with before_right_ollama(RightOllama()) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +293,7 @@ def server(request: pytest.FixtureRequest) -> Served:
 
 
 @pytest.fixture(
-    params=["LangChain", "LlamaIndex", *(pytest.param(one, marks=needs_npm) for one in NPM)]
+    params=["LangChain", "LlamaIndex", *(pytest.param(client, marks=needs_npm) for client in NPM)]
 )
 def client(request: pytest.FixtureRequest) -> Asking:
     if request.param in NPM:
@@ -302,7 +310,7 @@ def test_a_loop_runs_its_tools_and_answers(client: Asking, server: Served, *, st
 
 
 @both
-def test_an_answer_is_the_one_that_comes_directly_but_for_the_time(
+def test_response_equals_the_direct_one_except_for_times(
     client: Asking, mock: tuple[str, Served], *, stream: bool
 ) -> None:
     direct, served = mock
@@ -317,26 +325,26 @@ def test_a_stream_that_breaks_off_is_an_error(client: Asking, mock: tuple[str, S
         client.tell(mock[1].url, BREAK, stream=True)
 
 
-def without_times(told: JsonValue) -> JsonValue:
-    if isinstance(told, dict):
+def without_times(answer: JsonValue) -> JsonValue:
+    if isinstance(answer, dict):
         return {
             name: without_times(value)
-            for name, value in told.items()
-            if name not in ("created_at", "id")  # LangChain makes ids of its own
+            for name, value in answer.items()
+            if name not in ("created_at", "id")  # LangChain generates ids itself
         }
-    return [*map(without_times, told)] if isinstance(told, list | tuple) else told
+    return [*map(without_times, answer)] if isinstance(answer, list | tuple) else answer
 
 
-def test_an_answer_has_its_form(client: Asking, server: Served) -> None:
+def test_response_matches_its_schema(client: Asking, server: Served) -> None:
     assert client.fill(server.url) == FACT
 
 
 @both
-def test_thoughts_stand_apart(client: Asking, mock: tuple[str, Served], *, stream: bool) -> None:
+def test_reasoning_is_separate(client: Asking, mock: tuple[str, Served], *, stream: bool) -> None:
     assert client.think(mock[1].url, stream=stream) == (THOUGHT, ANSWER)
 
 
-def test_a_picture_is_seen_or_refused(client: Asking, mock: tuple[str, Served]) -> None:
+def test_image_is_accepted_or_rejected(client: Asking, mock: tuple[str, Served]) -> None:
     url = mock[1].url
     assert client.show(url, MODEL)
     with pytest.raises(Exception, match="does not accept images") as refused:

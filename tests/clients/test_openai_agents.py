@@ -43,7 +43,7 @@ async def test_an_agent_streams_its_answer(
     check_trip_ended(served, tools, result.final_output)
 
 
-async def test_an_answer_has_the_form_of_a_class(
+async def test_response_is_parsed_into_a_class(
     served: Served, model: OpenAIChatCompletionsModel
 ) -> None:
     guide = Agent[None](name="Guide", model=model, output_type=Fact)

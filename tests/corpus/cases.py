@@ -1,4 +1,4 @@
-"""A case of the corpus, and what a client gets for it: the whole way from request to answer."""
+"""A case of the corpus, and the client's result: the whole path from request to response."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +46,8 @@ NOW: Call = ("get_time", {})
 class Case:
     """A reply to a request; `calls` are those that the model means, in order.
 
-    The model's `reply` ends for `reason`; before it may come `reasoning` that the backend had
-    already split off. `text` is what must become of the text, where that matters.
+    The model's `reply` ends for `reason`; `reasoning` that the backend has already split off may
+    come before it. `text` is the expected text, where that matters.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the client gets if the model is asked no second time."""
+    """The client's result without a retry."""
 
     calls: tuple[Call, ...]
     text: str
@@ -76,21 +76,21 @@ def ask(**others: JsonValue) -> Request:
 
 
 def after_user(text: str) -> Request:
-    """Make a request in which the user says something."""
+    """Return a request that ends with a user message."""
     return ask(messages=[{"role": "user", "content": text}])
 
 
 def after_result(text: str) -> Request:
-    """Make a request whose last message is the result of a tool."""
+    """Return a request that ends with a tool result."""
     function: JsonObject = {"name": "get_time", "arguments": "{}"}
     call: JsonObject = {"id": "call_1", "type": "function", "function": function}
-    asked: JsonObject = {"role": "assistant", "content": "", "tool_calls": [call]}
+    assistant: JsonObject = {"role": "assistant", "content": "", "tool_calls": [call]}
     result: JsonObject = {"role": "tool", "tool_call_id": "call_1", "content": text}
-    return ask(messages=[QUESTION, asked, result])
+    return ask(messages=[QUESTION, assistant, result])
 
 
 def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
-    """Play a case whose reply arrives in `pieces`."""
+    """Play a case in which the reply arrives in `pieces`."""
     policy = Policy(attempts=1, text_policy=case.policy)
     turn = Playbook.of(case.request, policy).ask().turn
     events: list[ReplyEvent] = [ReasoningDelta(case.reasoning)] if case.reasoning else []
@@ -101,8 +101,8 @@ def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
             shown += turn.receive(event)
     except EnoughHeardError:
         shown += turn.receive(ReplyFinished("stop"))
-    calls = [one.call for one in shown if isinstance(one, ToolCalled)]
-    text = "".join(one.text for one in shown if isinstance(one, TextDelta))
+    calls = [event.call for event in shown if isinstance(event, ToolCalled)]
+    text = "".join(event.text for event in shown if isinstance(event, TextDelta))
     return Outcome(tuple(map(_read, calls)), text, turn.facts)
 
 

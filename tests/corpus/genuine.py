@@ -1,4 +1,4 @@
-"""Replies in which the model calls a tool, in every syntax, with what goes wrong around it."""
+"""Replies in which the model calls a tool, in every syntax, with surrounding defects."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -26,8 +26,8 @@ TOKENS_BEHIND = ("<|im_end|>", "</s>", "<|eot_id|>", "<|endoftext|>\n", "<end_of
 RESPOND: Call = ("respond", {"message": "I am looking it up."})
 
 
-def written(spelling: Spelling, *calls: Call) -> str:
-    """Write calls where they may stand: at the beginning or behind a sentence."""
+def write_anywhere(spelling: Spelling, *calls: Call) -> str:
+    """Write calls where they are allowed: at the beginning or after a sentence."""
     lead = "" if spelling.begins_reply else "One moment."
     return lead + spelling.several(calls)
 
@@ -39,9 +39,9 @@ def expect(title: str, spelling: Spelling, reply: str, *calls: Call) -> Case:
 
 def alone(spelling: Spelling) -> Iterator[Case]:
     """Write one call with arguments of several kinds, or with none."""
-    yield expect("alone", spelling, written(spelling, PARIS), PARIS)
-    yield expect("with a number", spelling, written(spelling, OSLO), OSLO)
-    yield expect("without arguments", spelling, written(spelling, NOW), NOW)
+    yield expect("alone", spelling, write_anywhere(spelling, PARIS), PARIS)
+    yield expect("with a number", spelling, write_anywhere(spelling, OSLO), OSLO)
+    yield expect("without arguments", spelling, write_anywhere(spelling, NOW), NOW)
 
 
 def behind_prose(spelling: Spelling) -> Iterator[Case]:
@@ -56,23 +56,23 @@ def behind_prose(spelling: Spelling) -> Iterator[Case]:
 
 def in_a_row(spelling: Spelling) -> Iterator[Case]:
     """Write two or three calls."""
-    yield expect("twice", spelling, written(spelling, PARIS, OSLO), PARIS, OSLO)
+    yield expect("twice", spelling, write_anywhere(spelling, PARIS, OSLO), PARIS, OSLO)
     three = (OSLO, NOW, PARIS)
-    yield expect("three times", spelling, written(spelling, *three), *three)
+    yield expect("three times", spelling, write_anywhere(spelling, *three), *three)
 
 
 def in_space(spelling: Spelling) -> Iterator[Case]:
     """Write white space around a call."""
-    for before, behind in (("\n\n", "\n"), ("  ", "  \n\n"), ("\n", "\t\n ")):
-        reply = before + written(spelling, PARIS) + behind
-        yield expect(f"between {before!r} and {behind!r}", spelling, reply, PARIS)
+    for before, after in (("\n\n", "\n"), ("  ", "  \n\n"), ("\n", "\t\n ")):
+        reply = before + write_anywhere(spelling, PARIS) + after
+        yield expect(f"between {before!r} and {after!r}", spelling, reply, PARIS)
 
 
 def without_closer(spelling: Spelling) -> Iterator[Case]:
     """Forget the closing mark at the very end."""
     if spelling.closer:
         for call in (PARIS, OSLO):
-            reply = written(spelling, call)
+            reply = write_anywhere(spelling, call)
             assert reply.endswith(spelling.closer)
             cut = reply.removesuffix(spelling.closer)
             yield expect("without its closing mark", spelling, cut, call)
@@ -80,15 +80,15 @@ def without_closer(spelling: Spelling) -> Iterator[Case]:
 
 
 def with_text(spelling: Spelling) -> Iterator[Case]:
-    """Write arguments that contain what has a meaning elsewhere."""
+    """Write arguments that contain text with a meaning elsewhere."""
     for title, arguments in NOTES.items():
         call = ("write_note", arguments)
-        yield expect(f"with {title}", spelling, written(spelling, call), call)
+        yield expect(f"with {title}", spelling, write_anywhere(spelling, call), call)
 
 
 def between_tokens(spelling: Spelling) -> Iterator[Case]:
     """Leak control tokens around a call."""
-    call = written(spelling, PARIS)
+    call = write_anywhere(spelling, PARIS)
     for token in TOKENS_BEHIND:
         yield expect(f"before {token!r}", spelling, call + token, PARIS)
     if spelling.begins_reply:
@@ -97,8 +97,8 @@ def between_tokens(spelling: Spelling) -> Iterator[Case]:
 
 
 def in_thoughts(spelling: Spelling) -> Iterator[Case]:
-    """Call a tool in a think block with nothing behind it, or behind an ordinary one."""
-    call = written(spelling, PARIS)
+    """Call a tool in a think block with nothing after it, or after an ordinary one."""
+    call = write_anywhere(spelling, PARIS)
     yield expect("behind thoughts", spelling, f"<think>\nLet me see.\n</think>\n\n{call}", PARIS)
     yield expect("behind no thoughts", spelling, f"<think>\n\n</think>\n\n{call}", PARIS)
     if spelling.is_marked:
@@ -111,15 +111,15 @@ def in_thoughts(spelling: Spelling) -> Iterator[Case]:
 def beside_respond(spelling: Spelling) -> Iterator[Case]:
     """Call a tool where the tool for answers is offered too, alone and together with it."""
     for title, calls in (("with respond offered", [PARIS]), ("beside respond", [PARIS, RESPOND])):
-        reply = written(spelling, *calls)
+        reply = write_anywhere(spelling, *calls)
         title = f"{spelling.syntax} {title}"
         yield Case(title, reply, ask(), (PARIS,), TextPolicy.RESPOND)
 
 
 def behind_which_prose(spelling: Spelling) -> Iterator[Case]:
-    """Go on with a paragraph behind a call that has a mark and an end."""
+    """Continue with a paragraph after a call that has a mark and an end."""
     if spelling.is_marked:
-        reply = f"{written(spelling, PARIS)}\n\nI will tell you as soon as I know."
+        reply = f"{write_anywhere(spelling, PARIS)}\n\nI will tell you as soon as I know."
         yield expect("before a paragraph", spelling, reply, PARIS)
 
 

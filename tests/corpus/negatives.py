@@ -1,7 +1,7 @@
-"""Hard negatives, one file for each way in which a call that nobody meant gets into a reply.
+"""Hard negatives, one file for each way in which an unintended call gets into a reply.
 
-A reply stands below a line of its own with its title. Behind an arrow stands the call that is
-meant: its name, and its arguments if there are any. The client may get that one and nothing else.
+A reply follows a line with its title. An arrow introduces the intended call: its name, and its
+arguments if there are any. The client may get that call and nothing else.
 """
 
 from functools import cache
@@ -31,8 +31,8 @@ def _cases_in(path: Path) -> list[Case]:
 
 def _case(head: str, _: str, reply: str) -> Case:
     title, _, meant = head.partition(_ARROW)
-    name, _, written = meant.partition(" ")
-    arguments = json.parse(written or "{}")
+    name, _, markup = meant.partition(" ")
+    arguments = json.parse(markup or "{}")
     assert isinstance(arguments, dict)
     calls: tuple[Call, ...] = ((name, arguments),) if name else ()
     return Case(title, reply.removesuffix("\n"), ask(), calls, TextPolicy.ACCEPT)

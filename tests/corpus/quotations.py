@@ -15,14 +15,14 @@ class Shown(msgspec.Struct):
 
     markup: list[str]
     before: dict[str, list[str]]
-    behind: dict[str, list[str]]
+    after: dict[str, list[str]]
     neutral: dict[str, list[str]]
 
 
 SHOWN = msgspec.toml.decode(Path(__file__).with_name("shown.toml").read_bytes(), type=Shown)
 LANGUAGES = tuple(SHOWN.neutral)
 BEFORE = [words for language in LANGUAGES for words in SHOWN.before[language]]
-BEHIND = [words for language in LANGUAGES for words in SHOWN.behind[language]]
+BEHIND = [words for language in LANGUAGES for words in SHOWN.after[language]]
 NEUTRAL = ("", "See below.", "The page is long.", "Here.")
 TAILS = ("", "Then wait.", "The city is Paris.", "Does that help?")
 
@@ -30,46 +30,47 @@ TAILS = ("", "Then wait.", "The city is Paris.", "Does that help?")
 def in_markup(step: int) -> Iterator[Case]:
     """Yield every markup around every `step`th spelling, between words that say nothing of it."""
     for number, wrapper in enumerate(SHOWN.markup):
-        for place in range(number % step, len(SPELLINGS), step):
-            spelling = SPELLINGS[place]
-            *_, before, behind = SHOWN.neutral["en"]
+        for index in range(number % step, len(SPELLINGS), step):
+            spelling = SPELLINGS[index]
+            *_, before, after = SHOWN.neutral["en"]
             shown = wrapped(spelling.one(PARIS).strip("\n"), wrapper)
-            yield Case(spelling.syntax, f"{before}\n\n{shown}\n\n{behind}", ask())
+            yield Case(spelling.syntax, f"{before}\n\n{shown}\n\n{after}", ask())
 
 
 def beside_words(step: int) -> Iterator[Case]:
-    """Yield all words before and behind every `step`th spelling."""
+    """Yield all sentences before and after every `step`th spelling."""
     for number, words in enumerate((*BEFORE, *BEHIND)):
-        for place in range(number % step, len(SPELLINGS), step):
-            spelling = SPELLINGS[place]
+        for index in range(number % step, len(SPELLINGS), step):
+            spelling = SPELLINGS[index]
             call = spelling.one(PARIS).strip("\n")
-            neutral = SHOWN.neutral["en"][place % 4]
+            neutral = SHOWN.neutral["en"][index % 4]
             parts = (words, call, neutral) if number < len(BEFORE) else (neutral, call, words)
             yield Case(spelling.syntax, "\n".join(parts), ask())
 
 
 def wrapped(call: str, wrapper: str) -> str:
-    """Put a call into markup; what marks its line marks all of its lines."""
+    """Put a call into markup; a line prefix marks all of its lines."""
     lead, _, tail = wrapper.partition("{}")
     is_lead = not set(lead) - set(" >+#|\t") and not tail.strip(" |")
     return lead + call.replace("\n", f"\n{lead if is_lead else ''}") + tail
 
 
 def quotation(chance: random.Random, spelling: Spelling) -> str:
-    """Show a call in one of three ways: in markup, behind words, or before them."""
+    """Show a call in one of three ways: in markup, after words, or before them."""
     call = spelling.one(PARIS).strip("\n")
     way = chance.randrange(3)
     if way == 0:
         before, shown = chance.choice(NEUTRAL), wrapped(call, chance.choice(SHOWN.markup))
-        behind = chance.choice(TAILS)
+        after = chance.choice(TAILS)
     elif way == 1:
-        before, shown, behind = chance.choice(BEFORE), call, chance.choice(TAILS)
+        before, shown, after = chance.choice(BEFORE), call, chance.choice(TAILS)
     else:
-        before, shown, behind = chance.choice(NEUTRAL), call, chance.choice(BEHIND)
+        before, shown, after = chance.choice(NEUTRAL), call, chance.choice(BEHIND)
     if way == 0 and ("``" in shown or "~~~" in shown or shown.startswith(("    ", "\t"))):
-        before, behind = before or "See below.", behind or "Then wait."  # else it may be one
+        # without any words it may be a call
+        before, after = before or "See below.", after or "Then wait."
     gap = chance.choice(("\n", "\n\n"))
-    return gap.join(filter(None, (before, shown, behind)))
+    return gap.join(filter(None, (before, shown, after)))
 
 
 def quotations(count: int, seed: int) -> Iterator[Case]:

@@ -1,7 +1,7 @@
-"""How model families write a tool call: one spelling at least for every syntax of the registry.
+"""The spellings of tool calls: at least one for every syntax of the registry.
 
-Written from what the families' documentation and templates say, by hand. A spelling says nothing
-about whether a call is meant; that is what the situations in `genuine` and `quoted` are for.
+Written by hand from the documentation and templates of model families. A spelling does not
+determine whether a call is meant; the situations in `genuine` and `quoted` do.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -27,8 +27,8 @@ _TOKENS = (
 class Spelling:
     """One way to write calls in a syntax.
 
-    `several` writes all calls of a reply. `closer` is what a model may forget at the very end.
-    `follows_prose` tells whether other text may stand before it, `begins_reply` whether none need.
+    `several` writes all calls of a reply. `closer` is the end that a model may forget at the very
+    end. `follows_prose` is true if other text may come before it, `begins_reply` if none need.
     """
 
     syntax: str
@@ -44,7 +44,7 @@ class Spelling:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether it begins with a control token, which most tokenizers keep out of prose."""
+        """Report whether it begins with a control token, which tokenizers keep out of prose."""
         return self.one(("x", {})).lstrip().startswith(_TOKENS)
 
 
@@ -57,23 +57,23 @@ def lines(write: Writer, between: str = "\n") -> ListWriter:
     return several
 
 
-def around(before: str, calls: ListWriter, behind: str) -> ListWriter:
-    """Put marks around whatever writes calls."""
-    return lambda written: before + calls(written) + behind
+def around(before: str, calls: ListWriter, after: str) -> ListWriter:
+    """Put marks before and after the calls."""
+    return lambda calls_markup: before + calls(calls_markup) + after
 
 
 def wrapped(tag: str, write: Writer) -> ListWriter:
-    """Put a tag around calls, on lines of its own."""
+    """Put a tag around calls, on separate lines."""
     return around(f"<{tag}>\n", lines(write), f"\n</{tag}>")
 
 
-def within(before: str, write: Writer, behind: str) -> Writer:
+def within(before: str, write: Writer, after: str) -> Writer:
     """Put marks around one call."""
-    return lambda name, arguments: before + write(name, arguments) + behind
+    return lambda name, arguments: before + write(name, arguments) + after
 
 
 def wordy(value: JsonValue) -> str:
-    """Write JSON with a space behind commas and colons, as models do outside of strings."""
+    """Return JSON with a space after commas and colons, as models write it."""
     match value:
         case dict():
             members = (f"{json.dump_text(key)}: {wordy(item)}" for key, item in value.items())
@@ -215,9 +215,9 @@ def solar_arguments(name: str, arguments: JsonObject) -> str:
     return f"<|tool_call:start|>{name}\n{''.join(pairs)}<|tool_call:end|>"
 
 
-def named(before: str, between: str, behind: str) -> Writer:
+def named(before: str, between: str, after: str) -> Writer:
     """Make a writer of a name and a JSON object, with marks around them."""
-    return lambda name, arguments: f"{before}{name}{between}{wordy(arguments)}{behind}"
+    return lambda name, arguments: f"{before}{name}{between}{wordy(arguments)}{after}"
 
 
 def cohere(name: str, arguments: JsonObject) -> str:
@@ -226,7 +226,7 @@ def cohere(name: str, arguments: JsonObject) -> str:
 
 
 def single(name: str, arguments: JsonObject) -> str:
-    """Write an object whose one key is the name."""
+    """Write an object with the name as its only key."""
     return wordy({name: arguments})
 
 
@@ -280,7 +280,6 @@ _TO = " to=functions."
 _HARMONY = named(f"<|channel|>commentary{_TO}", " <|constrain|>json<|message|>", "<|call|>")
 _HARMONY_START = named("to=functions.", "<|channel|>commentary json<|message|>", "<|call|>")
 _HARMONY_WORDS = named("to=functions.", " json", "")
-_GEMMA_CALL = around("<|tool_call>", lines(gemma), "<tool_call|>")
 
 
 def spell(syntax: str, several: ListWriter, closer: str = "") -> Spelling:
@@ -291,7 +290,7 @@ def spell(syntax: str, several: ListWriter, closer: str = "") -> Spelling:
 _TAG, _TAG_END = "<tool_call>\n", "\n</tool_call>"
 _DSML = "｜DSML｜"
 
-# Two marks begin such a call, each of which begins one by itself too.
+# Such a call begins with two marks, each of which also begins a call alone.
 WRAPPED: tuple[Spelling, ...] = (
     spell("qwen_coder", lines(within(_TAG, coder, _TAG_END)), "</tool_call>"),
     spell("invoke", wrapped("function_calls", invocation()), "</function_calls>"),
@@ -446,7 +445,7 @@ MARKED = (*WRAPPED, *SINGLE)
 
 
 def spell_plain(syntax: str, several: ListWriter, closer: str = "") -> Spelling:
-    """Make a spelling without a mark that may stand behind other text."""
+    """Make a spelling without a mark, which may follow other text."""
     return Spelling(syntax, several, closer, is_marked=False)
 
 

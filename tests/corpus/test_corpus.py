@@ -1,7 +1,8 @@
 """Never a call that the model did not make, and nearly every one that it did.
 
-The whole way of a reply is taken, from the request's bytes to the client's events, with one attempt
-only: what is not read at once counts as lost, and what a last resort would let through as promoted.
+A reply takes the whole path, from the request's bytes to the client's events, with one attempt
+only: a call that is not read at once counts as lost, and a call that only a last resort would
+accept counts as promoted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,13 @@ from tests.examples import share
 LEAST_SHARE = 0.995
 LEAST_COUNT = 200
 
-# Texts that are marked as not being calls; nothing else is ever written in them.
+# Texts that are marked as not being calls; they are never found elsewhere.
 NO_CALLS = {"addressed", "addressed_at_start", "repeated_result"}
 
 
 @dataclass(frozen=True)
 class Played:
-    """A case and what became of it, whole and in pieces."""
+    """A case and its results, whole and in pieces."""
 
     case: Case
     outcome: Outcome
@@ -34,17 +35,17 @@ class Played:
 
     @property
     def is_promoted(self) -> bool:
-        """Whether the client gets a call that the model does not mean."""
+        """Report whether the client gets a call that the model does not mean."""
         return self.outcome.calls != self.case.calls[: len(self.outcome.calls)]
 
     @property
     def is_exact(self) -> bool:
-        """Whether the client gets what the model means."""
+        """Report whether the client gets exactly the intended calls."""
         return self.outcome.calls == self.case.calls
 
     @property
     def keeps_text(self) -> bool:
-        """Whether the text is what it has to be, where that matters."""
+        """Report whether the text is as expected, where that matters."""
         return self.case.text in (None, self.outcome.text)
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ class Played:
 def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[Played]]:
     """Play a sample of the cases, or all of them with HYPOTHESIS_PROFILE=deep."""
     return {
-        # every spelling has to be promoted where it is alone
+        # every spelling must be promoted where it is alone
         title: [*map(_play, cases if title == "alone" else share(cases))]
         for title, cases in make().items()
     }
@@ -67,40 +68,40 @@ def _play(case: Case) -> Played:
     return Played(case, whole, tuple(pieces))
 
 
-def told(failures: Sequence[Played], of: int) -> str:
-    """List what failed."""
+def listing(failures: Sequence[Played], of: int) -> str:
+    """List the failures."""
     return "\n".join([f"{len(failures)} of {of}", *map(str, failures)])
 
 
 @pytest.mark.parametrize("title", list(quoted()))
-def test_what_is_only_quoted_is_never_promoted(title: str) -> None:
+def test_quoted_calls_are_never_promoted(title: str) -> None:
     cases = _played(quoted)[title]
-    promoted = [one for one in cases if one.is_promoted]
-    assert not promoted, told(promoted, len(cases))
+    promoted = [case for case in cases if case.is_promoted]
+    assert not promoted, listing(promoted, len(cases))
 
 
 @pytest.mark.parametrize("title", list(quoted()))
-def test_what_is_only_quoted_stays_in_the_answer(title: str) -> None:
-    cases = [one for one in _played(quoted)[title] if not one.is_promoted]
-    changed = [one for one in cases if not one.keeps_text]
-    assert not changed, told(changed, len(cases))
+def test_quoted_calls_stay_in_the_answer(title: str) -> None:
+    cases = [case for case in _played(quoted)[title] if not case.is_promoted]
+    changed = [case for case in cases if not case.keeps_text]
+    assert not changed, listing(changed, len(cases))
 
 
-def test_nearly_every_genuine_call_is_promoted_as_it_was_meant() -> None:
-    cases = [one for some in _played(genuine).values() for one in some]
-    lost = [one for one in cases if not one.is_exact]
-    report = told(lost, len(cases))
+def test_nearly_every_genuine_call_is_promoted_as_meant() -> None:
+    cases = [case for some in _played(genuine).values() for case in some]
+    lost = [case for case in cases if not case.is_exact]
+    report = listing(lost, len(cases))
     print(report)  # noqa: T201 - what is lost is worth knowing also where it is little enough
     assert len(lost) <= (1 - LEAST_SHARE) * len(cases), report
 
 
 @pytest.mark.parametrize("make", [quoted, genuine])
-def test_the_pieces_in_which_a_reply_arrives_make_no_difference(
+def test_result_does_not_depend_on_chunking(
     make: Callable[[], Mapping[str, Sequence[Case]]],
 ) -> None:
-    cases = [one for some in _played(make).values() for one in some]
-    different = [one for one in cases if any(other != one.outcome for other in one.in_pieces)]
-    assert not different, told(different, len(cases))
+    cases = [case for some in _played(make).values() for case in some]
+    different = [case for case in cases if any(other != case.outcome for other in case.in_pieces)]
+    assert not different, listing(different, len(cases))
 
 
 def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
@@ -109,9 +110,9 @@ def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
     assert sum(map(len, genuine().values())) >= LEAST_COUNT
 
 
-def test_every_situation_in_which_nothing_is_called_has_a_case_that_would_be_one_alone() -> None:
-    """A spelling that nobody reads would make the first test true for nothing."""
-    alone = {one.case.reply for one in _played(genuine)["alone"] if one.is_exact}
+def test_every_negative_situation_contains_a_readable_call() -> None:
+    """A spelling that no parser reads would make the first test pass for no reason."""
+    alone = {outcome.case.reply for outcome in _played(genuine)["alone"] if outcome.is_exact}
     assert {spelling.one(("get_weather", {"city": "Paris"})) for spelling in SPELLINGS} <= {
         reply.removeprefix("One moment.") for reply in alone
     }

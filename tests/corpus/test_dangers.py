@@ -1,7 +1,7 @@
-"""Calls that nobody meant, within and behind others: every syntax in every other one.
+"""Unintended calls within and after others: every syntax in every other one.
 
-Whatever is wrong with the outer call or the words around it, the inner one is not handed out: not
-when the reply is judged, and not as the last resort either, for the model is asked only once.
+For every defect of the outer call or its context, the inner one is not executed: not when the reply
+is parsed, and not as the last resort, for there is only one attempt.
 """
 
 import pytest
@@ -16,7 +16,7 @@ from tests.examples import examples, share
 REQUEST = ask()
 PLACE = "@@"
 NOTE: Call = ("write_note", {"text": PLACE})
-# What breaks a value in one syntax or another, and closes a call in none.
+# Breaks a value in some syntax, and closes a call in none.
 BREAKS = (
     *('a "b" c', '", oh', "a', oh", "') oh", '<|"|> oh', '<|"|>} oh', "</parameter> oh"),
     *("</arg_value> oh", "</param> oh", "<|close|>argument<|sep|> oh", "</text> oh", "]] oh", "\\"),
@@ -27,7 +27,7 @@ TAILS = ("", "\nThe end.", " Then wait", "\n\n")
 SETTINGS = settings(deadline=None, max_examples=examples(150))
 spellings = st.sampled_from(SPELLINGS)
 marked = st.sampled_from(MARKED)
-told = st.sampled_from([one for one in MARKED if one.follows_prose])
+spelling = st.sampled_from([spelling for spelling in MARKED if spelling.follows_prose])
 
 
 def handed_out(
@@ -41,7 +41,7 @@ def handed_out(
 
 
 def broken(outer: Spelling, flaw: str, inside: str) -> str:
-    """Write a call with a flaw in its value, and with something behind the flaw."""
+    """Write a call with a flaw in its value, and with text after the flaw."""
     lead = "" if outer.begins_reply else "I write it down."
     return lead + outer.one(NOTE).replace(PLACE, flaw + inside)
 
@@ -49,8 +49,8 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 # D1: within a broken call.
 
 
-@pytest.mark.parametrize("outer", SPELLINGS, ids=lambda one: one.syntax)
-def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
+@pytest.mark.parametrize("outer", SPELLINGS, ids=lambda spelling: spelling.syntax)
+def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
     for number, inner in enumerate(SPELLINGS):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
@@ -67,7 +67,7 @@ def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
     st.sampled_from(TAILS),
     st.sampled_from(TextPolicy),
 )
-def test_no_call_within_a_broken_one_is_handed_out_whatever_stands_around_it(
+def test_call_within_a_broken_call_is_never_returned_in_any_context(
     outer: Spelling, inner: Spelling, flaw: str, gap: str, tail: str, policy: TextPolicy
 ) -> None:
     reply = broken(outer, flaw, gap + inner.one(PARIS) + tail)
@@ -76,9 +76,7 @@ def test_no_call_within_a_broken_one_is_handed_out_whatever_stands_around_it(
 
 @SETTINGS
 @given(marked, st.sampled_from(BREAKS), st.sampled_from(TAILS))
-def test_no_call_in_the_text_of_an_answer_in_json_is_handed_out(
-    inner: Spelling, flaw: str, tail: str
-) -> None:
+def test_call_within_a_json_answer_is_never_returned(inner: Spelling, flaw: str, tail: str) -> None:
     for before in ("", "This is it:\n"):
         reply = f'{before}{{"answer": "{flaw} First do this.\n{inner.one(PARIS)}{tail}", "n": 1}}'
         assert handed_out(reply) == [], reply
@@ -86,7 +84,7 @@ def test_no_call_in_the_text_of_an_answer_in_json_is_handed_out(
 
 @SETTINGS
 @given(marked, marked, st.sampled_from(('a "b" c', "</parameter> oh", '", oh')))
-def test_the_end_of_thoughts_within_a_broken_call_is_none(
+def test_end_of_reasoning_within_a_broken_call_is_ignored(
     outer: Spelling, inner: Spelling, flaw: str
 ) -> None:
     reply = broken(outer, flaw, f"\n</think>\n{inner.one(PARIS)}\n")
@@ -95,7 +93,7 @@ def test_the_end_of_thoughts_within_a_broken_call_is_none(
     assert "get_weather" not in handed_out(closed), closed
 
 
-# D2: behind the announcement of an example.
+# D2: after the announcement of an example.
 
 ANNOUNCED = (
     *("For example: ", "Usage:\n", "The syntax is ", "An example of a call:\n\n", "Example\n"),
@@ -106,8 +104,8 @@ ANNOUNCED = (
 
 
 @SETTINGS
-@given(told, spellings, st.sampled_from(ANNOUNCED), st.sampled_from(("\n", "\nor\n", "\n\n")))
-def test_neither_an_example_nor_what_follows_it_is_handed_out(
+@given(spelling, spellings, st.sampled_from(ANNOUNCED), st.sampled_from(("\n", "\nor\n", "\n\n")))
+def test_example_and_its_continuation_are_never_returned(
     first: Spelling, second: Spelling, words: str, between: str
 ) -> None:
     reply = f"{words}{first.one(PARIS)}{between}{second.one(NOW)}"
@@ -116,7 +114,7 @@ def test_neither_an_example_nor_what_follows_it_is_handed_out(
 
 @SETTINGS
 @given(marked, spellings, st.sampled_from(ANNOUNCED))
-def test_an_example_behind_a_call_is_not_handed_out(
+def test_example_after_a_call_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     reply = f"{first.one(NOW)}\nDone. {words}{second.one(PARIS)}"
@@ -127,7 +125,7 @@ def test_an_example_behind_a_call_is_not_handed_out(
 @given(
     marked, spellings, st.sampled_from(("\nIn the other form it reads so.\n", "\nThat is it.\n"))
 )
-def test_behind_words_a_call_in_another_syntax_is_not_handed_out(
+def test_call_in_another_syntax_after_words_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     opening = first.one(PARIS).split("get_weather")[0][:11]
@@ -149,30 +147,32 @@ def test_behind_words_a_call_in_another_syntax_is_not_handed_out(
     ),
     st.sampled_from(("", "\n", " are two.", " is it.", "\nThat is all.", ".")),
 )
-def test_of_two_calls_the_later_one_is_never_handed_out_alone(
-    first: Spelling, second: Spelling, between: str, behind: str
+def test_second_call_is_never_returned_without_the_first(
+    first: Spelling, second: Spelling, between: str, after: str
 ) -> None:
-    reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{behind}"
+    reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{after}"
     assert handed_out(reply) in ([], ["get_time"], ["get_time", "get_weather"]), reply
 
 
 @SETTINGS
-@given(told, spellings, st.sampled_from((" and ", ", ", " or ", "\n", ".\nNow:\n", " first.\n")))
-def test_behind_a_call_that_is_only_mentioned_none_is_handed_out(
+@given(
+    spelling, spellings, st.sampled_from((" and ", ", ", " or ", "\n", ".\nNow:\n", " first.\n"))
+)
+def test_call_after_a_mentioned_call_is_not_returned(
     first: Spelling, second: Spelling, between: str
 ) -> None:
     reply = f"I could send {first.one(NOW)} now{between}{second.one(PARIS)}"
     assert "get_weather" not in handed_out(reply) or "get_time" in handed_out(reply), reply
 
 
-# D5: in thoughts.
+# D5: in reasoning.
 
 SECOND_THOUGHTS = ("\nNo, the city is not known.", " would be wrong.", "\n\nBut I know it already.")
 
 
 @SETTINGS
-@given(told, marked, st.sampled_from(SECOND_THOUGHTS))
-def test_a_call_that_the_thoughts_go_on_behind_is_not_handed_out(
+@given(spelling, marked, st.sampled_from(SECOND_THOUGHTS))
+def test_call_followed_by_reasoning_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     thoughts = f"I could write\n{first.one(PARIS)}{words}"

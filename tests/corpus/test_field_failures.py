@@ -1,6 +1,6 @@
-"""What models were seen to write, word for word, and what becomes of it however it arrives.
+"""Replies of models as observed, word for word, in every chunking.
 
-Behind each text stands where it was seen, or of which one it is a neighbour.
+A comment at each text gives its source, or the text of which it is a variant.
 """
 
 import pytest
@@ -31,15 +31,15 @@ def played(reply: str) -> Outcome:
     """Play a reply in every chunking; all have to come to the same."""
     case = Case(reply, reply, ask(tools=TOOLS))
     whole, *others = (outcome(case, pieces) for pieces in chunkings(reply))
-    assert all(one == whole for one in others)
+    assert all(other == whole for other in others)
     return whole
 
 
 def calls_of(reply: str) -> list[Call]:
     """Play a reply of calls and nothing else."""
-    found = played(reply)
-    assert not found.text.strip()
-    return [*found.calls]
+    outcome = played(reply)
+    assert not outcome.text.strip()
+    return [*outcome.calls]
 
 
 FIVE = ("calculate_final_speed", {"time": 5})
@@ -81,7 +81,7 @@ TEAM = ("sports.find_team", {"team_name": "Real"})
         ('Action: sports.find\\_team\nAction Input: {"team\\_name": "Real"}', TEAM),
     ],
 )
-def test_an_escaped_underscore_in_a_name_is_one(reply: str, call: Call) -> None:
+def test_escaped_underscore_in_a_name_is_an_underscore(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -95,9 +95,9 @@ def test_an_escaped_underscore_in_a_name_is_one(reply: str, call: Call) -> None:
         r"[calculate\_top\_speed(time=5)]",
     ],
 )
-def test_one_that_is_quoted_or_means_no_tool_is_text(reply: str) -> None:
-    found = played(reply)
-    assert (found.calls, found.text) == ((), reply)
+def test_quoted_or_unknown_escaped_name_is_text(reply: str) -> None:
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text) == ((), reply)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_one_that_is_quoted_or_means_no_tool_is_text(reply: str) -> None:
         ),
     ],
 )
-def test_what_escapes_a_name_escapes_the_values(reply: str, call: Call) -> None:
+def test_escapes_apply_to_names_and_values(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -124,7 +124,7 @@ def test_what_escapes_a_name_escapes_the_values(reply: str, call: Call) -> None:
         r"[sports\_find\_team(team\_name='Real')]",
     ],
 )
-def test_a_name_may_be_put_together_otherwise(reply: str) -> None:
+def test_name_may_be_joined_differently(reply: str) -> None:
     assert calls_of(reply) == [TEAM]
 
 
@@ -137,12 +137,12 @@ def test_a_name_may_be_put_together_otherwise(reply: str) -> None:
         "sports: team = 'Real'",
     ],
 )
-def test_a_part_of_a_name_alone_is_a_word(reply: str) -> None:
-    found = played(reply)
-    assert (found.calls, found.text) == ((), reply)
+def test_part_of_a_name_is_a_word(reply: str) -> None:
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text) == ((), reply)
 
 
-def test_an_escaped_underscore_in_a_value_alone_stays_as_it_is() -> None:
+def test_escaped_underscore_only_in_a_value_is_kept() -> None:
     reply = r"[sports.find_team(team_name='A\_B')]"
     assert calls_of(reply) == [("sports.find_team", {"team_name": r"A\_B"})]
 
@@ -168,15 +168,13 @@ PATH = f"{CODE}/home/abc/ck/tests/test_ck.py\n</parameter>\n</parameter>\n"
             ("read", {"filepath": "/a"}),
         ),
         (
-            f"{CODE}<a>\n</parameter>\n</parameter>\n</function>",  # may be what is meant
+            f"{CODE}<a>\n</parameter>\n</parameter>\n</function>",  # may be the intended value
             ("read", {"filepath": "<a>\n</parameter>"}),
         ),
         (f"{CODE}</parameter>\n</parameter>\n</function>", ("read", {"filepath": "</parameter>"})),
     ],
 )
-def test_a_mark_behind_a_value_that_is_written_twice_is_no_part_of_it(
-    reply: str, call: Call
-) -> None:
+def test_duplicate_mark_after_a_value_is_not_part_of_it(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -195,7 +193,7 @@ A = ("read", {"filepath": "/a"})
         '<tool_call>{"name": "read", "arguments": {"filepath": "/a"}}</function_invocation>',
     ],
 )
-def test_marks_too_many_behind_a_call_belong_to_it(reply: str) -> None:
+def test_surplus_marks_after_a_call_belong_to_it(reply: str) -> None:
     assert calls_of(reply) == [A]
 
 
@@ -230,12 +228,12 @@ SEARCH = ("tool_search", {"query": "x"})
         ),
     ],
 )
-def test_a_name_is_found_in_what_stands_around_it(reply: str, call: Call) -> None:
+def test_name_is_extracted_from_its_surroundings(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
 @pytest.mark.parametrize("name", ["functions_Rm_2", "files::write", "google:mcp:", "x<|channel|>"])
-def test_around_no_name_that_is_offered_nothing_is_found(name: str) -> None:
+def test_surroundings_of_an_unknown_name_are_not_a_call(name: str) -> None:
     reply = f'<tool_call>{{"name": "{name}", "arguments": {{"command": "ls"}}}}</tool_call>'
     assert played(reply).calls == ()
 
@@ -251,12 +249,12 @@ INVOKED = (
 def test_a_header_before_tags_belongs_to_the_call(before: str) -> None:
     """As in llama.cpp#29240, Muse Glimmer."""
     for header in (f" {HEADER}", f" to=functions.{HEADER[3:]}"):
-        found = played(f"{before}{header}{INVOKED}")
-        assert found.calls == (("ha_config_set_script", {"script": "x"}),)
-        assert found.text == before
+        outcome = played(f"{before}{header}{INVOKED}")
+        assert outcome.calls == (("ha_config_set_script", {"script": "x"}),)
+        assert outcome.text == before
 
 
-def test_a_header_behind_another_call_belongs_to_the_next() -> None:
+def test_header_after_a_call_belongs_to_the_next() -> None:
     reply = f" {HEADER}{INVOKED}<|eom|><|start|>assistant {HEADER}{INVOKED}<|eot|>"
     assert calls_of(reply) == [("ha_config_set_script", {"script": "x"})] * 2
     assert calls_of(f"<|start|>assistant {HEADER}{INVOKED}") == [
@@ -267,8 +265,8 @@ def test_a_header_behind_another_call_belongs_to_the_next() -> None:
 def test_a_header_in_place_of_the_end_of_a_tag_ends_it() -> None:
     """As Muse Glimmer wrote it for Ollama's parser."""
     torn = INVOKED.replace('_script">', "_script<|message|>", 1)
-    for one in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
-        assert calls_of(one) == [("ha_config_set_script", {"script": "x"})]
+    for reply in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
+        assert calls_of(reply) == [("ha_config_set_script", {"script": "x"})]
     assert played(torn.replace('name="ha', "name=ha")).calls == ()
     assert played(torn.replace("<|message|>", "<|message|> is", 1)).calls == ()
 
@@ -290,11 +288,15 @@ RAIN = ("get_weather", {"location": "Paris"})
 
 def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
     """As in vllm#43116, Granite."""
-    one = 'get_weather(location="San Francisco", unit="celsius")'
+    expression = 'get_weather(location="San Francisco", unit="celsius")'
     two = 'get_weather(location="Paris")'
-    assert calls_of(one) == [SUN]
-    assert calls_of(f"{one}\n{two}") == [SUN, RAIN]
-    for reply in (f"{one} is how.", f"{one}\nget_news()", "get_weather(unit='celsius') or not"):
+    assert calls_of(expression) == [SUN]
+    assert calls_of(f"{expression}\n{two}") == [SUN, RAIN]
+    for reply in (
+        f"{expression} is how.",
+        f"{expression}\nget_news()",
+        "get_weather(unit='celsius') or not",
+    ):
         assert played(reply).calls == ()
 
 
@@ -342,18 +344,20 @@ def test_quotation_marks_and_half_a_fence_around_calls_belong_to_them(
     ],
 )
 def test_a_list_of_other_strings_is_an_answer(reply: str) -> None:
-    found = played(reply)
-    assert (found.calls, found.text) == ((), reply)
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text) == ((), reply)
 
 
 def is_asked_again(reply: str) -> bool:
-    """Play a reply in every chunking; return whether the model is asked for a call instead."""
+    """Play a reply in every chunking; return whether the model is prompted for a call instead."""
     case = Case(reply, reply, ask(tools=TOOLS), policy=TextPolicy.AUTO)
-    found = [outcome(case, pieces) for pieces in chunkings(reply)]
-    assert not any(one.calls for one in found)
-    asked = {any(isinstance(fact, RejectedReply) for fact in one.facts) for one in found}
-    assert len(asked) == 1
-    return asked.pop()
+    outcomes = [outcome(case, pieces) for pieces in chunkings(reply)]
+    assert not any(outcome.calls for outcome in outcomes)
+    is_rejected = {
+        any(isinstance(fact, RejectedReply) for fact in outcome.facts) for outcome in outcomes
+    }
+    assert len(is_rejected) == 1
+    return is_rejected.pop()
 
 
 @pytest.mark.parametrize(
@@ -370,7 +374,7 @@ def is_asked_again(reply: str) -> bool:
         r"calculate\_final\_speed(initial\_speed=v)",
     ],
 )
-def test_a_call_that_nobody_can_read_is_asked_about(reply: str) -> None:
+def test_unreadable_call_is_retried(reply: str) -> None:
     assert is_asked_again(reply)
 
 
@@ -387,7 +391,7 @@ def test_a_call_that_nobody_can_read_is_asked_about(reply: str) -> None:
         r"calculate\_top\_speed(initial\_speed=v)",
     ],
 )
-def test_what_only_resembles_one_is_an_answer(reply: str) -> None:
+def test_text_that_resembles_an_unreadable_call_is_an_answer(reply: str) -> None:
     assert not is_asked_again(reply)
 
 
@@ -409,7 +413,7 @@ def test_backticks_delimit_a_value(reply: str, arguments: JsonObject) -> None:
 
 
 @pytest.mark.parametrize("value", ["`a", "`a` and `b`", "`a`b", "`a<tool_call|>b`"])
-def test_backticks_that_do_not_are_asked_about(value: str) -> None:
+def test_other_backticks_are_retried(value: str) -> None:
     assert played(f"<|tool_call>call:edit{{newString:{value}}}<tool_call|>").calls == ()
 
 
@@ -434,7 +438,7 @@ PAIR = "<tool_call>get_weather<arg_key>location=Beijing</arg_value>"
         ),
     ],
 )
-def test_glm_writes_marks_it_does_not_need(reply: str, call: Call) -> None:
+def test_superfluous_glm_marks_are_ignored(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -447,7 +451,7 @@ def test_glm_writes_marks_it_does_not_need(reply: str, call: Call) -> None:
         f"Write `{PAIR}</tool_call>` there.",
     ],
 )
-def test_what_has_no_key_or_is_quoted_is_no_call(reply: str) -> None:
+def test_keyless_or_quoted_glm_text_is_not_a_call(reply: str) -> None:
     assert played(reply).calls == ()
 
 
@@ -472,7 +476,7 @@ SOLAR = (
         ),
     ],
 )
-def test_solar_open_2_is_read(reply: str, calls: list[Call]) -> None:
+def test_solar_open_2_calls_are_read(reply: str, calls: list[Call]) -> None:
     assert calls_of(reply) == calls
 
 
@@ -486,7 +490,7 @@ def test_solar_open_2_is_read(reply: str, calls: list[Call]) -> None:
         "<|tool_call:start|>get_weather, and so on",
     ],
 )
-def test_solar_that_is_broken_or_quoted_is_no_call(reply: str) -> None:
+def test_broken_or_quoted_solar_text_is_not_a_call(reply: str) -> None:
     assert played(reply).calls == ()
 
 
@@ -497,7 +501,7 @@ SPARK = "<|tool_call|>\nget_weather<arg_key>location</arg_key>\n<arg_value>Beiji
 @pytest.mark.parametrize(
     ("reply", "calls"),
     [
-        # Inkling: its thoughts, its text and its calls are messages
+        # Inkling: its reasoning, its text and its calls are messages
         (f"<|message_model|>get_weather{INVOKING}<|end_message|>", [BEIJING]),
         (f"get_weather{INVOKING}<|end_message|><|content_model_end_sampling|>", [BEIJING]),
         (
@@ -514,11 +518,9 @@ SPARK = "<|tool_call|>\nget_weather<arg_key>location</arg_key>\n<arg_value>Beiji
         (f"{SPARK}{SPARK}</tool_call>", [BEIJING, BEIJING]),
     ],
 )
-def test_thoughts_and_headers_of_new_families_are_told_from_calls(
-    reply: str, calls: list[Call]
-) -> None:
-    found = played(reply)
-    assert ([*found.calls], found.text.replace("I look.", "").strip()) == (
+def test_reasoning_and_headers_of_new_families_are_not_calls(reply: str, calls: list[Call]) -> None:
+    outcome = played(reply)
+    assert ([*outcome.calls], outcome.text.replace("I look.", "").strip()) == (
         calls,
         "</ifm|think_faster>" if reply.startswith("I look.") else "",
     )
@@ -533,7 +535,7 @@ def test_thoughts_and_headers_of_new_families_are_told_from_calls(
         "<|tool_call|>\nget_weather is one.",
     ],
 )
-def test_what_is_quoted_of_them_is_text(reply: str) -> None:
+def test_quoted_marks_of_new_families_are_text(reply: str) -> None:
     assert played(reply).calls == ()
 
 
@@ -555,7 +557,7 @@ WHOLE = '{"location": "Beijing"}</tool_call>'
         (f'{SKILL}{WHOLE[:-12]}\n{SKILL}{{"location": "Paris"}}</tool_call>', [BEIJING, RAIN]),
     ],
 )
-def test_a_call_left_open_and_written_again_is_one(reply: str, calls: list[Call]) -> None:
+def test_unclosed_call_written_again_is_one_call(reply: str, calls: list[Call]) -> None:
     assert calls_of(reply) == calls
 
 
@@ -573,14 +575,14 @@ DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
 
 
 def test_a_call_of_no_function_is_an_answer() -> None:
-    found = played(DECLINED)
-    assert (found.calls, found.text) == ((), "None of the tools fits this request.")
-    assert Dropped("no_function") in found.facts
-    assert not any(isinstance(fact, RejectedReply) for fact in found.facts)
+    outcome = played(DECLINED)
+    assert (outcome.calls, outcome.text) == ((), "None of the tools fits this request.")
+    assert Dropped("no_function") in outcome.facts
+    assert not any(isinstance(fact, RejectedReply) for fact in outcome.facts)
     assert played(f"I cannot do that.\n{DECLINED}").text.strip() == "I cannot do that."
 
 
-def test_it_is_a_call_where_the_tool_exists_and_none_where_one_is_required() -> None:
+def test_null_function_is_a_call_only_if_the_tool_exists() -> None:
     tools = [*TOOLS, make_tool("no_function")]
     case = Case("offered", DECLINED, ask(tools=tools))
     assert outcome(case, [DECLINED]).calls == (("no_function", {}),)
@@ -610,28 +612,28 @@ TEAMS = make_tool(
         "`calculate_triangle_area` function.",
     ],
 )
-def test_a_valid_call_in_first_place_is_never_silently_an_answer(reply: str) -> None:
+def test_leading_valid_call_is_never_silently_an_answer(reply: str) -> None:
     case = Case(reply, reply, ask(tools=[FACTORIAL, TRIANGLE]), policy=TextPolicy.AUTO)
     for pieces in chunkings(reply):
-        found = outcome(case, pieces)
-        assert (found.calls, found.text) == ((), reply)
-        assert RejectedReply("doubtful_call") in found.facts
+        result = outcome(case, pieces)
+        assert (result.calls, result.text) == ((), reply)
+        assert RejectedReply("doubtful_call") in result.facts
 
 
-def test_the_question_beside_a_call_of_empty_strings_is_the_answer() -> None:
-    """As Hermes-2-Pro writes it; the words behind it are left out here."""
+def test_question_next_to_a_call_of_empty_strings_is_the_answer() -> None:
+    """As Hermes-2-Pro writes it; the words after it are omitted here."""
     words = (
         "To answer this question, I would need more specific information such as the name of the "
         "basketball league and the season."
     )
     empty: JsonObject = {"team_name": "", "sport_league": ""}
-    written: JsonObject = {"arguments": empty, "name": "sports_ranking_get_team_ranking"}
-    reply = f"{words}\n<tool_call>\n{json.dump_text(written)}\n</tool_call>"
+    call: JsonObject = {"arguments": empty, "name": "sports_ranking_get_team_ranking"}
+    reply = f"{words}\n<tool_call>\n{json.dump_text(call)}\n</tool_call>"
     case = Case(reply, reply, ask(tools=[TEAMS]))
     for pieces in chunkings(reply):
-        found = outcome(case, pieces)
-        assert (found.calls, found.text) == ((), words)
-        assert Dropped("placeholders") in found.facts
+        result = outcome(case, pieces)
+        assert (result.calls, result.text) == ((), words)
+        assert Dropped("placeholders") in result.facts
 
 
 LISBON: JsonObject = {"name": "get_weather", "arguments": {"location": "Lisbon"}}
@@ -647,7 +649,7 @@ ASKED = f"<tool_call>{json.dump_text(LISBON)}</tool_call>"
         f"Please provide the city.\n\nOnce you have, I can look it up.\n\n{ASKED}",
     ],
 )
-def test_a_call_beside_a_question_to_the_user_is_asked_about(reply: str) -> None:
+def test_call_next_to_a_question_to_the_user_is_retried(reply: str) -> None:
     assert is_asked_again(reply)
 
 
@@ -659,14 +661,14 @@ def test_a_call_beside_a_question_to_the_user_is_asked_about(reply: str) -> None
         f"{ASKED}\nThe weather is on its way.",
     ],
 )
-def test_a_call_beside_other_words_is_read(reply: str) -> None:
+def test_call_next_to_other_words_is_read(reply: str) -> None:
     assert played(reply).calls == (("get_weather", {"location": "Lisbon"}),)
 
 
 @pytest.mark.parametrize(
     ("reply", "text", "calls"),
     [
-        # Muse Glimmer's header of what it says
+        # Muse Glimmer's header of user text
         (" to=user<|message|>Hello there.<|eot|>", "Hello there.", ()),
         ("<|start|>assistant to=user<|message|>Hello there.", "Hello there.", ()),
         (
@@ -682,8 +684,8 @@ def test_a_call_beside_other_words_is_read(reply: str) -> None:
         ("Write to=user<|message|> there.", "Write to=user<|message|> there.", ()),
     ],
 )
-def test_a_header_of_words_for_the_user_is_not_shown_and_nothing_in_them_runs(
+def test_header_of_user_text_is_hidden_and_its_content_not_run(
     reply: str, text: str, calls: tuple[Call, ...]
 ) -> None:
-    found = played(reply)
-    assert (found.calls, found.text.strip()) == (calls, text)
+    outcome = played(reply)
+    assert (outcome.calls, outcome.text.strip()) == (calls, text)

@@ -1,4 +1,4 @@
-"""Hard negatives: none of them is handed out, whatever prose is worth and however it arrives."""
+"""Hard negatives: none of them is executed, under any text policy and in any chunking."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ CASES = [case for cases in negatives().values() for case in cases]
 
 @pytest.mark.parametrize("policy", TextPolicy)
 @pytest.mark.parametrize("title", negatives())
-def test_no_hard_negative_is_handed_out(title: str, policy: TextPolicy) -> None:
+def test_hard_negatives_are_never_returned(title: str, policy: TextPolicy) -> None:
     for case in share(negatives()[title]):
         whole, *in_pieces = outcomes(replace(case, policy=policy))
         assert whole.calls == case.calls[: len(whole.calls)], case
@@ -33,20 +33,22 @@ def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
         assert is_judged or whole.text == case.reply, case
 
 
-def test_few_of_them_are_asked_about_as_calls_that_nobody_can_read() -> None:
-    found = []
+def test_few_hard_negatives_are_retried_as_unknown_syntax() -> None:
+    replies = []
     for case in CASES:
         whole = next(outcomes(replace(case, policy=TextPolicy.AUTO)))
-        found += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
-    assert found == ["[get_weather(city=get_city())]", '[get_weather(city="Rome", city="Bari")]']
+        replies += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
+    assert replies == ["[get_weather(city=get_city())]", '[get_weather(city="Rome", city="Bari")]']
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.calls], ids=lambda one: one.title)
-def test_what_is_meant_among_them_is_handed_out_or_asked_for_again(case: Case) -> None:
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.calls], ids=lambda case: case.title
+)
+def test_intended_calls_are_returned_or_retried(case: Case) -> None:
     whole = next(outcomes(case))
     assert whole.calls == case.calls
 
 
-def test_there_are_enough_of_them_and_none_is_there_twice() -> None:
+def test_hard_negatives_are_many_and_unique() -> None:
     assert len(CASES) >= LEAST_COUNT
     assert len({case.reply for case in CASES}) == len(CASES)

@@ -1,4 +1,4 @@
-"""What only shows a call, what repeats one of a tool, and texts that must stay as they are."""
+"""Replies that quote a call, repeat one of a tool result, or must stay unchanged."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,25 +28,25 @@ def promoted(case: Case) -> bool:
 
 
 def test_no_quotation_is_promoted() -> None:
-    found = [case.reply for case in quotations(5_000 if ALL else 100, seed=26) if promoted(case)]
-    assert found == []
+    replies = [case.reply for case in quotations(5_000 if ALL else 100, seed=26) if promoted(case)]
+    assert replies == []
 
 
 @pytest.mark.parametrize(("cases", "steps"), [(in_markup, (1, 19)), (beside_words, (5, 67))])
-def test_all_markup_and_all_words_show_calls(
+def test_every_markup_and_phrase_quotes_a_call(
     cases: Callable[[int], Iterator[Case]], steps: tuple[int, int]
 ) -> None:
-    found = [case.reply for case in cases(steps[0] if ALL else steps[1]) if promoted(case)]
-    assert found == []
+    replies = [case.reply for case in cases(steps[0] if ALL else steps[1]) if promoted(case)]
+    assert replies == []
 
 
 def test_no_call_of_a_tools_result_is_promoted() -> None:
-    found = [case.reply for case in traps(2_000 if ALL else 60, seed=29) if promoted(case)]
-    assert found == []
+    replies = [case.reply for case in traps(2_000 if ALL else 60, seed=29) if promoted(case)]
+    assert replies == []
 
 
-def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() -> None:
-    asked = 0
+def test_trap_is_neither_repeated_by_the_nudge_nor_called_after_it() -> None:
+    count = 0
     for case in traps(2_000 if ALL else 60, seed=29):
         for streams in (False, True):
             request = replace_struct(case.request, stream=streams)
@@ -56,23 +56,23 @@ def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() ->
             if book.turn.state is not TurnState.ASKING:
                 continue
             book.ask()
-            asked += 1
+            count += 1
             assert book.upstream_request is not None
-            told = book.upstream_request.messages[len(request.messages) :]
-            assert not any("Paris" in one.text for one in told), case.reply
+            appended = book.upstream_request.messages[len(request.messages) :]
+            assert not any("Paris" in message.text for message in appended), case.reply
             call(book, PARIS[0], json.dump_text(PARIS[1]))
-            assert not any(isinstance(one, ToolCalled) for one in book.shown), case.reply
-    assert asked > 0
+            assert not any(isinstance(event, ToolCalled) for event in book.shown), case.reply
+    assert count > 0
 
 
-def test_quotations_and_traps_are_judged_the_same_however_they_arrive() -> None:
+def test_quotations_and_traps_do_not_depend_on_chunking() -> None:
     for case in (*quotations(140 if ALL else 40, seed=1), *traps(70 if ALL else 20, seed=2)):
         whole, *pieces = outcomes(replace(case, policy=TextPolicy.AUTO))
-        assert all(one == whole for one in pieces), case.reply
+        assert all(piece == whole for piece in pieces), case.reply
 
 
 def must_stay() -> list[Case]:
-    """Read the texts; behind an at sign stands what the user had said."""
+    """Read the texts; an at sign introduces the user's message."""
     _, *entries = f"\n{STAY.read_text(encoding='utf-8')}".split("\n=== ")
     return [_read(*entry.partition("\n")) for entry in entries]
 
@@ -80,15 +80,15 @@ def must_stay() -> list[Case]:
 def _read(title: str, _: str, text: str) -> Case:
     request = ask()
     if text.startswith("@ "):
-        said, _, text = text[2:].partition("\n")
-        request = after_user(said)
+        name, _, text = text[2:].partition("\n")
+        request = after_user(name)
     text = text.removesuffix("\n")
     return Case(title, text, request, policy=TextPolicy.AUTO, text=text)
 
 
 @pytest.mark.parametrize("case", must_stay(), ids=lambda case: case.title)
-def test_an_answer_stays_as_it_is_and_nobody_asks_about_it(case: Case) -> None:
-    for found in outcomes(case):
-        assert found.calls == ()
-        assert found.text == case.text
-        assert not any(isinstance(fact, RejectedReply) for fact in found.facts)
+def test_answer_is_unchanged_and_not_retried(case: Case) -> None:
+    for result in outcomes(case):
+        assert result.calls == ()
+        assert result.text == case.text
+        assert not any(isinstance(fact, RejectedReply) for fact in result.facts)

@@ -21,7 +21,7 @@ if PROFILE != "quick":
 
 @pytest.mark.parametrize(("length", "limit"), LIMITS.items())
 @pytest.mark.parametrize("name", FLOODS)
-def test_no_flood_is_read_step_by_step(name: str, length: int, limit: int) -> None:
+def test_floods_are_not_read_character_by_character(name: str, length: int, limit: int) -> None:
     calls = 0
 
     def count(_frame: FrameType, event: str, _of: object) -> None:

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm itself: objects by their kind, and what stands in temper.toml."""
+"""The chart, rendered by Helm itself: objects by kind, and the contents of temper.toml."""
 
 import copy
 from collections.abc import Mapping
@@ -32,26 +32,26 @@ class Renders(Protocol):
 
 @dataclass(frozen=True)
 class Rendered:
-    """What came of one set of values."""
+    """The objects rendered from one set of values."""
 
     objects: Mapping[str, JsonObject]
     notes: str
 
     def at(self, kind: str, *path: str | int) -> JsonValue:
-        """Return what stands at a path in the object of a kind."""
-        found: JsonValue = self.objects[kind]
+        """Return the value at a path in the object of a kind."""
+        value: JsonValue = self.objects[kind]
         for step in path:
-            match found, step:
+            match value, step:
                 case dict(), str():
-                    found = found[step]
+                    value = value[step]
                 case list(), int():
-                    found = found[step]
+                    value = value[step]
                 case _:
                     raise AssertionError(f"{kind}: {path} leads to nothing")
-        return found
+        return value
 
     def pod(self, *path: str | int) -> JsonValue:
-        """Return what stands at a path of the pods' specification."""
+        """Return the value at a path of the pod specification."""
         return self.at("Deployment", "spec", "template", "spec", *path)
 
     def toml(self) -> str:
@@ -62,8 +62,10 @@ class Rendered:
         """Return the variables that Temper's container is given as they are."""
         given = self.pod("containers", 0, "env")
         assert isinstance(given, list)
-        plain = [one for one in given if isinstance(one, dict) and "value" in one]
-        return {str(one["name"]): str(one["value"]) for one in plain}
+        plain = [
+            variable for variable in given if isinstance(variable, dict) and "value" in variable
+        ]
+        return {str(variable["name"]): str(variable["value"]) for variable in plain}
 
 
 def rendered(render: Renders, values: JsonObject) -> Rendered:

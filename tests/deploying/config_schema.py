@@ -12,11 +12,11 @@ from proxy.settings import Settings
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "temper"
 SCHEMA = CHART / "values.schema.json"
 
-# the chart decides where Temper listens in its pod
+# the chart sets the listening address in the pod
 _OF_THE_CHART = ("host", "port")
-# a ConfigMap is no place for a secret, but for the name of a variable
+# a ConfigMap must not contain a secret, only the name of a variable
 _REFERENCE = r"^[^$]*\$\{[A-Za-z_][A-Za-z0-9_]*\}.*$|^$"
-# an address is no secret unless a password stands in it
+# an address is a secret only if it contains a password
 _ADDRESS = f"^[a-z]+://[^@]*$|{_REFERENCE}"
 _ANNOTATIONS = ("title", "default", "format", "writeOnly")
 
@@ -49,12 +49,12 @@ def _object(value: JsonValue) -> JsonObject:
 
 
 def _simplified(value: JsonValue) -> JsonValue:
-    """Take out what only programs want to know, and null, which Helm uses to take a value away."""
+    """Remove members for programs only, and null, with which Helm removes a value."""
     match value:
         case dict():
             return _members(_without_null(value))
         case list():
-            return [_simplified(one) for one in value]
+            return [_simplified(item) for item in value]
         case _:
             return value
 
@@ -62,7 +62,7 @@ def _simplified(value: JsonValue) -> JsonValue:
 def _without_null(value: JsonObject) -> JsonObject:
     options = value.get("anyOf")
     if isinstance(options, list) and options[1:] == [{"type": "null"}]:
-        others = {name: one for name, one in value.items() if name != "anyOf"}
+        others = {name: member for name, member in value.items() if name != "anyOf"}
         return _without_null({**_object(options[0]), **others})
     return {**value, "pattern": _REFERENCE} if value.get("writeOnly") else value
 
@@ -70,7 +70,7 @@ def _without_null(value: JsonObject) -> JsonObject:
 def _members(value: JsonObject) -> JsonObject:
     """Simplify the members; in a map of properties the names are settings and no annotations."""
     return {
-        name: {own: _simplified(one) for own, one in member.items()}
+        name: {key: _simplified(value) for key, value in member.items()}
         if name == "properties" and isinstance(member, dict)
         else _simplified(member)
         for name, member in value.items()
@@ -79,7 +79,7 @@ def _members(value: JsonObject) -> JsonObject:
 
 
 def text_of(schema: JsonObject) -> str:
-    """Write a schema as it stands in the chart."""
+    """Return a schema as written in the chart."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -22,10 +22,10 @@ def render() -> Iterator[Renders]:
     with helm.Chart.load(CHART) as chart:
 
         def once(values: JsonObject, *, name: str, namespace: str) -> Mapping[str, str]:
-            asked = json.dumps([values, name, namespace])
-            if asked not in made:
-                made[asked] = chart.render(values, name=name, namespace=namespace)
-            return made[asked]
+            cache_key = json.dumps([values, name, namespace])
+            if cache_key not in made:
+                made[cache_key] = chart.render(values, name=name, namespace=namespace)
+            return made[cache_key]
 
         yield once
 
@@ -37,17 +37,17 @@ def validate() -> Callable[[JsonObject], None]:
         "kubernetes_validate", reason=_MISSING.format("kubernetes-validate")
     )
 
-    valid: set[str] = set()  # Kubernetes' schemas are megabytes that are read every time
+    valid: set[str] = set()  # Kubernetes' schemas are megabytes, parsed at every validation
 
-    def check(found: JsonObject) -> None:
-        text = json.dumps(found)
+    def check(manifest: JsonObject) -> None:
+        text = json.dumps(manifest)
         if text in valid:
             return
-        own = SCHEMAS.get(str(found["kind"]))
-        if own is None:
-            kubernetes.validate(found, KUBERNETES, strict=True)
+        schema = SCHEMAS.get(str(manifest["kind"]))
+        if schema is None:
+            kubernetes.validate(manifest, KUBERNETES, strict=True)
         else:
-            jsonschema.validate(found, own)
+            jsonschema.validate(manifest, schema)
         valid.add(text)
 
     return check

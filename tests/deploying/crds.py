@@ -1,7 +1,7 @@
-"""Small and strict schemas of the custom resources that the chart makes.
+"""Small and strict schemas of the custom resources in the chart.
 
-The schemas of Kubernetes do not have them. Only what the chart uses is in here, as it stands in the
-reference of prometheus-operator (monitoring.coreos.com/v1) and of the Gateway API (v1).
+Kubernetes does not ship them. They contain only the fields that the chart uses, from the reference
+of prometheus-operator (monitoring.coreos.com/v1) and of the Gateway API (v1).
 """
 
 from proxy.conversation.json import JsonObject, JsonValue
@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 TEXT: JsonValue = {"type": "string", "minLength": 1}
 TEXTS: JsonValue = {"type": "object", "additionalProperties": TEXT}
 NAME: JsonValue = {"type": "string", "pattern": r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
-# Prometheus' duration, and the one of GEP-2257
+# the duration formats of Prometheus and of GEP-2257
 PROMETHEUS_DURATION: JsonValue = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h|d|w|y))+$"}
 GATEWAY_DURATION: JsonValue = {"type": "string", "pattern": r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"}
 

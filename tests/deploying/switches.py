@@ -1,4 +1,4 @@
-"""Every value of the chart with another one than its default, and what it needs to count."""
+"""Every value of the chart with a value other than its default, and its preconditions."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ TLS: JsonObject = {"secretName": "temper-tls", "hosts": ["temper.example.com"]}
 
 @dataclass(frozen=True)
 class Switch:
-    """A value and what it is changed to; `given` has to be there for it to matter."""
+    """A value and its replacement; `given` has to be set for it to take effect."""
 
     path: str
     value: JsonValue
@@ -31,7 +31,7 @@ class Switch:
 
 
 def _of(shape: str, given: JsonObject, **values: JsonValue) -> list[Switch]:
-    return [Switch(path.replace("__", "."), one, shape, given) for path, one in values.items()]
+    return [Switch(path.replace("__", "."), value, shape, given) for path, value in values.items()]
 
 
 SWITCHES = [

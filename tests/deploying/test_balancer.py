@@ -12,7 +12,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, plain_transport, request, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script
@@ -27,7 +27,7 @@ SESSIONS, TURNS = 12, 3
 
 @contextmanager
 def balancing(program: str, first: str, second: str) -> Iterator[str]:
-    """Run the balancer on a socket that is open already, so that nobody comes too early."""
+    """Run the balancer on a socket that is open already, so that no request comes too early."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         variables = {"LISTEN": f"fd@{listener.fileno()}", "HEALTH": "/healthz"}
@@ -56,7 +56,7 @@ class Balanced:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How much each has been asked."""
+        """The number of requests of each."""
         return len(self.first.backend.upstream_requests), len(self.second.backend.upstream_requests)
 
 
@@ -75,12 +75,12 @@ def in_session(name: str) -> dict[str, str]:
 
 
 def streamed() -> bytes:
-    asked: JsonObject = {**request(), "stream": True}
-    return json.dump(asked)
+    body: JsonObject = {**request(), "stream": True}
+    return json.dump(body)
 
 
 async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: str) -> None:
-    scripts = [spoken.says("Yes.")] * (SESSIONS * TURNS)
+    scripts = [sse.says("Yes.")] * (SESSIONS * TURNS)
     places: list[set[tuple[bool, bool]]] = []
     async with balanced(haproxy, *scripts) as tempers:
         for session in range(SESSIONS):
@@ -98,8 +98,8 @@ async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: st
         assert min(tempers.counts) > 0
 
 
-async def test_what_has_no_session_is_spread(haproxy: str) -> None:
-    async with balanced(haproxy, *[spoken.says("Yes.")] * SESSIONS) as tempers:
+async def test_requests_without_a_session_are_spread(haproxy: str) -> None:
+    async with balanced(haproxy, *[sse.says("Yes.")] * SESSIONS) as tempers:
         for _ in range(SESSIONS):
             answer = await tempers.client.post(
                 CHAT, content=json.dump(request()), headers={"content-type": "application/json"}
@@ -108,8 +108,8 @@ async def test_what_has_no_session_is_spread(haproxy: str) -> None:
         assert min(tempers.counts) > 0
 
 
-async def test_a_piece_of_a_stream_does_not_wait_for_the_next_one(haproxy: str) -> None:
-    script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
+async def test_stream_is_not_buffered(haproxy: str) -> None:
+    script = Script((sse.START + sse.text("First"), Ending.NEVER))
     async with (
         balanced(haproxy, script) as tempers,
         tempers.client.stream("POST", CHAT, content=streamed(), headers=in_session("a")) as answer,
@@ -120,8 +120,8 @@ async def test_a_piece_of_a_stream_does_not_wait_for_the_next_one(haproxy: str) 
     raise AssertionError("the stream ended before its first piece")
 
 
-async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -> None:
-    script = Script((spoken.START + spoken.text("First"), Ending.NEVER))
+async def test_disconnect_from_a_stream_cancels_the_generation(haproxy: str) -> None:
+    script = Script((sse.START + sse.text("First"), Ending.NEVER))
     async with balanced(haproxy, script) as tempers:
         async with tempers.client.stream(
             "POST", CHAT, content=streamed(), headers=in_session("a")
@@ -130,13 +130,13 @@ async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -
                 if "First" in line:
                     break
         backends = (tempers.first.backend, tempers.second.backend)
-        (asked,) = [sent for backend in backends for sent in backend.upstream_requests]
-        await asked.left.wait()
+        (upstream_request,) = [sent for backend in backends for sent in backend.upstream_requests]
+        await upstream_request.left.wait()
 
 
-async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> None:
+async def test_lost_temper_is_not_noticed_by_clients(haproxy: str) -> None:
     nowhere = f"{own_address()}:9"
-    async with temper(*[spoken.says("Yes.")] * SESSIONS) as alive:
+    async with temper(*[sse.says("Yes.")] * SESSIONS) as alive:
         with balancing(haproxy, alive.server.url, nowhere) as url:
             async with httpx.AsyncClient(
                 base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()
@@ -148,7 +148,7 @@ async def test_a_temper_that_is_gone_is_not_noticed_by_clients(haproxy: str) -> 
                     assert answer.status_code == 200
 
 
-def test_haproxy_has_nothing_against_the_configuration(haproxy: str) -> None:
+def test_haproxy_accepts_the_configuration(haproxy: str) -> None:
     variables = {"LISTEN": "127.0.0.1:8367", "HEALTH": "/readyz"}
     variables |= {"FIRST": "127.0.0.1:1", "SECOND": "127.0.0.1:2"}
     checked = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the chart promises: keys, probes, an orderly end, and pods that may do nothing special."""
+"""The chart's promises: keys, probes, a graceful shutdown, and pods without privileges."""
 
 import json
 import re
@@ -25,41 +25,45 @@ def containers(values: JsonObject, render: Renders) -> list[JsonObject]:
     pod = rendered(render, values).pod()
     assert isinstance(pod, dict)
     both = (pod.get("initContainers", []), pod["containers"])
-    return [one for some in both if isinstance(some, list) for one in some if isinstance(one, dict)]
+    return [
+        item for some in both if isinstance(some, list) for item in some if isinstance(item, dict)
+    ]
 
 
 @BOTH
-def test_helm_has_nothing_against_the_chart(shape: str) -> None:
+def test_helm_lint_accepts_the_chart(shape: str) -> None:
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is missing")
     report = helm.lint(CHART, SHAPES[shape], strict=True, kube_version="v1.37.0")
     assert report["errors"] == []
-    assert [one["error"] for one in report["messages"]] == ["icon is recommended"]
+    assert [message["error"] for message in report["messages"]] == ["icon is recommended"]
 
 
 @BOTH
-def test_without_a_key_nothing_is_made(shape: str, render: Renders) -> None:
+def test_chart_requires_a_key(shape: str, render: Renders) -> None:
     keyless = merged(SHAPES[shape], {"existingSecret": ""})
-    told = r"(?s)existingSecret is empty.*kubectl create secret.*keyFromElsewhere"
-    with pytest.raises(Exception, match=told):
+    message = r"(?s)existingSecret is empty.*kubectl create secret.*keyFromElsewhere"
+    with pytest.raises(Exception, match=message):
         rendered(render, keyless)
 
 
 @BOTH
-def test_a_key_is_a_file_and_nowhere_else(shape: str, render: Renders) -> None:
-    found = rendered(render, merged(SHAPES[shape], {"existingSecretKey": "temper.key"}))
-    assert found.environment()["TEMPER_SERVER__API_KEY_FILE"] == "/run/secrets/temper/api-key"
-    volumes = found.pod("volumes")
+def test_key_is_only_mounted_as_a_file(shape: str, render: Renders) -> None:
+    chart = rendered(render, merged(SHAPES[shape], {"existingSecretKey": "temper.key"}))
+    assert chart.environment()["TEMPER_SERVER__API_KEY_FILE"] == "/run/secrets/temper/api-key"
+    volumes = chart.pod("volumes")
     assert isinstance(volumes, list)
-    (keys,) = [one for one in volumes if isinstance(one, dict) and one["name"] == "keys"]
+    (keys,) = [
+        volume for volume in volumes if isinstance(volume, dict) and volume["name"] == "keys"
+    ]
     assert '"items": [{"key": "temper.key", "path": "api-key"}]' in json.dumps(keys)
-    assert not any(name.endswith("API_KEY") for name in found.environment())
-    assert "Secret" not in found.objects
+    assert not any(name.endswith("API_KEY") for name in chart.environment())
+    assert "Secret" not in chart.objects
 
 
 def probes(values: JsonObject, render: Renders) -> dict[str, JsonValue]:
-    found = rendered(render, values)
+    chart = rendered(render, values)
     return {
-        name: found.pod("containers", 0, f"{name}Probe", "httpGet", "path")
+        name: chart.pod("containers", 0, f"{name}Probe", "httpGet", "path")
         for name in ("liveness", "readiness", "startup")
     }
 
@@ -94,39 +98,39 @@ def test_only_temper_can_reach_the_engine_of_a_unit(render: Renders) -> None:
         "--ctx-size": str(3 * 8192),
     }
     assert "ports" not in engine
-    found = rendered(render, merged(UNIT, {"engine": {"port": 9001}}))
-    assert 'url = "http://127.0.0.1:9001"' in found.toml()
+    chart = rendered(render, merged(UNIT, {"engine": {"port": 9001}}))
+    assert 'url = "http://127.0.0.1:9001"' in chart.toml()
     assert temper["name"] == "temper"
 
 
 def test_the_engine_ends_after_the_requests_that_it_works_on(render: Renders) -> None:
     engine, _ = containers(UNIT, render)
-    assert engine["restartPolicy"] == "Always"  # a sidecar: it is told to end when Temper has ended
+    assert engine["restartPolicy"] == "Always"  # a sidecar is ended after Temper
 
 
 @pytest.mark.parametrize(
     ("grace", "sleep", "whole"), [(300, 5, 315), (12.5, 0, 23), (0, 20, 30), (None, 5, 25)]
 )
-def test_nobody_is_killed_before_its_requests_may_end(
+def test_grace_period_covers_running_requests(
     grace: float | None, sleep: int, whole: int, render: Renders
 ) -> None:
     server: JsonObject = {"server": {"grace_seconds": grace}}
-    found = rendered(render, merged(POOL, {"config": server, "preStopSeconds": sleep}))
-    assert found.pod("terminationGracePeriodSeconds") == whole
-    lifecycle = found.pod("containers", 0)
+    chart = rendered(render, merged(POOL, {"config": server, "preStopSeconds": sleep}))
+    assert chart.pod("terminationGracePeriodSeconds") == whole
+    lifecycle = chart.pod("containers", 0)
     assert isinstance(lifecycle, dict)
-    told = {"preStop": {"sleep": {"seconds": sleep}}}
-    assert lifecycle.get("lifecycle") == (told if sleep else None)
+    expected = {"preStop": {"sleep": {"seconds": sleep}}}
+    assert lifecycle.get("lifecycle") == (expected if sleep else None)
 
 
 @BOTH
 def test_containers_have_no_privileges(shape: str, render: Renders) -> None:
-    found = rendered(render, SHAPES[shape])
-    assert found.pod("securityContext", "runAsNonRoot") is True
-    assert found.pod("securityContext", "runAsUser") == 10001
-    assert found.pod("securityContext", "seccompProfile") == {"type": "RuntimeDefault"}
-    assert found.pod("automountServiceAccountToken") is False
-    assert found.pod("enableServiceLinks") is False
+    chart = rendered(render, SHAPES[shape])
+    assert chart.pod("securityContext", "runAsNonRoot") is True
+    assert chart.pod("securityContext", "runAsUser") == 10001
+    assert chart.pod("securityContext", "seccompProfile") == {"type": "RuntimeDefault"}
+    assert chart.pod("automountServiceAccountToken") is False
+    assert chart.pod("enableServiceLinks") is False
     for container in containers(SHAPES[shape], render):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -136,18 +140,18 @@ def test_containers_have_no_privileges(shape: str, render: Renders) -> None:
         assert '"mountPath": "/tmp"' in json.dumps(container)
 
 
-def test_another_configuration_is_another_pod_and_nothing_else_is(render: Renders) -> None:
+def test_only_a_changed_configuration_replaces_the_pods(render: Renders) -> None:
     def checksum(*others: JsonObject) -> JsonValue:
-        found = rendered(render, merged(POOL, *others))
+        chart = rendered(render, merged(POOL, *others))
         path = ("spec", "template", "metadata", "annotations", "checksum/config")
-        return found.at("Deployment", *path)
+        return chart.at("Deployment", *path)
 
     assert checksum() == checksum({"replicas": 5, "monitor": {"enabled": True}})
     assert checksum() != checksum(at_path("config.guardrails.strict", True))
     assert checksum() != checksum({"backends": ["http://other:8000"]})
 
 
-def test_the_way_out_is_open_for_names_and_for_what_is_configured(render: Renders) -> None:
+def test_egress_allows_dns_and_configured_targets(render: Renders) -> None:
     config: JsonObject = {
         "models": {
             "a": {"urls": ["http://a:8000/v1", "https://b.example.com/v1"]},
@@ -168,26 +172,26 @@ def test_the_way_out_is_open_for_names_and_for_what_is_configured(render: Render
     assert re.findall(r'"port": (\d+)', json.dumps(only_names)) == ["53", "53"]
 
 
-def test_a_single_pod_can_be_moved(render: Renders) -> None:
+def test_single_pod_can_be_evicted(render: Renders) -> None:
     assert "PodDisruptionBudget" in rendered(render, POOL).objects
     assert "PodDisruptionBudget" not in rendered(render, UNIT).objects
-    one = rendered(render, merged(POOL, {"replicas": 1}))
-    assert "PodDisruptionBudget" not in one.objects
-    assert "There may be only one pod" in one.notes
+    chart = rendered(render, merged(POOL, {"replicas": 1}))
+    assert "PodDisruptionBudget" not in chart.objects
+    assert "There may be only one pod" in chart.notes
     growing: JsonObject = {"autoscaling": {"enabled": True, "minReplicas": 2}}
     assert "PodDisruptionBudget" in rendered(render, merged(UNIT, growing)).objects
 
 
-def test_units_grow_with_what_waits_and_runs_and_shrink_slowly(render: Renders) -> None:
+def test_units_scale_with_the_load_and_shrink_slowly(render: Renders) -> None:
     values = merged(UNIT, {"autoscaling": {"enabled": True}, "engine": {"slots": 6}})
-    found = rendered(render, values)
-    assert found.at("HorizontalPodAutoscaler", "spec", "metrics", 0, "pods") == {
+    chart = rendered(render, values)
+    assert chart.at("HorizontalPodAutoscaler", "spec", "metrics", 0, "pods") == {
         "metric": {"name": "temper_requests_in_flight"},
         "target": {"type": "AverageValue", "averageValue": "6"},
     }
-    behaviour = found.at("HorizontalPodAutoscaler", "spec", "behavior", "scaleDown")
+    behaviour = chart.at("HorizontalPodAutoscaler", "spec", "behavior", "scaleDown")
     assert behaviour == {"stabilizationWindowSeconds": 600}
-    deployment = found.at("Deployment", "spec")
+    deployment = chart.at("Deployment", "spec")
     assert isinstance(deployment, dict)
     assert "replicas" not in deployment
     assert rendered(render, POOL).at("Deployment", "spec", "replicas") == 2
@@ -197,36 +201,36 @@ def test_units_grow_with_what_waits_and_runs_and_shrink_slowly(render: Renders) 
 @pytest.mark.parametrize(
     ("kind", "endpoints"), [("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")]
 )
-def test_prometheus_is_given_the_key(kind: str, endpoints: str, render: Renders) -> None:
-    found = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}))
-    told = found.at(kind, "spec", endpoints, 0, "authorization", "credentials")
-    assert told == {"name": "temper-key", "key": "api-key"}
+def test_prometheus_gets_the_key(kind: str, endpoints: str, render: Renders) -> None:
+    chart = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}))
+    credentials = chart.at(kind, "spec", endpoints, 0, "authorization", "credentials")
+    assert credentials == {"name": "temper-key", "key": "api-key"}
     elsewhere: JsonObject = {"existingSecret": "", "keyFromElsewhere": True}
-    found = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}, elsewhere))
-    assert "authorization" not in json.dumps(found.at(kind, "spec"))
+    chart = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}, elsewhere))
+    assert "authorization" not in json.dumps(chart.at(kind, "spec"))
 
 
-def test_routes_wait_as_long_as_it_takes_and_buffer_nothing(render: Renders) -> None:
-    found = rendered(render, merged(POOL, ROUTE, INGRESS))
-    assert found.at("HTTPRoute", "spec", "rules", 0) == {
+def test_routes_have_long_timeouts_and_no_buffering(render: Renders) -> None:
+    chart = rendered(render, merged(POOL, ROUTE, INGRESS))
+    assert chart.at("HTTPRoute", "spec", "rules", 0) == {
         "backendRefs": [{"name": "temper", "port": 8367}],
         "timeouts": {"request": "0s", "backendRequest": "0s"},
     }
-    told = json.dumps(found.at("Ingress", "metadata", "annotations"))
-    assert '/proxy-buffering": "off"' in told
-    assert '/upstream-hash-by": "$http_x_session_id"' in told
+    annotations = json.dumps(chart.at("Ingress", "metadata", "annotations"))
+    assert '/proxy-buffering": "off"' in annotations
+    assert '/upstream-hash-by": "$http_x_session_id"' in annotations
 
 
 @BOTH
-def test_the_notes_say_how_to_get_there(shape: str, render: Renders) -> None:
-    found = rendered(render, merged(SHAPES[shape], {"fullnameOverride": "tools"}))
-    assert "Temper answers as tools.ai:8367/v1" in found.notes
-    assert "temper-key under api-key" in found.notes
-    assert ("x-session-id" in found.notes) == (shape == "unit")
+def test_notes_contain_the_access_commands(shape: str, render: Renders) -> None:
+    chart = rendered(render, merged(SHAPES[shape], {"fullnameOverride": "tools"}))
+    assert "Temper answers as tools.ai:8367/v1" in chart.notes
+    assert "temper-key under api-key" in chart.notes
+    assert ("x-session-id" in chart.notes) == (shape == "unit")
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"replica": 3}, "additional properties 'replica' not allowed"),
         ({"replicas": "3"}, "at '/replicas': got string, want null or integer"),
@@ -242,13 +246,15 @@ def test_the_notes_say_how_to_get_there(shape: str, render: Renders) -> None:
         ({"monitor": {"interval": "30"}}, "at '/monitor/interval': '30' does not match"),
     ],
 )
-def test_wrong_values_are_refused_by_name(values: JsonObject, told: str, render: Renders) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)):
+def test_invalid_values_are_rejected_by_name(
+    values: JsonObject, message: str, render: Renders
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         rendered(render, merged(POOL, values))
 
 
 @pytest.mark.parametrize(
-    ("shape", "values", "told"),
+    ("shape", "values", "message"),
     [
         ("pool", {"backends": []}, "a pool needs engines"),
         ("pool", {"config": {"backend": {"url": ADDRESS}}}, "name the engines in one place"),
@@ -261,45 +267,45 @@ def test_wrong_values_are_refused_by_name(values: JsonObject, told: str, render:
         ("unit", {"autoscaling": {"enabled": True, "minReplicas": 5}}, "more than autoscaling.max"),
     ],
 )
-def test_values_that_contradict_each_other_are_refused(
-    shape: str, values: JsonObject, told: str, render: Renders
+def test_contradictory_values_are_rejected(
+    shape: str, values: JsonObject, message: str, render: Renders
 ) -> None:
-    with pytest.raises(Exception, match=re.escape(told)):
+    with pytest.raises(Exception, match=re.escape(message)):
         rendered(render, merged(SHAPES[shape], values))
 
 
-def test_the_schemas_of_kubernetes_would_find_a_misspelt_member(
-    render: Renders, validate: Validate
-) -> None:
-    found = deepcopy(rendered(render, POOL).objects["Deployment"])
-    validate(found)
-    assert isinstance(found["spec"], dict)
-    found["spec"]["replica"] = found["spec"].pop("replicas")
+def test_kubernetes_schemas_detect_a_misspelled_member(render: Renders, validate: Validate) -> None:
+    deployment = deepcopy(rendered(render, POOL).objects["Deployment"])
+    validate(deployment)
+    assert isinstance(deployment["spec"], dict)
+    deployment["spec"]["replica"] = deployment["spec"].pop("replicas")
     with pytest.raises(jsonschema.ValidationError, match="replica"):
-        validate(found)
+        validate(deployment)
 
 
 @BOTH
-def test_the_oldest_kubernetes_that_is_asked_for_knows_all_of_it(
+def test_manifests_are_valid_for_the_oldest_supported_kubernetes(
     shape: str, render: Renders
 ) -> None:
     kubernetes = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
     oldest = re.search(r"kubeVersion: \">=(\d+\.\d+)", (CHART / "Chart.yaml").read_text("utf-8"))
     assert oldest
-    found = rendered(render, merged(SHAPES[shape], INGRESS, {"replicas": 2}))
-    for one in found.objects.values():
-        assert kubernetes.validate(one, oldest[1], strict=True) == oldest[1]
+    chart = rendered(render, merged(SHAPES[shape], INGRESS, {"replicas": 2}))
+    for manifest in chart.objects.values():
+        assert kubernetes.validate(manifest, oldest[1], strict=True) == oldest[1]
     with pytest.raises(jsonschema.ValidationError, match=r"preStop|sleep|lifecycle"):
-        kubernetes.validate(found.objects["Deployment"], "1.28", strict=True)
+        kubernetes.validate(chart.objects["Deployment"], "1.28", strict=True)
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_our_own_schemas_would_find_one_too(kind: str, render: Renders, validate: Validate) -> None:
+def test_local_schemas_detect_a_misspelled_member(
+    kind: str, render: Renders, validate: Validate
+) -> None:
     monitor = "PodMonitor" if kind == "PodMonitor" else "ServiceMonitor"
     values = merged(POOL, ROUTE, MONITOR, at_path("monitor.kind", monitor))
-    found = deepcopy(rendered(render, values).objects[kind])
-    validate(found)
-    assert isinstance(found["spec"], dict)
-    found["spec"]["rule"] = []
+    manifest = deepcopy(rendered(render, values).objects[kind])
+    validate(manifest)
+    assert isinstance(manifest["spec"], dict)
+    manifest["spec"]["rule"] = []
     with pytest.raises(jsonschema.ValidationError, match="rule"):
-        validate(found)
+        validate(manifest)

@@ -15,8 +15,8 @@ VALUES_SCHEMA: JsonObject = json.loads(SCHEMA.read_text("utf-8"))
 
 
 def test_the_schema_knows_every_setting_of_temper() -> None:
-    written = SCHEMA.read_text("utf-8")
-    assert written == text_of(with_settings(VALUES_SCHEMA)), (
+    text = SCHEMA.read_text("utf-8")
+    assert text == text_of(with_settings(VALUES_SCHEMA)), (
         "run python -m tests.deploying.config_schema"
     )
 
@@ -24,7 +24,7 @@ def test_the_schema_knows_every_setting_of_temper() -> None:
 def test_the_schema_and_the_values_have_the_same_names() -> None:
     properties = VALUES_SCHEMA["properties"]
     assert isinstance(properties, dict)
-    assert properties.keys() - VALUES.keys() == {"global"}  # which Helm puts there by itself
+    assert properties.keys() - VALUES.keys() == {"global"}  # Helm adds this itself
     jsonschema.validate(VALUES, VALUES_SCHEMA)
 
 
@@ -44,13 +44,13 @@ def test_no_secret_goes_into_a_config_map(secret: str) -> None:
         ("valkey://:secret@valkey", False),
     ],
 )
-def test_the_address_of_a_store_may_hold_no_password(url: str, *, is_taken: bool) -> None:
-    found = jsonschema.Draft202012Validator(VALUES_SCHEMA)
-    assert found.is_valid({"config": {"state": {"url": url}}}) == is_taken
+def test_store_address_must_not_contain_a_password(url: str, *, is_taken: bool) -> None:
+    validator = jsonschema.Draft202012Validator(VALUES_SCHEMA)
+    assert validator.is_valid({"config": {"state": {"url": url}}}) == is_taken
 
 
 @pytest.mark.parametrize("reference", ["${KEY}", "Bearer ${KEY}", ""])
-def test_the_name_of_a_variable_may_stand_there(reference: str) -> None:
+def test_store_address_may_contain_a_variable_name(reference: str) -> None:
     jsonschema.validate({"config": {"server": {"api_key": reference}}}, VALUES_SCHEMA)
 
 

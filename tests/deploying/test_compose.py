@@ -21,12 +21,12 @@ def check(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, str(file)], check=False, capture_output=True, text=True)
 
 
-def test_compose_would_take_the_file() -> None:
+def test_compose_file_matches_its_schema() -> None:
     checked = check(REPOSITORY / "docker-compose.yml")
     assert checked.returncode == 0, checked.stdout
 
 
-def test_its_schema_would_find_a_misspelt_key(tmp_path: Path) -> None:
+def test_compose_schema_detects_a_misspelled_key(tmp_path: Path) -> None:
     text = (REPOSITORY / "docker-compose.yml").read_text("utf-8")
     wrong = tmp_path / "docker-compose.yml"
     wrong.write_text(text.replace("stop_grace_period", "stop_grace_time"), "utf-8")
@@ -35,17 +35,21 @@ def test_its_schema_would_find_a_misspelt_key(tmp_path: Path) -> None:
     assert "stop_grace_time" in checked.stdout
 
 
-def test_every_temper_has_a_network_in_common_with_its_engines_and_none_of_a_container() -> None:
+def test_every_temper_shares_a_network_with_its_engines() -> None:
     services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text("utf-8"))["services"]
-    networks = {name: {*one.get("networks", ["default"])} for name, one in services.items()}
+    networks = {name: {*service.get("networks", ["default"])} for name, service in services.items()}
     addresses = {
-        name: re.findall(r"//([\w-]+):", "".join(map(str, found)))
-        for name, one in services.items()
-        if (found := [u for key, u in one.get("environment", {}).items() if "BACKEND__URL" in key])
+        name: re.findall(r"//([\w-]+):", "".join(map(str, urls)))
+        for name, service in services.items()
+        if (
+            urls := [
+                u for key, u in service.get("environment", {}).items() if "BACKEND__URL" in key
+            ]
+        )
     }
     assert len(addresses) == 6
     for temper, engines in addresses.items():
         assert engines
         assert all(networks[temper] & networks[engine] for engine in engines)
-    # which is lost for good when the other one is restarted
-    assert not any("network_mode" in one for one in services.values())
+    # the network is lost for good when the other container restarts
+    assert not any("network_mode" in service for service in services.values())

@@ -1,4 +1,4 @@
-"""The guide's commands: each is rendered by Helm as it stands, or says that it was not run."""
+"""The guide's commands: each is rendered by Helm unchanged, or marked as not run."""
 
 import re
 import shlex
@@ -25,8 +25,8 @@ def commands() -> list[str]:
 
 def files() -> dict[str, JsonObject]:
     """Return the files that the guide shows, by the names in their first lines."""
-    found = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    return {name: yaml.safe_load(text) for name, text in found}
+    files = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return {name: yaml.safe_load(text) for name, text in files}
 
 
 RENDERED = [command for command in commands() if command.startswith("helm ")]
@@ -47,7 +47,7 @@ def values_of(command: str, parse: Callable[[str], JsonObject]) -> JsonObject:
 
 def test_every_command_is_rendered_or_was_not_run() -> None:
     others = [command for command in commands() if command not in RENDERED]
-    assert [one for one in others if not one.endswith("# not run")] == []
+    assert [command for command in others if not command.endswith("# not run")] == []
     assert len(RENDERED) >= 6
 
 
@@ -62,7 +62,7 @@ def test_the_metrics_of_the_guide_exist() -> None:
 
 @pytest.mark.deploying
 @pytest.mark.parametrize("command", RENDERED)
-def test_a_command_of_the_guide_makes_what_is_valid(
+def test_guide_commands_render_valid_manifests(
     command: str,
     render: Renders,
     validate: Callable[[JsonObject], None],
@@ -70,8 +70,8 @@ def test_a_command_of_the_guide_makes_what_is_valid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is missing")
-    found = rendered(render, values_of(command, helm.parse_set_string))
-    for one in found.objects.values():
-        validate(one)
+    chart = rendered(render, values_of(command, helm.parse_set_string))
+    for manifest in chart.objects.values():
+        validate(manifest)
     monkeypatch.setenv("SEARCH_KEY", "secret")
-    check_settings(found, tmp_path, monkeypatch)
+    check_settings(chart, tmp_path, monkeypatch)

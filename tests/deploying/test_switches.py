@@ -1,4 +1,4 @@
-"""Every value of the chart is switched; what comes of it is valid and is what Temper takes."""
+"""Every value of the chart is changed; the result is valid and accepted by Temper."""
 
 import tomllib
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ SOUND: set[tuple[str, str, str]] = set()  # most values change no setting
 
 
 def leaves(values: JsonObject, path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Return every value that is no map of other values, by its dotted path."""
+    """Return every value that is not a map, by its dotted path."""
     for name, value in values.items():
         here = f"{path}{name.removeprefix(ANNOTATION)}"
         if isinstance(value, dict) and value:
@@ -42,30 +42,30 @@ def switched(switch: Switch) -> JsonObject:
 
 
 def check_settings(
-    found: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: tuple[str, str]
+    chart: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: tuple[str, str]
 ) -> None:
     """Run `temper check` with the file and the variables of the container, unless it was so."""
-    told = (found.toml(), str(found.environment()), str(more))
-    if told in SOUND:
+    texts = (chart.toml(), str(chart.environment()), str(more))
+    if texts in SOUND:
         return
     file = folder / "temper.toml"
-    file.write_text(found.toml(), encoding="utf-8")
+    file.write_text(chart.toml(), encoding="utf-8")
     for name in ("api-key", "backend-key", "state-secret"):
         (folder / name).write_text("a-key-of-a-test-and-long-enough\n")
-    for name, value in (*found.environment().items(), *more):
+    for name, value in (*chart.environment().items(), *more):
         monkeypatch.setenv(name, value.replace(KEYS, str(folder)))
     checked = temper("check", "--config", str(file))
     assert checked.exit_code == 0, checked.output
-    SOUND.add(told)
+    SOUND.add(texts)
 
 
-def test_every_value_is_switched_to_another_one() -> None:
+def test_every_value_has_an_alternative() -> None:
     defaults = dict(leaves(DEFAULTS))
     assert {switch.path for switch in SWITCHES} == defaults.keys()
-    assert [one.path for one in SWITCHES if one.value == defaults[one.path]] == []
+    assert [switch.path for switch in SWITCHES if switch.value == defaults[switch.path]] == []
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=[one.path for one in SWITCHES])
+@pytest.mark.parametrize("switch", SWITCHES, ids=[switch.path for switch in SWITCHES])
 def test_a_value_changes_something_and_leaves_it_valid(
     switch: Switch,
     render: Renders,
@@ -74,11 +74,11 @@ def test_a_value_changes_something_and_leaves_it_valid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     after = rendered(render, values_of(switch, switched(switch)))
-    for found in after.objects.values():
-        validate(found)
+    for manifest in after.objects.values():
+        validate(manifest)
     more = [("TEMPER_SERVER__API_KEY", "sk")] if switch.path == "keyFromElsewhere" else []
     check_settings(after, tmp_path, monkeypatch, *more)
-    if switch.path in ("shape", "keyFromElsewhere"):  # without them these values are refused
+    if switch.path in ("shape", "keyFromElsewhere"):  # without them these values are rejected
         return
     before = rendered(render, values_of(switch))
     assert after.objects != before.objects
@@ -102,8 +102,8 @@ def test_settings_arrive_as_they_were_written(
         "logging": {"format": "json"},
     }
     values: JsonObject = {"existingSecret": "key", "config": config}
-    found = rendered(render, values)
+    chart = rendered(render, values)
     monkeypatch.setenv("TENANT_KEY", "secret")
-    check_settings(found, tmp_path, monkeypatch)
+    check_settings(chart, tmp_path, monkeypatch)
 
-    assert tomllib.loads(found.toml()) == config
+    assert tomllib.loads(chart.toml()) == config

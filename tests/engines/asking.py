@@ -1,4 +1,4 @@
-"""What the suite asks of an engine, through Temper and past it, and how it reads the answers."""
+"""Requests of the suite, through Temper and direct, and parsers of the responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer, read_answer
 
 CHAT = "/v1/chat/completions"
-LONGEST = 80  # tokens of an answer: those of our model are shorter, and others need no more
+LONGEST = 80  # tokens of an answer: those of this model are shorter, and others need no more
 MARKUP = ("<tool_call>", "</tool_call>", "<|im_", '"arguments"', "[TOOL_CALLS]", "<function=")
 SMALL_TALK = ("Hello!", "Good morning!", "Thank you.", "Thanks a lot!")
 
 
 def tool(name: str, text: str, /, **properties: JsonValue) -> JsonObject:
-    """Write a tool all of whose parameters are required."""
+    """Return a tool with only required parameters."""
     parameters: JsonObject = {
         "type": "object",
         "properties": properties,
@@ -34,7 +34,7 @@ WEATHER = tool("get_weather", "The weather in a city.", city=_TEXT)
 TIME = tool("get_time", "The time in a city.", city=_TEXT)
 PHONE = tool("find_phone", "The phone of a person.", name=_TEXT)
 TOOLS = (WEATHER, TIME, PHONE)
-# the model would write "low", "normal" or "high"
+# unconstrained, the model writes "low", "normal" or "high"
 LEVELS: JsonObject = {"type": "string", "enum": ["P1", "P2", "P3"]}
 TICKET = tool("open_ticket", "Opens a ticket.", title=_TEXT, priority=LEVELS)
 
@@ -76,80 +76,80 @@ class Server:
         stream: bool = False,
         **more: JsonValue,
     ) -> Answer:
-        """Ask Temper with one message."""
-        return read_answer(self.post([said("user", text)], tools, stream=stream, **more))
+        """Send one message through Temper."""
+        return read_answer(self.post([message("user", text)], tools, stream=stream, **more))
 
     def post(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] = (), /, **more: JsonValue
     ) -> httpx.Response:
-        """Ask with a conversation."""
+        """Send a conversation."""
         offered: JsonObject = {"tools": list(tools)} if tools else {}
         plain: JsonObject = {"model": self.model, "messages": list(messages), "temperature": 0}
         body: JsonObject = {**plain, "max_tokens": LONGEST, **offered, **more}
         return self.client.post(CHAT, json=body)
 
     def calls(self, text: str, tools: Sequence[JsonObject], **more: JsonValue) -> "Called":
-        """Ask an engine past Temper, and return the calls of its answer as they are."""
-        return called(document_of(self.post([said("user", text)], tools, **more)))
+        """Send a message to the engine directly, and return the raw calls of its response."""
+        return called(document_of(self.post([message("user", text)], tools, **more)))
 
 
-def said(role: str, text: str) -> JsonObject:
+def message(role: str, text: str) -> JsonObject:
     return {"role": role, "content": text}
 
 
 def document_of(response: httpx.Response) -> JsonObject:
-    """Return a JSON body, {} where it is none."""
+    """Return a JSON body, or {} if it is not an object."""
     try:
-        found = json.parse(response.content)
+        document = json.parse(response.content)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 @dataclass(frozen=True)
 class Called:
-    """What an answer says and which calls it makes."""
+    """The text and the calls of a response."""
 
     text: str = ""
     calls: Sequence[tuple[str, str]] = field(default=())
 
     @property
     def leaks(self) -> bool:
-        """Whether the markup of a call stands in the text."""
+        """Report whether the text contains the markup of a call."""
         return any(mark in self.text for mark in MARKUP)
 
     def is_one_of(self, tools: Sequence[JsonObject], name: str = "") -> bool:
-        """Whether there is a call, all are of these tools and valid, and the first has a name."""
-        if not self.calls or not all(_is_valid(one, tools) for one in self.calls):
+        """Report whether there are calls, all valid for these tools, the first with this name."""
+        if not self.calls or not all(_is_valid(call, tools) for call in self.calls):
             return False
         return name in {"", self.calls[0][0]}
 
 
 def called(document: JsonObject) -> Called:
-    """Read what any engine answers with; nothing where it is no completion."""
+    """Read any engine's response; empty if it is not a completion."""
     choices = document.get("choices")
     if not isinstance(choices, list) or not choices:
         return Called()
     message = cast("JsonObject", cast("JsonObject", choices[0])["message"])
-    found = cast("list[JsonObject]", message.get("tool_calls") or [])
-    functions = [cast("JsonObject", one["function"]) for one in found]
+    calls = cast("list[JsonObject]", message.get("tool_calls") or [])
+    functions = [cast("JsonObject", call["function"]) for call in calls]
     return Called(
         str(message.get("content") or ""),
-        [(str(one["name"]), str(one["arguments"])) for one in functions],
+        [(str(function["name"]), str(function["arguments"])) for function in functions],
     )
 
 
 def through_temper(answer: Answer) -> Called:
     """Return the same of an answer of Temper's."""
-    functions = [cast("JsonObject", one["function"]) for one in answer.calls]
-    calls = [(str(one["name"]), str(one["arguments"])) for one in functions]
+    functions = [cast("JsonObject", call["function"]) for call in answer.calls]
+    calls = [(str(function["name"]), str(function["arguments"])) for function in functions]
     return Called(answer.text or "", calls)
 
 
 def _is_valid(call: tuple[str, str], tools: Sequence[JsonObject]) -> bool:
     name, arguments = call
-    for one in tools:
-        function = cast("JsonObject", one["function"])
+    for tool in tools:
+        function = cast("JsonObject", tool["function"])
         if function["name"] == name:
             try:
                 jsonschema.validate(

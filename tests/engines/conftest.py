@@ -1,8 +1,8 @@
-"""Engines as they really are, each behind a Temper of its own: `pytest tests/engines`.
+"""Real engines, each with a separate Temper: `pytest tests/engines`.
 
-Nothing here is run unless this folder is named (tests/conftest.py). `engines.py` says which engines
-there are, and `-k` chooses among them by name; with `--engine URL` the one that runs there is asked
-instead. The table of docs/guides/engines.md is printed at the end.
+Nothing here runs unless this folder is named (tests/conftest.py). `engines.py` lists the engines,
+and `-k` selects them by name; `--engine URL` selects the one running there instead. The table of
+docs/guides/engines.md is printed at the end.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
         url = metafunc.config.getoption("--engine", None)
         engines = (anybodys(str(url)),) if url else ENGINES
-        metafunc.parametrize("engine", engines, ids=lambda one: one.id, scope="session")
+        metafunc.parametrize("engine", engines, ids=lambda engine: engine.id, scope="session")
 
 
 def pytest_terminal_summary(
@@ -44,14 +44,14 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
-    place = Workplace(tmp_path_factory.mktemp("engines"))
-    with place.stack:
-        yield place
+    workplace = Workplace(tmp_path_factory.mktemp("engines"))
+    with workplace.stack:
+        yield workplace
 
 
 @pytest.fixture(scope="session")
 def running(engine: RealEngine, workplace: Workplace) -> Running:
-    """The engine; those that another one needs run on."""
+    """The engine; engines that others depend on keep running."""
     if engine.missing:
         pytest.skip(engine.missing)
     return workplace.running(engine)
@@ -81,7 +81,7 @@ def direct(running: Running, server: Server) -> Iterator[Server]:
 
 @pytest.fixture
 def row(request: pytest.FixtureRequest, engine: RealEngine, running: Running) -> Row:
-    """The engine's row, in which tests note what they see."""
+    """The engine's row, in which tests record their results."""
     return request.config.stash[ROWS].setdefault(engine.name, Row(engine.name, running.version))
 
 
@@ -89,14 +89,14 @@ def first_model(client: httpx.Client) -> str:
     return str(client.get("/v1/models").json()["data"][0]["id"])
 
 
-# Engines and clients serve all tests: they are closed when the last one is over.
+# Engines and clients serve all tests: they are closed after the last one.
 
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Leave out what is looked for elsewhere."""
+    """Disable the check: other folders run it."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Leave out what is looked for elsewhere."""
+    """Disable the check: other folders run it."""

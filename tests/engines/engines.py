@@ -1,8 +1,8 @@
-"""The engines that the suite knows, and how each is started with the model in `model.py`.
+"""The engines of the suite, and how each is started with the model in `model.py`.
 
-An engine from PyPI lives in a virtual environment of its own, whose Python a variable names:
+An engine from PyPI has a separate virtual environment. A variable names its Python:
 `ENGINES_TRANSFORMERS`, `ENGINES_VLLM`, `ENGINES_ROUTER` and `ENGINES_LITELLM`.
-`docs/contributing.md` says how they are made.
+`docs/contributing.md` describes how to create them.
 """
 
 import importlib.metadata
@@ -26,17 +26,17 @@ from tests.fakes.llama import serving
 
 KEY = "sk-of-the-suite"
 _LOOK = 0.2
-_START_SECONDS = 600  # vLLM takes two minutes on a machine that does something else
+_START_SECONDS = 600  # vLLM takes two minutes on a busy machine
 _TIED_TO_US = sys.executable, "-m", "proxy.processes.parent_death"
 _PYTHON = "-c", "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 
 
 @dataclass(frozen=True)
 class Running:
-    """An engine that runs; `settings` are those of Temper before it, as environment variables.
+    """A running engine; `settings` are those of its Temper, as environment variables.
 
-    `window` is that of the model, 0 where it has to be asked for. `generated` counts the tokens
-    that it has generated since it started, where that can be seen.
+    `window` is that of the model, 0 where Temper has to request it. `generated` counts the tokens
+    generated since the start, where the engine reports them.
     """
 
     url: str
@@ -52,10 +52,10 @@ class Running:
 class RealEngine:
     """An engine that can be started.
 
-    `needs` names variables with its programs. It `constrains` if a call can be forced into its
-    schema, `counts` if it says how long a prompt is before it works on it, and `keeps_its_window`
-    if what is too long is refused. Of the twelve wishes, `least_calls` have to become calls, and
-    so many random `conversations` have to be left whole.
+    `needs` names variables with its programs. It `constrains` if it can force a call into its
+    schema, `counts` if it has an endpoint that counts tokens, and `keeps_its_window` if it rejects
+    prompts that are too long. Of the twelve wishes, `least_calls` must become calls, and so many
+    random `conversations` must be left whole.
     """
 
     name: str
@@ -73,14 +73,14 @@ class RealEngine:
 
     @property
     def missing(self) -> str:
-        """What has to be said where it cannot be started."""
+        """The reason for skipping it, if it cannot be started."""
         absent = [name for name in self.needs if not os.environ.get(name)]
         return f"{', '.join(absent)} names no Python with it" if absent else ""
 
 
 @dataclass
 class Workplace:
-    """A folder for what engines need and write, and those that run already."""
+    """A folder for the files of engines, and the running engines."""
 
     folder: Path
     stack: ExitStack = field(default_factory=ExitStack)
@@ -95,7 +95,7 @@ class Workplace:
         return self._model
 
     def running(self, engine: RealEngine) -> Running:
-        """Return an engine that is started when it is first asked for."""
+        """Return an engine, started at its first use."""
         if engine.name not in self._running:
             self._running[engine.name] = self.stack.enter_context(engine.start(self))
         return self._running[engine.name]
@@ -104,10 +104,10 @@ class Workplace:
     def process(
         self, command: Sequence[str], health: str, **environment: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a server while the block does, from when it is healthy.
+        """Run a server during the block, from when it is healthy.
 
-        It is a session of its own: vLLM ends with all that is in its process group, and what its
-        router starts outlives it. It ends with us, even if we are killed.
+        It is a separate session: vLLM kills its whole process group, and the children of its router
+        outlive it. It ends with this process, even if that is killed.
         """
         log = self.folder / f"{Path(command[0]).parents[1].name}-{free_port()}.log"
         surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}
@@ -145,20 +145,20 @@ def _until_healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> Non
 
 
 def metric(url: str, name: str, headers: Mapping[str, str] | None = None) -> Callable[[], int]:
-    """Return what reads the sum of a counter's series."""
+    """Return a function that reads the sum of a counter's series."""
 
     def read() -> int:
         text = httpx.get(f"{url}/metrics", headers=headers, trust_env=False).text
-        found = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
-        return round(sum(float(line.rpartition(" ")[2]) for line in found))
+        lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        return round(sum(float(line.rpartition(" ")[2]) for line in lines))
 
     return read
 
 
 def version_of(python: str, package: str) -> str:
     """Return the version of a package in another environment."""
-    asked = subprocess.run([python, *_PYTHON, package], check=True, capture_output=True, text=True)
-    return asked.stdout.strip()
+    output = subprocess.run([python, *_PYTHON, package], check=True, capture_output=True, text=True)
+    return output.stdout.strip()
 
 
 @contextmanager
@@ -172,32 +172,32 @@ def _llama_server(_: Workplace) -> Iterator[Running]:
         yield Running(server.base_url, NAME, version, server.api_key, generated=generated)
 
 
-# it neither says nor enforces one
+# it neither reports nor enforces a window
 _KNOWN_WINDOW = {"TEMPER_CONTEXT__BUDGET": "manual", "TEMPER_CONTEXT__WINDOW_TOKENS": str(WINDOW)}
 
 
 @contextmanager
-def _transformers(place: Workplace) -> Iterator[Running]:
-    python, port, home = os.environ["ENGINES_TRANSFORMERS"], free_port(), place.folder / "home"
-    (home / "hub").mkdir(parents=True, exist_ok=True)  # else its list of models is an error
+def _transformers(workplace: Workplace) -> Iterator[Running]:
+    python, port, home = os.environ["ENGINES_TRANSFORMERS"], free_port(), workplace.folder / "home"
+    (home / "hub").mkdir(parents=True, exist_ok=True)  # without it the model list is an error
     program = str(Path(python).with_name("transformers"))
-    model = str(place.model)
+    model = str(workplace.model)
     where = ("--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32")
     url = f"http://127.0.0.1:{port}"
-    with place.process([program, "serve", model, *where], f"{url}/health", HF_HOME=str(home)):
+    with workplace.process([program, "serve", model, *where], f"{url}/health", HF_HOME=str(home)):
         yield Running(url, model, version_of(python, "transformers"), settings=_KNOWN_WINDOW)
 
 
 def _vllm(*flags: str) -> Callable[[Workplace], AbstractContextManager[Running]]:
     @contextmanager
-    def start(place: Workplace) -> Iterator[Running]:
+    def start(workplace: Workplace) -> Iterator[Running]:
         python, port = os.environ["ENGINES_VLLM"], free_port()
         server = (python, "-m", "vllm.entrypoints.openai.api_server")
-        model = ("--model", str(place.model), "--served-model-name", NAME, "--dtype", "float32")
+        model = ("--model", str(workplace.model), "--served-model-name", NAME, "--dtype", "float32")
         small = ("--max-model-len", str(WINDOW), "--max-num-seqs", "8", "--enforce-eager")
         where = ("--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details")
         url = f"http://127.0.0.1:{port}"
-        with place.process(
+        with workplace.process(
             [*server, *model, *small, *where, *flags],
             f"{url}/health",
             VLLM_CPU_KVCACHE_SPACE="1",
@@ -217,15 +217,15 @@ VLLM = RealEngine("vLLM, its hermes parser", _vllm(*_parser("hermes")), ("ENGINE
 
 
 @contextmanager
-def _router(place: Workplace) -> Iterator[Running]:
-    behind = place.running(VLLM)
+def _router(workplace: Workplace) -> Iterator[Running]:
+    upstream = workplace.running(VLLM)
     python, port, other = os.environ["ENGINES_ROUTER"], free_port(), free_port()
     program = str(Path(python).with_name("vllm-router"))
     where = ("--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(other))
     url = f"http://127.0.0.1:{port}"
-    with place.process([program, "--worker-urls", behind.url, *where], f"{url}/health"):
+    with workplace.process([program, "--worker-urls", upstream.url, *where], f"{url}/health"):
         version = version_of(python, "vllm-router")
-        yield Running(url, NAME, version, generated=behind.generated)
+        yield Running(url, NAME, version, generated=upstream.generated)
 
 
 _LITELLM = """
@@ -239,34 +239,34 @@ general_settings: {{master_key: {key}}}
 
 
 @contextmanager
-def _litellm(place: Workplace) -> Iterator[Running]:
-    behind = place.running(VLLM)
+def _litellm(workplace: Workplace) -> Iterator[Running]:
+    upstream = workplace.running(VLLM)
     python, port = os.environ["ENGINES_LITELLM"], free_port()
     program = str(Path(python).with_name("litellm"))
-    file = place.folder / "litellm.yaml"
+    file = workplace.folder / "litellm.yaml"
     file.write_text(
-        _LITELLM.format(name=NAME, url=behind.url, window=WINDOW, key=KEY), encoding="utf-8"
+        _LITELLM.format(name=NAME, url=upstream.url, window=WINDOW, key=KEY), encoding="utf-8"
     )
     command = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"
     path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
-    with place.process(
+    with workplace.process(
         command, f"{url}/health/liveliness", LITELLM_LOCAL_MODEL_COST_MAP="True", PATH=path
     ):
         version = version_of(python, "litellm")
-        yield Running(url, NAME, version, KEY, generated=behind.generated)
+        yield Running(url, NAME, version, KEY, generated=upstream.generated)
 
 
 def anybodys(url: str) -> RealEngine:
-    """Return somebody's server; its key is in the variable `ENGINE_API_KEY`."""
+    """Return a foreign server; its key is in the variable `ENGINE_API_KEY`."""
 
     @contextmanager
-    def found(_: Workplace) -> Iterator[Running]:
+    def running_engine(_: Workplace) -> Iterator[Running]:
         yield Running(url, "", "", os.environ.get("ENGINE_API_KEY", ""), window=0)
 
     return RealEngine(
         url,
-        found,
+        running_engine,
         constrains=False,
         counts=False,
         keeps_its_window=False,
@@ -287,10 +287,10 @@ ENGINES = (
     ),
     VLLM,
     RealEngine("vllm-router before it", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
-    RealEngine(  # /tokenize ends at it, so estimates decide
+    RealEngine(  # /tokenize fails for long prompts, so estimates decide
         "LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
     ),
-    # calls are bound as text, and some strings of the model run on to the last token
+    # calls are constrained as text, and some strings of the model run on to the last token
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",), constrains=False),
     RealEngine(
         "vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",), constrains=False

@@ -1,9 +1,9 @@
-"""Writes the model as a folder of Hugging Face, for engines that read no GGUF.
+"""Writes the model as a Hugging Face folder, for engines that do not read GGUF.
 
     python -m tests.engines.model_folder FOLDER
 
-Needs what the extra `embedded` brings. The folder has what vLLM and transformers look for: weights
-in float32, a tokenizer, a chat template.
+Needs the extra `embedded`. The folder contains the files that vLLM and transformers require:
+weights in float32, a tokenizer, a chat template.
 """
 
 import json
@@ -33,8 +33,8 @@ _INNER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_CONTROL, _USER_DEFINED = 3, 4  # of llama.cpp's kinds of tokens
-# how llama.cpp's tokenizer `qwen2` splits text before it merges
+_CONTROL, _USER_DEFINED = 3, 4  # token types of llama.cpp
+# the pre-tokenizer pattern of llama.cpp's `qwen2`
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -52,21 +52,21 @@ class Model:
         return int(str(self.facts[name]))
 
     def strings(self, name: str) -> list[str]:
-        found = self.facts[name]
-        assert isinstance(found, list)
-        return [str(one) for one in found]
+        values = self.facts[name]
+        assert isinstance(values, list)
+        return [str(value) for value in values]
 
 
 def read(path: Path) -> Model:
     """Read a GGUF file of a llama."""
-    found = GGUFReader(path)
+    reader = GGUFReader(path)
     tensors = {
-        str(one.name): dequantize(one.data, one.tensor_type)
+        str(tensor.name): dequantize(tensor.data, tensor.tensor_type)
         .astype(np.float32)
-        .reshape([int(size) for size in reversed(one.shape)])
-        for one in found.tensors
+        .reshape([int(size) for size in reversed(tensor.shape)])
+        for tensor in reader.tensors
     }
-    return Model(tensors, {name: one.contents() for name, one in found.fields.items()})
+    return Model(tensors, {name: field.contents() for name, field in reader.fields.items()})
 
 
 def renamed(model: Model) -> dict[str, Weights]:
@@ -98,9 +98,9 @@ def safetensors(weights: Mapping[str, Weights]) -> bytes:
         body += np.ascontiguousarray(tensor).tobytes()
         shape = [int(size) for size in tensor.shape]
         head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, len(body)]}
-    written = json.dumps(head).encode()
-    written += b" " * (-len(written) % 8)
-    return len(written).to_bytes(8, "little") + written + bytes(body)
+    encoded = json.dumps(head).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    return len(encoded).to_bytes(8, "little") + encoded + bytes(body)
 
 
 def config(model: Model) -> dict[str, object]:
@@ -131,8 +131,8 @@ def config(model: Model) -> dict[str, object]:
 def _ends(model: Model) -> dict[str, object]:
     names = {"bos": "bos", "eos": "eos", "pad": "padding"}
     return {
-        f"{own}_token_id": model.number(f"tokenizer.ggml.{theirs}_token_id")
-        for own, theirs in names.items()
+        f"{name}_token_id": model.number(f"tokenizer.ggml.{theirs}_token_id")
+        for name, theirs in names.items()
     }
 
 
@@ -145,7 +145,7 @@ def tokenizer(model: Model) -> dict[str, object]:
         for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
         if kind in {_CONTROL, _USER_DEFINED}
     ]
-    special = {one["id"] for one in added}
+    special = {token["id"] for token in added}
     level = {"type": "ByteLevel", "trim_offsets": True}
     split = {"type": "Split", "pattern": {"Regex": _SPLIT}, "behavior": "Isolated"}
     return {
@@ -172,8 +172,8 @@ def tokenizer(model: Model) -> dict[str, object]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {one: at for at, one in enumerate(tokens) if at not in special},
-            "merges": [one.split(" ") for one in model.strings("tokenizer.ggml.merges")],
+            "vocab": {token: at for at, token in enumerate(tokens) if at not in special},
+            "merges": [merge.split(" ") for merge in model.strings("tokenizer.ggml.merges")],
         },
     }
 

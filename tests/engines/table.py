@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# what was tried, by the names of the tests, and how it stands in the table's head
+# the tests by name, and their titles in the table
 COLUMNS = {
     "chat": "chat",
     "tools": "tools",
@@ -46,7 +46,7 @@ class Tally:
 
 @dataclass
 class Row:
-    """What was seen of one engine: through Temper, and of the engine by itself."""
+    """The results of one engine: through Temper, and of the engine directly."""
 
     engine: str
     version: str
@@ -55,11 +55,11 @@ class Row:
     remarks: dict[str, str] = field(default_factory=dict)
 
     def note(self, what: str, *, is_good: bool) -> None:
-        """Note what came of something through Temper."""
+        """Record a result through Temper."""
         self.temper.setdefault(what, Tally()).add(is_good=is_good)
 
     def note_direct(self, what: str, *, is_good: bool) -> None:
-        """Note what came of it without Temper."""
+        """Record a result without Temper."""
         self.direct.setdefault(what, Tally()).add(is_good=is_good)
 
     def cell(self, what: str) -> str:

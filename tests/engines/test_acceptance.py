@@ -1,7 +1,8 @@
-"""What clients may expect of any engine behind Temper, asked of real ones, streamed and whole.
+"""Guarantees to clients of any engine behind Temper, on real engines, streamed and whole.
 
-Some of it no proxy can give where an engine has no grammar, no count or no log probabilities. Then
-the row says so, and what holds all the same is tested: no broken call, no markup, no 5xx.
+No proxy can give some of them where an engine has no grammar, no token count or no log
+probabilities. The row then says so, and the remaining guarantees are tested: no broken call, no
+markup, no 5xx.
 """
 
 import random
@@ -26,7 +27,7 @@ from tests.engines.asking import (
     WISHES,
     Server,
     document_of,
-    said,
+    message,
     through_temper,
 )
 from tests.engines.engines import RealEngine, Running
@@ -36,7 +37,7 @@ from tests.patience import PATIENCE_SECONDS
 
 LARGEST_WINDOW = 16_384  # that is filled here: a large model would take minutes
 ANSWER = 8  # tokens of it
-FULL = 0.75  # of the window: a conversation of that size is not shortened
+FULL = 0.75  # of the window: a conversation of that size is not compacted
 A_PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
     "WjR9awAAAABJRU5ErkJggg=="
@@ -49,7 +50,7 @@ ENDLESS: JsonObject = {"max_tokens": MOST, "ignore_eos": True}
 
 @dataclass(frozen=True)
 class Judge:
-    """Checks what holds for every answer, and notes how often markup was shown."""
+    """Checks the invariants of every response, and counts shown markup."""
 
     engine: RealEngine
     row: Row
@@ -62,17 +63,17 @@ class Judge:
         *,
         is_silent: bool = False,
     ) -> bool:
-        """Return whether the calls are those that were wanted.
+        """Report whether the calls are the expected ones.
 
-        Where calls are forbidden (`is_silent`) what the model writes is text, whatever it looks
-        like. Where nothing binds a model, broken markup of its own may be all that it has to say.
+        Where calls are forbidden (`is_silent`) the model's reply is text, even if it looks like a
+        call. A model without a grammar may write nothing but broken markup.
         """
         got = through_temper(answer)
-        if answer.error is not None:  # half a call is an error, and nobody runs it
+        if answer.error is not None:  # half a call is an error, and is never run
             assert answer.error["code"] == "call_broke_off", answer.error
             assert not self.engine.constrains, answer.error
             return False
-        is_run = answer.reason == "tool_calls"  # clients run nothing of what was cut off
+        is_run = answer.reason == "tool_calls"  # clients never run truncated calls
         assert is_run == got.is_one_of(tools) or answer.reason == "length", got.calls
         if not is_silent:
             self.row.note("markup", is_good=not got.leaks)
@@ -97,10 +98,10 @@ def test_small_talk_is_answered_in_words(
         is_good = bool(answer.text) and answer.reason == "stop"
         row.note("chat", is_good=is_good)
         assert is_good
-    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends one of them at once
+    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends a chunk at once
 
 
-def test_a_wish_becomes_a_valid_call(
+def test_request_for_a_tool_becomes_a_valid_call(
     server: Server, direct: Server, row: Row, judge: Judge, *, stream: bool
 ) -> None:
     good = []
@@ -115,14 +116,14 @@ def test_a_wish_becomes_a_valid_call(
 
 
 @pytest.mark.parametrize("choice", ["required", "named", "none"])
-def test_the_choice_of_a_tool_is_kept(
+def test_tool_choice_is_respected(
     server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
 ) -> None:
     chosen: JsonValue = NAMED if choice == "named" else choice
-    asked = [wish for wish, _ in WISHES[::3]] if choice == "none" else SMALL_TALK
+    wishes = [wish for wish, _ in WISHES[::3]] if choice == "none" else SMALL_TALK
     name = "get_weather" if choice == "named" else ""
     good = []
-    for words in asked:
+    for words in wishes:
         answer = server.ask(words, TOOLS, stream=stream, tool_choice=chosen)
         is_called = judge.calls(answer, TOOLS, name, is_silent=choice == "none")
         good.append(is_called != (choice == "none"))
@@ -139,9 +140,9 @@ def test_the_choice_of_a_tool_is_kept(
 def test_a_call_is_forced_into_its_schema(
     server: Server, direct: Server, row: Row, judge: Judge, way: str, *, stream: bool
 ) -> None:
-    """Three ways to an enum that the model would not write by itself.
+    """Three ways to an enum that the model would not write unconstrained.
 
-    Where nobody demands a call, the model may also answer in words before it is bound to one.
+    Where no call is demanded, the model may also answer in words before it is constrained.
     """
     ticket: JsonObject = {"type": "function", "function": {"name": "open_ticket"}}
     choices: dict[str, JsonObject] = {"ladder": {}, "required": {"tool_choice": "required"}}
@@ -161,11 +162,11 @@ def test_a_call_is_forced_into_its_schema(
         assert all(good)
 
 
-def test_what_is_too_long_is_refused_with_both_numbers(
+def test_oversized_prompt_is_rejected_with_both_numbers(
     server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
 ) -> None:
     window = window_of(server, running, row, "overflow")
-    response = server.post([said("user", "word " * (3 * window))], stream=stream)
+    response = server.post([message("user", "word " * (3 * window))], stream=stream)
     error = cast("JsonObject", document_of(response).get("error") or {})
     is_refused = (response.status_code, error.get("code")) == (400, "context_length_exceeded")
     row.note("overflow", is_good=is_refused)
@@ -175,12 +176,12 @@ def test_what_is_too_long_is_refused_with_both_numbers(
         assert str(window) in str(error["message"])
 
 
-def test_a_conversation_that_fits_is_not_cut(
+def test_fitting_conversation_is_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
-    """Neither after something odd, from which an estimate would learn what is wrong here."""
+    """Not even after odd text, from which an estimate would learn a wrong ratio."""
     window = window_of(server, running, judge.row, "counting")
-    server.post([said("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
+    server.post([message("user", "\N{SNOWMAN}\N{CAT FACE} " * window)])
     line = "Tell me what the weather is in Paris and in Rome today."
     sizes = [counted(direct, conversation(line, turns)) for turns in (2, 4)]
     turns = int((window * FULL - sizes[0]) / ((sizes[1] - sizes[0]) / 2)) + 2
@@ -197,7 +198,7 @@ def test_a_conversation_that_fits_is_not_cut(
         assert is_whole
 
 
-def test_random_conversations_that_fit_are_left_whole(
+def test_random_fitting_conversations_are_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
     """They hold prose, code, digits and other alphabets; odd and too long ones are among them."""
@@ -219,13 +220,11 @@ def test_random_conversations_that_fit_are_left_whole(
         assert is_whole, answer.report
 
 
-def test_a_client_that_hangs_up_ends_the_generation(
-    server: Server, running: Running, row: Row
-) -> None:
+def test_disconnect_stops_the_engine(server: Server, running: Running, row: Row) -> None:
     if running.generated is None:
         row.remarks["cancel"] = "not seen"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
-    # all of it takes a small model a second, so on a busy machine one good try of three will do
+    # it takes a small model a second, so on a busy machine one good run of three is enough
     is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
     row.note("cancel", is_good=is_ended)
     assert is_ended
@@ -235,7 +234,7 @@ def generated_for_who_leaves(server: Server, running: Running) -> int:
     """Return how many tokens are generated for a client that leaves at the first one."""
     assert running.generated is not None
     before = running.generated()
-    body: JsonObject = {"model": server.model, "messages": [said("user", "Hello!")], **ENDLESS}
+    body: JsonObject = {"model": server.model, "messages": [message("user", "Hello!")], **ENDLESS}
     with server.client.stream("POST", CHAT, json={**body, "stream": True}) as answer:
         next(line for line in answer.iter_lines() if '"content"' in line)
     return settled(running) - before
@@ -250,41 +249,39 @@ def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
     assert counts["total_tokens"] == counts["prompt_tokens"] + counts["completion_tokens"]
 
 
-def test_log_probabilities_arrive_where_there_are_any(
+def test_log_probabilities_are_returned_where_supported(
     server: Server, direct: Server, row: Row, *, stream: bool
 ) -> None:
-    asked: JsonObject = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
-    answer = server.ask("Hello!", stream=stream, **asked)
+    options: JsonObject = {"logprobs": True, "top_logprobs": 2, "max_tokens": 8}
+    answer = server.ask("Hello!", stream=stream, **options)
     documents: Sequence[JsonValue] = answer.chunks or [json.parse(answer.body)]
     has_some = any(map(logprobs_in, documents))
     row.note("logprobs", is_good=has_some)
-    own = document_of(direct.post([said("user", "Hello!")], **asked))
+    document = document_of(direct.post([message("user", "Hello!")], **options))
     if not stream:
-        row.note_direct("logprobs", is_good=logprobs_in(own))
+        row.note_direct("logprobs", is_good=logprobs_in(document))
     assert answer.error is None
-    assert has_some >= logprobs_in(own)
+    assert has_some >= logprobs_in(document)
 
 
-def test_what_was_cached_is_reported_where_it_is_known(
-    server: Server, direct: Server, row: Row
-) -> None:
+def test_cached_tokens_are_reported_where_known(server: Server, direct: Server, row: Row) -> None:
     messages = conversation("Tell me what the weather is in Lisbon and in Porto today.", 12)
     server.post(messages, max_tokens=4)
     document = document_of(server.post(messages, max_tokens=4))
-    own = cached_in(document_of(direct.post(messages, max_tokens=4)))
+    cached = cached_in(document_of(direct.post(messages, max_tokens=4)))
     row.note("cache", is_good=cached_in(document) > 0)
-    row.note_direct("cache", is_good=own > 0)
-    assert own == 0 or cached_in(document) > 0
+    row.note_direct("cache", is_good=cached > 0)
+    assert cached == 0 or cached_in(document) > 0
 
 
 @pytest.mark.parametrize("wrong", ["temperature", "picture"])
-def test_what_is_refused_is_an_error_of_the_client(
+def test_engine_rejection_is_a_client_error(
     server: Server, row: Row, wrong: str, *, stream: bool
 ) -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": A_PICTURE}}
     shown: JsonObject = {"role": "user", "content": [picture]}
     hot: JsonObject = {"temperature": "hot"} if wrong == "temperature" else {}
-    messages = [shown] if wrong == "picture" else [said("user", "Hello!")]
+    messages = [shown] if wrong == "picture" else [message("user", "Hello!")]
     response = server.post(messages, stream=stream, **hot)
     if wrong == "picture" and response.status_code == httpx.codes.OK:
         row.remarks["errors"] = "takes pictures"
@@ -301,8 +298,10 @@ def usage_if(stream: bool) -> JsonObject:
 
 
 def conversation(line: str, turns: int) -> list[JsonObject]:
-    spoken = [[said("user", f"{line} {turn}"), said("assistant", line)] for turn in range(turns)]
-    return [*(one for pair in spoken for one in pair), said("user", "Hello!")]
+    pairs = [
+        [message("user", f"{line} {turn}"), message("assistant", line)] for turn in range(turns)
+    ]
+    return [*(message for pair in pairs for message in pair), message("user", "Hello!")]
 
 
 def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
@@ -316,7 +315,7 @@ def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
         "é" * 9,
         "请先列出",
     )
-    messages = [said("user", "Hello!")]
+    messages = [message("user", "Hello!")]
     wanted = chance.uniform(0.1, 1.1) * window
     size = 0.0
     while size < wanted:
@@ -330,7 +329,7 @@ def random_conversation(chance: random.Random, window: int) -> list[JsonObject]:
             {"role": "tool", "tool_call_id": call["id"], "content": text},
         ]
         if chance.random() < 0.2:
-            messages += [said("assistant", text), said("user", text[::-1])]
+            messages += [message("assistant", text), message("user", text[::-1])]
     return messages
 
 
@@ -348,8 +347,8 @@ def is_exhausted(answer: Answer) -> bool:
 def window_of(server: Server, running: Running, row: Row, what: str) -> int:
     """Return the window, as far as it can be filled here."""
     listed = cast("list[JsonObject]", server.client.get("/v1/models").json()["data"])
-    found = [one.get("context_window") for one in listed if one["id"] == server.model]
-    window = running.window or int(str(found[0] or 0))
+    windows = [model.get("context_window") for model in listed if model["id"] == server.model]
+    window = running.window or int(str(windows[0] or 0))
     if not 0 < window <= LARGEST_WINDOW:
         row.remarks[what] = f"not tried ({window or 'no known'} window)"
         pytest.skip(f"a window of {window or 'unknown size'} is not filled, whatever extras say")
@@ -368,8 +367,8 @@ def settled(running: Running) -> int:
 
 def logprobs_in(document: JsonValue) -> bool:
     choices = cast("list[JsonObject]", cast("JsonObject", document).get("choices") or [])
-    found = [cast("JsonObject", one.get("logprobs") or {}) for one in choices]
-    return any(one.get("content") for one in found)
+    logprobs = [cast("JsonObject", choice.get("logprobs") or {}) for choice in choices]
+    return any(entry.get("content") for entry in logprobs)
 
 
 def cached_in(document: JsonObject) -> int:

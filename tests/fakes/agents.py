@@ -1,4 +1,4 @@
-"""Agents before a scripted server, and tools for them."""
+"""Agents in front of a scripted server, and tools for them."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from proxy.agents.model import Model
 from proxy.conversation.json import JsonValue
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls
+from tests.fakes.sse import calls
 
 
 def get_weather(city: str) -> str:
@@ -34,11 +34,11 @@ BROKEN_CALLED = calls("broken", "{}")
 async def scripted(
     *scripts: Script | bytes, window: int | None = None, **settings: dict[str, object]
 ) -> AsyncGenerator[tuple[Model, ScriptedBackend], None]:
-    """Open a model before a server that plays scripts."""
+    """Open a model of the client library on a server that plays `scripts`."""
     backend = ScriptedBackend(*scripts)
     if window is not None:
         slot: dict[str, JsonValue] = {"n_ctx": window}
         backend.properties = {"default_generation_settings": slot, "total_slots": 2}
     given: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}, **settings}
-    async with listening(backend) as behind, Model(behind.url, settings=given) as model:
+    async with listening(backend) as upstream, Model(upstream.url, settings=given) as model:
         yield model, backend

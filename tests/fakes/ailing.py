@@ -1,4 +1,4 @@
-"""A look-alike of llama-server that is healthy but for one ailment, and `temper doctor` on it."""
+"""A look-alike of llama-server with exactly one ailment, examined by `temper doctor`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ from proxy.doctor.checks import examine
 from proxy.doctor.clients import Client
 from proxy.doctor.target import Finding
 from proxy.settings import Settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.sockets import listening
 
 WINDOW = 16384
@@ -23,7 +23,7 @@ _ORIGIN = "access-control-allow-origin"
 
 
 class Ailment(Enum):
-    """What is wrong with it."""
+    """A defect of the server that `temper doctor` has to report."""
 
     NONE = "nothing"
     LOADS_FOR_EVER = "loads for ever"
@@ -51,7 +51,7 @@ class Ailment(Enum):
 
 
 class AilingServer:
-    """The server; it counts a token for each word."""
+    """The server. It counts one token per word."""
 
     def __init__(self, ailment: Ailment) -> None:
         self.ailment = ailment
@@ -93,13 +93,13 @@ class AilingServer:
             return Response(status_code=404)
         window = 4096 if self._has(Ailment.SMALL_WINDOW) else WINDOW
         settings: JsonObject = {"n_ctx": window}
-        told: JsonObject = {
+        properties: JsonObject = {
             "build_info": "b1-test",
             "default_generation_settings": settings,
             "total_slots": 1,
             "is_sleeping": self._has(Ailment.SLEEPS),
         }
-        return JSONResponse(told)
+        return JSONResponse(properties)
 
     async def _models(self, request: Request) -> Response:
         if self._has(Ailment.IS_A_WEB_PAGE):
@@ -110,8 +110,8 @@ class AilingServer:
             entry: JsonObject = {"id": "tiny", "owned_by": "vllm", "max_model_len": 2048}
             return JSONResponse({"object": "list", "data": [entry]})
         if self._has(Ailment.IS_TEMPER):
-            behind: JsonObject = {"name": "llama.cpp", "lacks": []}
-            return JSONResponse({"object": "list", "data": [{"id": "tiny", "engine": behind}]})
+            engine: JsonObject = {"name": "llama.cpp", "lacks": []}
+            return JSONResponse({"object": "list", "data": [{"id": "tiny", "engine": engine}]})
         host = request.headers["host"]
         if not host.startswith("127.0.0.1") and not self._has(Ailment.OPEN_TO_NAMES):
             return JSONResponse({"error": "forbidden"}, 403)
@@ -169,7 +169,7 @@ class AilingServer:
         self.asked += 1
         is_late = self._has(Ailment.CALLS_LATE) and self.asked == 1
         if b"`report`" in body and not self._has(Ailment.NEVER_CALLS) and not is_late:
-            return spoken.calls("report", '{"feeling": "fine"}')
+            return sse.calls("report", '{"feeling": "fine"}')
         words = len(prompt.split())
         is_cached = prompt == self._last_prompt and not self._has(Ailment.CACHES_NOTHING)
         self._last_prompt = prompt
@@ -181,22 +181,22 @@ class AilingServer:
             "total_tokens": words + 20,
             "prompt_tokens_details": details,
         }
-        finish = spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
+        finish = sse.part([{"finish_reason": "length", "index": 0, "delta": {}}])
         times: JsonObject = {
             "prompt_n": words,
             "prompt_per_second": 900.4,
             "predicted_per_second": 35.26,
         }
         tells_times = self.ailment in (Ailment.TELLS_TIMES, Ailment.SAYS_LITTLE_AND_TELLS_TIMES)
-        told: JsonObject = {"timings": times} if tells_times else {}
-        account = spoken.part([], usage=usage, **told)
-        return spoken.START + spoken.text("OK") + finish + account + spoken.DONE
+        extra: JsonObject = {"timings": times} if tells_times else {}
+        account = sse.part([], usage=usage, **extra)
+        return sse.START + sse.text("OK") + finish + account + sse.DONE
 
     async def _goes_on(self) -> AsyncGenerator[bytes, None]:
         self._is_busy = True
         try:
             while True:
-                yield spoken.text("and on ")
+                yield sse.text("and on ")
                 await asyncio.sleep(0)
         finally:
             self._is_busy = self._has(Ailment.NEVER_LETS_GO)
@@ -208,11 +208,11 @@ class AilingServer:
 async def examined(
     ailment: Ailment, settings: JsonObject | None = None, client: Client | None = None
 ) -> dict[str, Finding]:
-    """Examine such a server; returns the findings by the titles of the checks."""
+    """Run all checks of the doctor against an ailing server; return findings by title."""
     async with listening(AilingServer(ailment).app) as server:
         wanted: dict[str, JsonValue] = {"backend": {"url": server.url}, **(settings or {})}
         examining = examine(Settings.model_validate(wanted), client=client)
-        return {one.title: one.finding async for one in examining}
+        return {check.title: check.finding async for check in examining}
 
 
 def _page() -> Response:
@@ -220,12 +220,12 @@ def _page() -> Response:
 
 
 async def _breaks_off() -> AsyncGenerator[bytes, None]:
-    yield spoken.START
+    yield sse.START
 
 
 def _prompt(body: bytes) -> str:
-    asked = json.parse(body)
-    assert isinstance(asked, dict)
-    messages = asked["messages"]
+    request = json.parse(body)
+    assert isinstance(request, dict)
+    messages = request["messages"]
     assert isinstance(messages, list)
-    return "\n".join(str(one["content"]) for one in messages if isinstance(one, dict))
+    return "\n".join(str(message["content"]) for message in messages if isinstance(message, dict))

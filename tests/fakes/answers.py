@@ -1,6 +1,6 @@
-"""What a client got, in one shape for a stream and for a whole body.
+"""A response as clients read it, in one shape for streams and for whole bodies.
 
-Reading a stream checks on the way what every stream must keep: see `_check`.
+Reading a stream also checks the invariants of every stream, see `_check`.
 """
 
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ _NO_FACTS = ("x-temper-backend", "x-temper-prefix")
 
 @dataclass
 class Answer:
-    """An answer; `report` holds Temper's facts, `chunks` the chunks of a stream as they came.
+    """A response; `report` holds Temper's outcomes, `chunks` the raw chunks of a stream.
 
-    `news` are the other comments in it.
+    `news` are the other comments of the stream.
     """
 
     status: int
@@ -41,28 +41,33 @@ class Answer:
     def called(self) -> list[tuple[JsonValue, JsonValue]]:
         """The names and parsed arguments of the calls."""
         functions = [cast("JsonObject", call["function"]) for call in self.calls]
-        return [(one["name"], json.parse(cast("str", one["arguments"]))) for one in functions]
+        return [
+            (function["name"], json.parse(cast("str", function["arguments"])))
+            for function in functions
+        ]
 
     @property
     def runnable(self) -> list[JsonObject]:
-        """The calls that a client runs: those of an answer that ended as calls do."""
+        """The calls that a client runs: none unless the response ended with `tool_calls`."""
         return self.calls if self.reason == "tool_calls" else []
 
     @property
     def deltas(self) -> list[JsonObject]:
-        """The deltas of a stream, those of the role and of the end included."""
+        """The deltas of a stream, including those of the role and of the end."""
         return [
-            cast("JsonObject", one["delta"]) for chunk in self.chunks for one in _choices(chunk)
+            cast("JsonObject", choice["delta"])
+            for chunk in self.chunks
+            for choice in _choices(chunk)
         ]
 
     @property
     def pieces(self) -> list[JsonValue]:
-        """The pieces in which a stream brought the text."""
+        """The text deltas of a stream."""
         return [delta["content"] for delta in self.deltas if delta.get("content")]
 
 
 def read_answer(response: httpx.Response) -> Answer:
-    """Read a finished response of either kind."""
+    """Parse a complete response, streamed or not."""
     answer = Answer(response.status_code, response.headers, response.content)
     if response.headers["content-type"].startswith("text/event-stream"):
         _read_stream(answer)
@@ -121,7 +126,7 @@ def _read_chunk(answer: Answer, chunk: JsonValue) -> None:
         return
     answer.chunks.append(chunk)
     identity = _identity(chunk, "chat.completion.chunk")
-    # vLLM tells its fingerprint in the last chunk of a stream
+    # vLLM sends its fingerprint in the last chunk of a stream
     assert all(identity.get(name, known) == known for name, known in answer.identity.items())
     answer.identity = {**answer.identity, **identity}
     answer.usage = chunk.get("usage", answer.usage)
@@ -141,7 +146,7 @@ def _read_delta(answer: Answer, delta: JsonObject) -> None:
 
 
 def _read_call(answer: Answer, piece: JsonObject) -> None:
-    """Read a call, or a piece of one: the first tells its id and name, the others go on."""
+    """Add a call, or a delta of one: only the first delta carries the id and the name."""
     index = cast("int", piece["index"])
     function = cast("JsonObject", piece["function"])
     if "name" in function:
@@ -154,7 +159,7 @@ def _read_call(answer: Answer, piece: JsonObject) -> None:
 
 
 def _check(answer: Answer) -> None:
-    """Check what clients rely on: the role first and once, one end, and `[DONE]` only if good."""
+    """Check the invariants: one role, first; one finish reason; `[DONE]` only on success."""
     roles = ["role" in delta for delta in answer.deltas]
     assert roles[:1] == [True]
     assert sum(roles) == 1

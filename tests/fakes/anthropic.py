@@ -1,7 +1,7 @@
-"""What stands in for Anthropic's API: a real llama-server's `/v1/messages`, watched and disturbed.
+"""A double of Anthropic's API: a real llama-server's `/v1/messages`, observed and disturbed.
 
-It is not Anthropic's API and proves nothing about one. Every body is held against the types of
-Anthropic's SDK; the lists of models and the faults are written by hand, after its documents.
+It is not Anthropic's API and proves nothing about it. Every body is validated against the types of
+Anthropic's SDK. The model lists and the errors are written by hand from Anthropic's documentation.
 """
 
 from collections.abc import AsyncGenerator
@@ -36,16 +36,16 @@ LISTED: JsonObject = {
 
 
 def failure(kind: str, message: str) -> JsonObject:
-    """Write an error as Anthropic's API does."""
+    """Return an error body in the format of Anthropic's API."""
     error: JsonObject = {"type": kind, "message": message}
     return {"type": "error", "error": error, "request_id": "req_1"}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An error in place of an answer; with status 200 it comes after `events` of the answer.
+    """An error in place of a response; with status 200 it follows `events` events of a stream.
 
-    Without a `kind` the stream only breaks off.
+    Without a `kind` the stream is cut off without an error.
     """
 
     status: int = 200
@@ -57,15 +57,14 @@ class Fault:
 
 @dataclass
 class AnthropicDouble:
-    """The server's state: `asked` are the bodies of questions, `faults` befall the next ones."""
+    """The server: `requests` are the bodies received, `faults` affect the next requests."""
 
-    behind: RunningServer
-    asked: list[JsonObject] = field(default_factory=list)
+    upstream: RunningServer
+    requests: list[JsonObject] = field(default_factory=list)
     counted: list[JsonObject] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     def app(self) -> Starlette:
-        """Return the ASGI application."""
         return Starlette(
             routes=[
                 Route("/v1/models", self._models),
@@ -91,7 +90,7 @@ class AnthropicDouble:
     async def _messages(self, http: Request) -> Response:
         _check_headers(http)
         body = await _body(http)
-        self.asked.append(body)
+        self.requests.append(body)
         check_question(body)
         fault = self.faults.pop(0) if self.faults else None
         if fault is not None and fault.status != 200:
@@ -106,17 +105,17 @@ class AnthropicDouble:
         return StreamingResponse(_joined(first, pieces), media_type="text/event-stream")
 
     async def _pieces(self, body: JsonObject, fault: Fault | None) -> AsyncGenerator[bytes, None]:
-        """Pass on what the server says, event by event, up to a fault."""
+        """Stream the server's events unchanged, up to the fault."""
         count = 0
         body = _unforced(body)
         async with (
             self._client() as client,
-            client.stream("POST", "/v1/messages", json=body) as said,
+            client.stream("POST", "/v1/messages", json=body) as response,
         ):
-            if said.is_error:
-                yield await said.aread()
+            if response.is_error:
+                yield await response.aread()
                 return
-            async for line in said.aiter_lines():
+            async for line in response.aiter_lines():
                 count += line.startswith("event: ")
                 if fault is not None and count > fault.events:
                     break
@@ -126,9 +125,9 @@ class AnthropicDouble:
             yield b"event: error\ndata: " + error + b"\n\n"
 
     def _client(self) -> httpx.AsyncClient:
-        key = {"x-api-key": self.behind.api_key}
+        key = {"x-api-key": self.upstream.api_key}
         return httpx.AsyncClient(
-            base_url=self.behind.base_url, headers=key, trust_env=False, timeout=PATIENCE_SECONDS
+            base_url=self.upstream.base_url, headers=key, trust_env=False, timeout=PATIENCE_SECONDS
         )
 
 
@@ -143,7 +142,10 @@ async def _body(http: Request) -> JsonObject:
 
 
 def _unforced(body: JsonObject) -> JsonObject:
-    """Leave out that a call is forced: a llama-server only bans the end of the text for it."""
+    """Remove a forced tool choice.
+
+    llama-server does not force the call; it only bans the end of the text.
+    """
     choice = body.get("tool_choice")
     is_forced = isinstance(choice, dict) and choice["type"] in ("any", "tool")
     return {name: body[name] for name in body if not (is_forced and name == "tool_choice")}
@@ -155,9 +157,9 @@ async def _joined(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGen
         yield piece
 
 
-def _refusal(said: bytes) -> JsonValue:
-    """Say what a llama-server said as Anthropic's API would."""
-    error = cast("JsonObject", cast("JsonObject", json.parse(said))["error"])
+def _refusal(body: bytes) -> JsonValue:
+    """Convert an error body of llama-server into one of Anthropic's API."""
+    error = cast("JsonObject", cast("JsonObject", json.parse(body))["error"])
     message = f"{error['message']}"
     if error["type"] == "exceed_context_size_error":
         message = (

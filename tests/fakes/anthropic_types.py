@@ -1,4 +1,4 @@
-"""Bodies for Anthropic's API, held against the types of Anthropic's own SDK."""
+"""Request bodies for Anthropic's API, validated against the types of Anthropic's SDK."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from proxy.conversation.json import JsonObject
 
-# Still taken by the API for older models, and gone from the SDK's newest types.
+# The API still accepts these for older models, but the newest types of the SDK lack them.
 _OLDER = frozenset({"temperature", "top_p", "top_k"})
 
 _ASKED: TypeAdapter[MessageCreateParams] = TypeAdapter(MessageCreateParams)
@@ -15,20 +15,20 @@ _COUNTED: TypeAdapter[MessageCountTokensParams] = TypeAdapter(MessageCountTokens
 
 
 def check_question(body: JsonObject) -> None:
-    """Check the body of a question: of the right types, and with no member that is unknown."""
+    """Validate a request body: every member is known and of the right type."""
     known = {name: value for name, value in body.items() if name not in _OLDER}
     assert _read(_ASKED.validate_python(known)) == known
 
 
 def check_count(body: JsonObject) -> None:
-    """Check the body of a request to count."""
+    """Validate the body of a token-count request."""
     assert _read(_COUNTED.validate_python(body)) == body
 
 
 def _read(value: object) -> object:
-    """Read all of a value: what is iterable is checked while it is read."""
+    """Read a value completely: pydantic validates iterables only while they are read."""
     if isinstance(value, Mapping):
         return {name: _read(member) for name, member in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return [_read(one) for one in value]
+        return [_read(item) for item in value]
     return value

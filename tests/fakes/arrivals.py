@@ -1,4 +1,4 @@
-"""Text as it may arrive: every way to cut it, what reads it, and how work grows with it."""
+"""Text in all the ways in which it may be split, parsers to read it, and growth checks."""
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -23,10 +23,10 @@ EVERY_CUT = 120
 
 
 def chunkings(text: str) -> Iterator[list[str]]:
-    """Cut a text in every way worth trying: whole, by character, in two, in equal pieces.
+    """Split a text in every way worth testing: whole, by character, in two, in equal pieces.
 
-    It is cut in two at a tenth of all places, with HYPOTHESIS_PROFILE=deep at every place. In the
-    middle of a long text, which repeats itself, only some places are tried: the work would grow
+    It is split in two at a tenth of all positions (at every position with HYPOTHESIS_PROFILE=deep).
+    Within a long text, which repeats itself, only some positions are tested: the work would grow
     with the square of the length.
     """
     yield [text]
@@ -39,7 +39,7 @@ def chunkings(text: str) -> Iterator[list[str]]:
 
 
 def run(cursor: Cursor, reading: Generator[None, None, T], pieces: Iterable[str]) -> tuple[T, str]:
-    """Feed a reading until it returns; give its result and the text it left."""
+    """Feed a parser until it returns; return its result and the unread text."""
     arriving = iter(pieces)
     try:
         next(reading)
@@ -59,7 +59,7 @@ def run(cursor: Cursor, reading: Generator[None, None, T], pieces: Iterable[str]
 
 
 def read(start: Callable[[Cursor], Generator[None, None, T]], text: str) -> tuple[T, str]:
-    """Run a reading over a text cut in every way; give its result and the text it left."""
+    """Run a parser over a text in all splits; return its result and the unread text."""
     results: list[tuple[T, str]] = []
     for pieces in chunkings(text):
         cursor = Cursor()
@@ -69,7 +69,7 @@ def read(start: Callable[[Cursor], Generator[None, None, T]], text: str) -> tupl
 
 
 def outcome(reading: Generator[None, None, T]) -> Generator[None, None, T | NoCall | Unreadable]:
-    """Go through a reading that may refuse the text; the refusal is its result then."""
+    """Run a parser that may reject the text; return the rejection as its result."""
     try:
         return (yield from reading)
     except (NoCall, Unreadable) as refusal:
@@ -79,12 +79,12 @@ def outcome(reading: Generator[None, None, T]) -> Generator[None, None, T | NoCa
 def attempt(
     start: Callable[[Cursor], Generator[None, None, T]], text: str
 ) -> tuple[T | NoCall | Unreadable, str]:
-    """Run a reading that may refuse the text over it, cut in every way."""
+    """Run a parser that may reject the text, over all splits."""
     return read(lambda cursor: outcome(start(cursor)), text)
 
 
 def read_syntax(syntax: Syntax, text: str) -> tuple[Calls | NoCall, str]:
-    """Read a text that begins with an opening of `syntax`, cut in every way."""
+    """Parse a text that begins with an opening of `syntax`, over all splits."""
     opening = next(opening for opening in syntax.openings if text.startswith(opening))
 
     def start(cursor: Cursor) -> Generator[None, None, Calls]:
@@ -92,8 +92,8 @@ def read_syntax(syntax: Syntax, text: str) -> tuple[Calls | NoCall, str]:
         yield from cursor.literal(opening)
         return (yield from syntax.read(cursor, opening))
 
-    found, rest = attempt(start, text)
-    return (NoCall(Reason.BROKEN) if isinstance(found, Unreadable) else found), rest
+    match, rest = attempt(start, text)
+    return (NoCall(Reason.BROKEN) if isinstance(match, Unreadable) else match), rest
 
 
 def scan(
@@ -103,7 +103,7 @@ def scan(
     *,
     cut_off: bool = False,
 ) -> list[Finding]:
-    """Scan text in pieces and join neighbouring texts, which depend on how it arrived."""
+    """Scan text in pieces and merge adjacent texts, which depend on the splits."""
     scanner = Scanner(syntaxes, offered)
     findings: list[Finding] = []
     for piece in pieces:
@@ -112,7 +112,7 @@ def scan(
 
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Join neighbouring texts, and those of doubtful calls; leave out what is around calls."""
+    """Merge adjacent texts and those of ambiguous calls; drop the context of calls."""
     result: list[Finding] = []
     counted = (settled(finding) for finding in findings if not isinstance(finding, Gap))
     for kind, neighbours in groupby(counted, type):
@@ -128,7 +128,7 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def settled(finding: Finding) -> Finding:
-    """Take a finding as who looks at nothing around it and asks about nothing would."""
+    """Resolve a finding as a caller does that ignores context and never retries."""
     if not isinstance(finding, FoundCalls):
         return finding
     if finding.is_doubtful:
@@ -137,24 +137,24 @@ def settled(finding: Finding) -> Finding:
 
 
 def calls_found(findings: Iterable[Finding]) -> list[FoundCalls]:
-    """Return the calls that are taken without asking."""
-    return [one for one in map(settled, findings) if isinstance(one, FoundCalls)]
+    """Return the calls that are accepted without a retry."""
+    return [finding for finding in map(settled, findings) if isinstance(finding, FoundCalls)]
 
 
 def is_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Tell whether twice the text takes about twice the work: t(2n)/t(n) < 2.5.
+    """Report whether twice the text takes about twice the work: t(2n)/t(n) < 2.5.
 
-    A noisy machine makes single measurements too large, so one good one out of twelve counts.
+    A noisy machine only makes measurements too large, so one good measurement of twelve is enough.
     """
     return any(_time(work, text(2 * size)) / _time(work, text(size)) < 2.5 for _ in range(12))
 
 
 def is_bounded(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Tell whether a hundred times the text takes about the same work: t(100n)/t(n) < 10."""
+    """Report whether a hundred times the text takes about the same work: t(100n)/t(n) < 10."""
     return any(_time(work, text(100 * size)) / _time(work, text(size)) < 10 for _ in range(5))
 
 
 def _time(work: Callable[[str], object], text: str) -> float:
     start = time.process_time()
     work(text)
-    return max(time.process_time() - start, 1e-3)  # less is noise
+    return max(time.process_time() - start, 1e-3)  # shorter times are noise

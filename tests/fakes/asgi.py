@@ -1,4 +1,4 @@
-"""Hand-made ASGI: a client that sends what a test says and remembers what it gets."""
+"""ASGI by hand: a client that sends the messages of a test and stores the responses."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from proxy.api.edge import serve
 
 @dataclass
 class HandMadeClient:
-    """One connection. It stays until `leaves` is set, and then it has gone."""
+    """One connection, open until `leaves` is set."""
 
     body: bytes = b""
     method: str = "GET"
@@ -78,12 +78,12 @@ class HandMadeClient:
 
 @dataclass
 class HandMadeWire:
-    """What our own server does beside ASGI, for a client that leaves when a test says so."""
+    """The ASGI extension of Temper's own server, for a client that disconnects on command."""
 
     is_writable: bool = False
     is_gone: bool = False
     has_whole_body: bool = False
-    written: list[bytes] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
     on_leave: Callable[[], None] | None = None
 
     def watch(self, on_leave: Callable[[], None] | None) -> None:
@@ -98,17 +98,17 @@ class HandMadeWire:
         self.on_leave()
 
     def cork(self) -> None:
-        """Hold nothing back: a test sees each message."""
+        """Do nothing, so that a test sees each message by itself."""
 
     def uncork(self) -> None:
         """Let nothing out."""
 
     def write(self, body: bytes) -> None:
-        self.written.append(body)
+        self.sent.append(body)
 
 
 def endpoint_of(app: ASGIApp) -> Endpoint:
-    """Return an application as what answers at the edge."""
+    """Return an ASGI application as an `Endpoint` of the edge."""
 
     async def answer(connection: ClientConnection) -> None:
         await app(connection.scope, connection.receive, connection.send)

@@ -1,4 +1,4 @@
-"""A backend without a wire: it plays one list of events for each question."""
+"""A backend without a network: it plays one list of events for each request."""
 
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -26,7 +26,7 @@ async def every(batches: ReplyEvents) -> list[ReplyEvent]:
 
 
 class FollowedBackend:
-    """A backend whose replies pass through a policy, as a turn sees them."""
+    """A backend that passes its replies through a policy, as a turn receives them."""
 
     def __init__(self, backend: ChatBackend, policy: BackendPolicy) -> None:
         self.name = backend.name
@@ -60,11 +60,11 @@ class FollowedBackend:
 
 @dataclass
 class ScriptedBackend:
-    """Plays `scripts` in order; an error in one is raised. `closed` counts the questions ended.
+    """Plays `scripts` in order, raising the errors in them; `closed` counts finished requests.
 
-    `counts` are the tokens of the questions counted, in order, and of the last one ever after;
-    without any it cannot count. A text has a token for every word. Every passage is answered with
-    the same `pieces`.
+    `counts` are the results of token counts, in order; the last one repeats, and without any the
+    backend cannot count. A text has one token per word. Every passthrough request receives the same
+    `pieces`.
     """
 
     scripts: list[list[ReplyEvent | TemperError]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The command `temper` in a process of its own, watched so that no test waits for ever."""
+"""The `temper` command in a separate process, supervised so that no test hangs."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_SECONDS
 
 @contextmanager
 def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `temper`; it is killed when the block ends, and after a while in any case."""
+    """Run `temper`; kill it at the end of the block, or after a time limit."""
     with Program(
         [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
@@ -36,15 +36,15 @@ def temper(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str
 
 
 def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `temper` to its end; it has no terminal."""
+    """Run `temper` to its end, without a terminal."""
     with temper(*arguments) as process:
-        said, complained = process.communicate()
-    return subprocess.CompletedProcess(arguments, process.returncode, said, complained)
+        output, complained = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, output, complained)
 
 
 @contextmanager
 def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
-    """Run `temper serve` on a free port and yield its URL; it is ended as `docker stop` does."""
+    """Run `temper serve` on a free port and yield its URL; end it as `docker stop` does."""
     command = [*COMMAND, "serve", "--port", "0", "--json", *flags]
     surroundings = {**os.environ, **environment}
     with Program(command, stdout=subprocess.PIPE, env=surroundings) as process:
@@ -60,7 +60,7 @@ def running_temper(*flags: str, environment: dict[str, str]) -> Iterator[str]:
 
 @contextmanager
 def client_before(server: RunningServer) -> Iterator[httpx.Client]:
-    """Ask a Temper that runs in front of a server."""
+    """Yield a client of a Temper in front of a server."""
     environment = {"TEMPER_BACKEND__API_KEY": server.api_key}
     with (
         running_temper("--backend-url", server.base_url, environment=environment) as url,
@@ -70,13 +70,13 @@ def client_before(server: RunningServer) -> Iterator[httpx.Client]:
 
 
 def processes_with(argument: str) -> list[str]:
-    """Return the command lines that contain `argument`; on Linux only, elsewhere none."""
-    found: list[str] = []
+    """Return the command lines that contain `argument`; empty except on Linux."""
+    matches: list[str] = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:  # it has just ended
             continue
         if argument in command:
-            found.append(command)
-    return found
+            matches.append(command)
+    return matches

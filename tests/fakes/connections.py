@@ -1,4 +1,4 @@
-"""A connection pool and a server in one loop, whose clock a test can put forward."""
+"""A connection pool and a server in one loop with a clock that a test can advance."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -14,7 +14,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class SkippingLoop(SteadyLoop):
-    """A loop whose clock a test can put forward."""
+    """A loop with a clock that a test can advance."""
 
     ahead = 0.0
 
@@ -32,19 +32,19 @@ Scene = Callable[[ConnectionPool, RawBackend], Awaitable[None]]
 
 def play(scene: Scene, *scripts: Script) -> RawBackend:
     async def run() -> RawBackend:
-        async with raw_backend(*scripts) as backend, asyncio.timeout(1000), opened(backend) as one:
-            await scene(one, backend)
+        async with raw_backend(*scripts) as backend, asyncio.timeout(1000), opened(backend) as pool:
+            await scene(pool, backend)
             return backend
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(run())
 
 
-class Remembering(ConnectionPool):
-    """A pool that remembers every connection which it gave away: not all scenes give them back."""
+class RecordingPool(ConnectionPool):
+    """A pool that remembers all its connections, because some scenes do not return them."""
 
-    def __init__(self, place: Endpoint, connect_seconds: float) -> None:
-        super().__init__(place, connect_seconds)
+    def __init__(self, endpoint: Endpoint, connect_seconds: float) -> None:
+        super().__init__(endpoint, connect_seconds)
         self.given: list[Connection] = []
 
     async def send(self, head: bytes, body: bytes, deadline: float) -> Connection:
@@ -54,11 +54,11 @@ class Remembering(ConnectionPool):
 
 @asynccontextmanager
 async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
-    made = Remembering(Endpoint(*backend.address), SOON)
+    made = RecordingPool(Endpoint(*backend.address), SOON)
     try:
         yield made
     finally:
-        for line in made.given:  # their server's end may come too late for the end of the loop
+        for line in made.given:  # the server may close them only after the end of the loop
             line.close()
         made.close()
 
@@ -67,8 +67,8 @@ def later(seconds: float = SOON) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def send(one: ConnectionPool, deadline: float | None = None) -> Connection:
-    return await one.send(HEAD, b"{}", deadline or later())
+async def send(pool: ConnectionPool, deadline: float | None = None) -> Connection:
+    return await pool.send(HEAD, b"{}", deadline or later())
 
 
 async def read(line: Connection) -> bytes:
@@ -78,9 +78,9 @@ async def read(line: Connection) -> bytes:
     return body
 
 
-async def exchange(one: ConnectionPool) -> tuple[int, bytes]:
-    line = await send(one)
+async def exchange(pool: ConnectionPool) -> tuple[int, bytes]:
+    line = await send(pool)
     try:
         return line.status, await read(line)
     finally:
-        one.release(line)
+        pool.release(line)

@@ -1,8 +1,8 @@
-"""A llama-server that downloads: it shows a bar, keeps a file, and serves that file.
+"""A llama-server that downloads its model: it shows a progress bar, and serves the file.
 
-Writes what llama.cpp's source (common/download.cpp) writes, a bar for terminals only, and as build
-11549 where the model lies that it loads.
-While a file `closed` lies in its folder it stays at 37 percent.
+Its output is that of llama.cpp (common/download.cpp), with the bar on terminals only, and the path
+of the model as in build 11549. While the folder contains a file `closed`, the download stays at 37
+percent.
 """
 
 import os
@@ -35,7 +35,7 @@ os.execv(sys.executable, command + arguments)
 
 
 def downloading_server(folder: Path, model: Path) -> Path:
-    """Write the program into a folder; what it "downloads" is a copy of `model`."""
+    """Write the program into a folder; its download is a copy of `model`."""
     program = folder / "llama-server"
     root = os.fspath(Path(__file__).parents[2])
     text = _SCRIPT.format(python=sys.executable, folder=str(folder), model=str(model), root=root)

@@ -1,7 +1,7 @@
-"""What engines say when they refuse: bodies as they were reported, and what is in them.
+"""Error bodies of engines as users reported them, with their parsed contents.
 
-Put together from issues and documents (`proxy.backends.refusals` names them); those marked as seen
-came from an engine that was run here.
+Collected from issues and documentation (`proxy.backends.refusals` names them). Those marked as seen
+came from an engine that was run for this project.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject
 
 @dataclass(frozen=True)
 class Overflow:
-    """One wording of a prompt that is too long; `body` is the whole answer under `status`."""
+    """One wording of the error for a prompt that is too long; `body` is the whole response body."""
 
     engine: str
     message: str

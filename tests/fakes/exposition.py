@@ -1,4 +1,4 @@
-"""What `/metrics` says, read as Prometheus reads it."""
+"""The `/metrics` exposition, parsed as Prometheus parses it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 @dataclass(frozen=True)
 class Exposition:
-    """All families of one answer."""
+    """All metric families of one response."""
 
     families: Mapping[str, Metric]
 
     @classmethod
     def read(cls, text: str, *, is_openmetrics: bool = False) -> "Exposition":
-        """Parse an answer; raises ValueError if Prometheus would refuse it."""
+        """Parse a response; raises ValueError where Prometheus would reject it."""
         parse = openmetrics_families if is_openmetrics else text_string_to_metric_families
         return cls({family.name: family for family in parse(text)})
 
     def value(self, name: str, **labels: str) -> float:
-        """Add up the samples of a name that have these labels."""
+        """Add up the samples of a metric that have these labels."""
         return sum(
             sample.value
             for family in self.families.values()

@@ -1,6 +1,6 @@
-"""A tool server made with FastMCP, over HTTP, that wants a header; a program of its own.
+"""A FastMCP tool server over HTTP that requires a header; a separate program.
 
-`python -P fastmcp_server.py PORT`. It is run where the extra `tool-servers` is.
+`python -P fastmcp_server.py PORT`. It runs where the extra `tool-servers` is installed.
 """
 
 import sys
@@ -15,7 +15,7 @@ SECRET = "Bearer canary"
 
 
 class Guard:
-    """Turns away who does not send the header."""
+    """Rejects requests without the header."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

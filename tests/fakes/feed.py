@@ -1,4 +1,4 @@
-"""The state that a running Temper tells its dashboards first: one model, no requests."""
+"""The initial state event of the dashboard feed: one model, no requests."""
 
 from proxy.api.feed_events import InitialState, ModelCard
 from proxy.observability.history import Counts, CountsBySpan

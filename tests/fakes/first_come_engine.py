@@ -1,6 +1,6 @@
-"""An engine that serves first come, first served, as many at once as it has slots.
+"""An engine that serves first come, first served, as many requests at once as it has slots.
 
-A test, or a clock, ends its rounds: what is being worked on is answered, and the next ones begin.
+A test or a clock ends its rounds: the running requests are answered, and the next ones begin.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
+from tests.fakes import sse
 
 _HEADERS = [(b"content-type", b"text/event-stream")]
 
 
 @dataclass
 class FirstComeEngine:
-    """The engine; `longest_queue` is how many have waited in it at most."""
+    """The engine; `longest_queue` is the largest number of requests that waited in it."""
 
     slots: int
     longest_queue: int = 0
@@ -27,21 +27,21 @@ class FirstComeEngine:
 
     @property
     def load(self) -> int:
-        """How many requests it has, those that wait included."""
+        """The number of its requests, including those that wait."""
         return len(self._asked)
 
     def end_round(self) -> None:
-        """Answer all that is being worked on."""
+        """Answer all running requests."""
         self.rounds += 1
         for _ in range(min(self.slots, len(self._asked))):
             self._asked.popleft().set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, at the end of its round."""
+        """Serve one request, answered at the end of its round."""
         match scope["path"]:
             case "/v1/chat/completions":
                 await self._work(receive)
-                await _send(spoken.says("Done."), send)
+                await _send(sse.says("Done."), send)
             case "/props":
                 about: JsonObject = {"model_alias": "m", "total_slots": self.slots}
                 window: JsonObject = {"n_ctx": 4096}

@@ -1,4 +1,4 @@
-"""An MCP server over HTTP from before 2026, which forgets its sessions when a test says so."""
+"""An MCP server over HTTP from before 2026, which forgets its sessions on command."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject
 class ForgetfulToolServer:
     """Has one tool, `echo`; `sessions` are those that it still knows.
 
-    Requests by the method that `floods`, but for those that begin, get events without end.
+    Requests of the method `floods`, except for those that initialize, receive events without end.
     """
 
     def __init__(self, floods: str = "") -> None:
@@ -50,7 +50,7 @@ class ForgetfulToolServer:
 async def _flood() -> AsyncGenerator[bytes, None]:
     while True:
         yield b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n' * 100
-        await asyncio.sleep(0)  # also when nobody reads it
+        await asyncio.sleep(0)  # even if the client does not read it
 
 
 def _result(method: str, params: JsonObject) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Temper on a real socket with a scripted backend on another, and a client in front of both."""
+"""Temper and a scripted backend on real sockets, and a client of Temper."""
 
 import ssl
 from collections.abc import AsyncGenerator, Mapping
@@ -26,18 +26,18 @@ from tests.patience import PATIENCE_SECONDS
 CHAT = "/v1/chat/completions"
 _JSON = {"content-type": "application/json"}
 
-# without certificates: loading them would take longer than most tests do
+# no certificates: loading them would take longer than most tests
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def plain_transport() -> httpx.AsyncHTTPTransport:
-    """Make a transport for plain HTTP that is cheap to open."""
+    """Return a plain HTTP transport that is cheap to open: it creates no TLS context."""
     return httpx.AsyncHTTPTransport(verify=PLAIN)
 
 
 @dataclass(frozen=True)
 class Front:
-    """What a test speaks to; `backend` answers nothing where the test brought its own."""
+    """Temper's client; `backend` receives nothing where the test supplied a separate engine."""
 
     client: httpx.AsyncClient
     backend: ScriptedBackend
@@ -46,12 +46,12 @@ class Front:
     async def ask(
         self, request: JsonObject, *, stream: bool = False, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Ask for a chat completion and read the whole answer."""
-        asked: JsonObject = {**request, "stream": stream} if stream else request
-        return await self.send(json.dump(asked), headers)
+        """Request a chat completion and read the whole response."""
+        body: JsonObject = {**request, "stream": stream} if stream else request
+        return await self.send(json.dump(body), headers)
 
     async def send(self, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
-        """Post a body as it is to the chat endpoint."""
+        """Post a body unchanged to the chat endpoint."""
         return read_answer(await self.client.post(CHAT, content=body, headers=headers))
 
 
@@ -65,10 +65,10 @@ async def temper(
     observers: Observers | None = None,
     tools: ToolHosting | None = None,
 ) -> AsyncGenerator[Front, None]:
-    """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's for it."""
+    """Run Temper in front of a backend that plays `scripts`; `api_key` is Temper's key for it."""
     backend = ScriptedBackend(*scripts)
-    async with listening(backend) as behind:
-        connection = BackendClient(behind.url, api_key, timeouts=timeouts)
+    async with listening(backend) as upstream:
+        connection = BackendClient(upstream.url, api_key, timeouts=timeouts)
         engine = LlamaServer(connection, load_wait=load_wait, poll_seconds=0.001)
         async with in_front_of(engine, serving, backend, observers, tools=tools) as front:
             yield front
@@ -82,7 +82,7 @@ async def temper_before(
     timeouts: Timeouts | None = None,
     api_key: str = "",
 ) -> AsyncGenerator[Front, None]:
-    """Run Temper in front of whatever there is at `url`; `api_key` is Temper's for it."""
+    """Run Temper in front of the server at `url`; `api_key` is Temper's key for it."""
     engine = LlamaServer(BackendClient(url, api_key, timeouts=timeouts))
     async with in_front_of(engine, serving, ScriptedBackend()) as front:
         yield front
@@ -97,7 +97,7 @@ async def in_front_of(
     *,
     tools: ToolHosting | None = None,
 ) -> AsyncGenerator[Front, None]:
-    """Run Temper in front of an engine; an adapter is closed at the end."""
+    """Run Temper in front of an engine, which is closed at the end if it is an adapter."""
     serves = serving or ServerOptions()
     try:
         alone = serves.alone(engine)
@@ -149,7 +149,7 @@ TOOLS: list[JsonValue] = [
 
 
 def request(**others: JsonValue) -> JsonObject:
-    """Make a request with two tools; an argument adds or replaces a member."""
+    """Build a chat request with two tools; arguments add or replace members."""
     plain: JsonObject = {
         "model": "m",
         "messages": [{"role": "user", "content": "How is the weather in Paris?"}],

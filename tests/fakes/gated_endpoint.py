@@ -1,4 +1,4 @@
-"""An endpoint whose answer comes in pieces, the last of them when a test lets it."""
+"""An endpoint that sends its response in pieces, the last one on command."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ STREAM = b"text/event-stream; charset=utf-8"
 
 @dataclass
 class GatedEndpoint:
-    """Sends all pieces but the last one at once, and that when the gate opens."""
+    """Sends all pieces at once except the last one, which waits for the gate."""
 
     status: int = 200
     kind: bytes = JSON
     pieces: tuple[bytes, ...] = (b"{", b"}")
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     begun: int = 0
-    left: int = 0  # clients that did not wait for the last piece
-    sent: int = 0  # answers of which all but the last piece were taken
+    left: int = 0  # clients that disconnected before the last piece
+    sent: int = 0  # responses sent except for the last piece
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
@@ -40,6 +40,6 @@ class GatedEndpoint:
         leaving = asyncio.ensure_future(receive())
         opening = asyncio.create_task(self.gate.wait())
         await asyncio.wait((leaving, opening), return_when=asyncio.FIRST_COMPLETED)
-        for one in (leaving, opening):
-            one.cancel()
+        for gate in (leaving, opening):
+            gate.cancel()
         return self.gate.is_set()

@@ -1,4 +1,4 @@
-"""The examples of a guide, run as they stand but for the backend, which is a test's own."""
+"""The examples of a documentation page, run unchanged against a backend of the test."""
 
 import re
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ _TOOLS = "The tools of all examples"
 
 
 def examples(page: str = _LOOPS) -> dict[str, str]:
-    """Return the code of each section of a page that has any."""
+    """Return the code of each section that contains an example."""
     sections = _SECTION.findall((_GUIDES / page).read_text(encoding="utf-8"))
     return {title: "\n".join(code) for title, text in sections if (code := _CODE.findall(text))}
 
 
 def run(title: str, *, page: str = _LOOPS, **replaced: str) -> Mapping[str, object]:
-    """Run an example; returns the names that it has defined. Without a `url` it asks nobody."""
-    found = examples(page)
-    code = f"{found[_TOOLS]}\n{found[title]}"
+    """Run an example and return its globals. Without a `url` it sends no requests."""
+    blocks = examples(page)
+    code = f"{blocks[_TOOLS]}\n{blocks[title]}"
     if "url" in replaced:
         replaced["http://127.0.0.1:8080"] = replaced.pop("url")
     for theirs, ours in replaced.items():

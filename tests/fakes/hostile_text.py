@@ -1,4 +1,4 @@
-"""Text that would control a terminal, or forge a line, if it were printed as it is."""
+"""Text that would control a terminal or forge a log line if printed unescaped."""
 
 HOSTILE = (
     "m\x1b[2J\x1b[31mred",
@@ -14,5 +14,5 @@ HOSTILE = (
 
 
 def has_control(text: str) -> bool:
-    """Report whether anything in a line moves the cursor, reorders text or cannot be seen."""
+    """Report whether a line contains cursor movements, bidi marks or invisible characters."""
     return not text.isprintable()

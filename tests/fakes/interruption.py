@@ -1,7 +1,7 @@
-"""Interrupts a request at its k-th step, whichever of its tasks makes it.
+"""Interrupts a request at its k-th step, in whichever task that step runs.
 
-A step is a coroutine being resumed: everything that is awaited ends with one. Tasks belong to the
-request if they were started within it, and to a server or a test otherwise.
+A step is one resumption of a coroutine, so every await ends with one. Tasks started within the
+request belong to it; all others belong to a server or to the test.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
 
-# what is raised into a connection attempt of anyio finds parts of it not begun
+# raised into a connection attempt of anyio, an error leaves coroutines that never started
 IGNORES_HALF_CONNECTIONS = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <coroutine object connect_tcp"
 )
@@ -27,7 +27,7 @@ _current: ContextVar["Interruption | None"] = ContextVar("_current", default=Non
 
 
 class Boom(Exception):
-    """What is raised out of nowhere."""
+    """The error that an interruption raises."""
 
 
 def cancelled(_: object) -> Strike:
@@ -45,7 +45,7 @@ def raised(_: object) -> Strike:
 
 
 class Interruption:
-    """Strikes once, at step number `at`; `strike` may raise into the step, or do something."""
+    """Interrupts once, at step `at`; `strike` may raise into the step, or act."""
 
     def __init__(self, at: int, strike: Strike) -> None:
         self.has_struck = False
@@ -56,7 +56,7 @@ class Interruption:
         self._root: asyncio.Task[None] | None = None
 
     async def run(self, request: Coroutine[None, None, None]) -> None:
-        """Run a request to its end, which is not told, and then all tasks that it started."""
+        """Run a request and then all tasks that it started to their end."""
 
         async def observed() -> None:
             _current.set(self)
@@ -66,13 +66,12 @@ class Interruption:
         await asyncio.create_task(observed())
         assert self._root is not None
         if not self._root.cancelled():
-            self._root.exception()  # whatever it is
+            self._root.exception()  # any error
         while unfinished := [task for task in self.tasks if not task.done()]:
-            _, late = await asyncio.wait(unfinished, timeout=PATIENCE_SECONDS)
-            assert not late, late
+            _, pending = await asyncio.wait(unfinished, timeout=PATIENCE_SECONDS)
+            assert not pending, pending
 
     def step(self) -> None:
-        """Count a step."""
         self._steps += 1
         if self._steps == self._at and self._root is not None:
             self.has_struck = True
@@ -80,7 +79,7 @@ class Interruption:
 
 
 class _Interruptible(Coroutine[object, object, Result]):
-    """A coroutine whose steps are counted."""
+    """A coroutine with counted steps."""
 
     def __init__(self, inner: Coroutine[object, object, Result], by: Interruption) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""The command `temper` within the process of a test, and the files and documents around it."""
+"""The `temper` command within the test process, with its files and its JSON output."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ def temper(*arguments: str) -> Result:
 
 
 def config(text: str) -> str:
-    """Write a settings file into this folder, and return its name."""
+    """Write a settings file into the current folder and return its name."""
     Path("some.toml").write_text(text, encoding="utf-8")
     return "some.toml"
 
 
 def document(result: Result) -> json.JsonObject:
-    """Read what the command printed for programs."""
+    """Parse the JSON that the command printed."""
     value = json.parse(result.stdout)
     assert isinstance(value, dict)
     return value

@@ -1,4 +1,4 @@
-"""A conversation told to Temper in every language of clients, and what they get for it."""
+"""One conversation in every API dialect, and the responses parsed into one shape."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ RICH: JsonObject = {
 
 @dataclass(frozen=True)
 class Chat:
-    """A conversation, told to Temper in any language of clients.
+    """A conversation that can be sent in any dialect.
 
-    `messages` are pairs of a role and words. With `has_tools` the tool of `parameters` is offered,
-    or else the `functions`; `effort` is what the client says of thoughts.
+    `messages` are pairs of a role and a text. With `has_tools` the tool with `parameters` is
+    offered, otherwise the `functions`. `effort` is the reasoning effort that the client requests.
     """
 
     messages: tuple[tuple[str, str], ...] = (("user", "How is the weather in Paris?"),)
@@ -46,20 +46,20 @@ class Chat:
         )
 
     def anthropic(self) -> JsonObject:
-        said: JsonObject = {"messages": self._said("image"), "max_tokens": 500}
+        body: JsonObject = {"messages": self._said("image"), "max_tokens": 500}
         if system := [words for role, words in self.messages if role == "system"]:
-            said["system"] = system[0]
+            body["system"] = system[0]
         if self.effort:
-            said["output_config"] = {"effort": self.effort}
-        return {**said, **self._told("anthropic")}
+            body["output_config"] = {"effort": self.effort}
+        return {**body, **self._told("anthropic")}
 
     def ollama(self) -> JsonObject:
-        said: JsonObject = {"messages": self._said("images"), **self._told("function")}
-        return {**said, "think": self.effort} if self.effort else said
+        body: JsonObject = {"messages": self._said("images"), **self._told("function")}
+        return {**body, "think": self.effort} if self.effort else body
 
     def _said(self, kind: str) -> list[JsonValue]:
         is_kept = (lambda role: role != "system") if kind == "image" else (lambda role: bool(role))
-        said: list[JsonValue] = [
+        messages: list[JsonValue] = [
             {"role": role, "content": words} for role, words in self.messages if is_kept(role)
         ]
         if self.has_picture:
@@ -72,27 +72,27 @@ class Chat:
             }
             seen: JsonObject = {"content": "", "images": [PICTURE]}
             shown: JsonObject = seen if kind == "images" else {"content": [pictures[kind]]}
-            said.append({"role": "user", **shown})
-        return said
+            messages.append({"role": "user", **shown})
+        return messages
 
     def _told(self, kind: str) -> JsonObject:
         weather: JsonObject = {"name": "get_weather", "description": "Tell the weather."}
         offered = [{**weather, "parameters": self.parameters}] if self.has_tools else self.functions
-        told: list[JsonValue] = []
-        for one in offered:
+        tools: list[JsonValue] = []
+        for tool in offered:
             if kind == "anthropic":
-                schema = {"input_schema": one["parameters"]}
-                told.append({name: one[name] for name in one if name != "parameters"} | schema)
+                schema = {"input_schema": tool["parameters"]}
+                tools.append({name: tool[name] for name in tool if name != "parameters"} | schema)
             elif kind == "flat":
-                told.append({"type": "function", "strict": False, **one})
+                tools.append({"type": "function", "strict": False, **tool})
             else:
-                told.append({"type": "function", "function": one})
-        return {"tools": told} if told else {}
+                tools.append({"type": "function", "function": tool})
+        return {"tools": tools} if tools else {}
 
 
 @dataclass
-class Got:
-    """What a client got; names of calls and words."""
+class LanguageReply:
+    """A response: the status, the text, and the calls."""
 
     status: int
     text: str = ""
@@ -109,58 +109,58 @@ PATHS: dict[str, tuple[str, Callable[[Chat], JsonObject]]] = {
 EVERYWHERE = tuple((name, stream) for name in PATHS for stream in (False, True))
 
 
-async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
-    """Ask in a language; the answer is read from the whole body or from the events."""
+async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> LanguageReply:
+    """Send the conversation in a dialect; the response is read from the body or from the events."""
     path, write = PATHS[language]
     body: JsonObject = {"model": "m", "stream": stream, **write(chat)}
     return await post(front, path, body)
 
 
-async def post(front: Front, path: str, body: JsonObject) -> Got:
+async def post(front: Front, path: str, body: JsonObject) -> LanguageReply:
     answer = await front.client.post(path, content=json.dump(body))
     return read_answer(answer.status_code, answer.headers["content-type"], answer.content)
 
 
-def read_answer(status: int, media_type: str, body: bytes) -> Got:
-    """Read a whole answer or a stream of any dialect."""
+def read_answer(status: int, media_type: str, body: bytes) -> LanguageReply:
+    """Parse a whole response or a stream of any dialect."""
     if media_type.startswith("application/json"):
         return _read(status, objects_in([json.parse(body)]))
-    said = [line.removeprefix(b"data: ") for line in body.split(b"\n")]
-    events = [json.parse(line) for line in said if line.startswith(b"{")]
+    data = [line.removeprefix(b"data: ") for line in body.split(b"\n")]
+    events = [json.parse(line) for line in data if line.startswith(b"{")]
     return _read(status, objects_in(events))
 
 
-def _read(status: int, documents: list[JsonObject]) -> Got:
-    """Read a whole answer, or the events of a stream."""
-    got, found = Got(status), Found()
+def _read(status: int, documents: list[JsonObject]) -> LanguageReply:
+    """Parse the documents of a whole response, or the events of a stream."""
+    got, collected = LanguageReply(status), Collected()
     for document in documents:
         if document.get("error"):
             got.error = f"{document['error']}"
         for choice in objects_in(document.get("choices")):
-            found.add_chat(as_object(choice.get("message") or choice.get("delta")))
+            collected.add_chat(as_object(choice.get("message") or choice.get("delta")))
         for block in [
             *objects_in(document.get("content")),
             *objects_in([document.get("content_block")]),
         ]:
-            found.add_block(block)
+            collected.add_block(block)
         if "done" in document and "message" in document:
-            found.add_line(as_object(document["message"]))
+            collected.add_line(as_object(document["message"]))
         delta = as_object(document.get("delta"))
-        found.text += f"{delta.get('text') or ''}"
-        found.extend(f"{delta.get('partial_json') or ''}")
+        collected.text += f"{delta.get('text') or ''}"
+        collected.extend(f"{delta.get('partial_json') or ''}")
         is_whole = document.get("object") == "response"
         if document.get("type") == "response.completed":
             document, is_whole = as_object(document["response"]), True
         for item in objects_in(document.get("output") if is_whole else None):
-            found.add_item(item)
-    got.text = found.text
-    got.called = tuple((name, json.parse(said or "{}")) for name, said in found.calls)
+            collected.add_item(item)
+    got.text = collected.text
+    got.called = tuple((name, json.parse(arguments or "{}")) for name, arguments in collected.calls)
     return got
 
 
 @dataclass
-class Found:
-    """The words and calls found so far."""
+class Collected:
+    """The text and the calls collected so far."""
 
     text: str = ""
     calls: list[tuple[JsonValue, str]] = field(default_factory=list)
@@ -193,6 +193,6 @@ class Found:
     def add_item(self, item: JsonObject) -> None:
         if item["type"] == "function_call":
             self.calls.append((item["name"], f"{item['arguments']}"))
-        said = item.get("content") if item["type"] == "message" else None
-        for part in objects_in(said):
+        content = item.get("content") if item["type"] == "message" else None
+        for part in objects_in(content):
             self.text += f"{part.get('text') or ''}"

@@ -1,4 +1,4 @@
-"""A backend's connections that end in a transport of httpx: a mock, or one that listens in."""
+"""A backend's connection pool over an httpx transport: a mock, or one that records."""
 
 import asyncio
 from collections.abc import Generator
@@ -16,7 +16,7 @@ from proxy.backends.connection_pool import (
 
 
 class MockedPool(ConnectionPool):
-    """Gives every request to a `transport`; nothing is kept alive."""
+    """Sends every request to `transport`; keeps no connection alive."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
         super().__init__(Endpoint("host", 80), 5.0)
@@ -25,7 +25,7 @@ class MockedPool(ConnectionPool):
     async def send(self, head: bytes, body: bytes, deadline: float) -> Connection:
         line, *lines = head.removesuffix(b"\r\n\r\n").decode("latin-1").split("\r\n")
         method, target, _ = line.split(" ")
-        headers = dict(one.split(": ", 1) for one in lines)
+        headers = dict(line.split(": ", 1) for line in lines)
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         url = f"http://{headers['host']}{target}"
         request = httpx.Request(method, url, headers=encoded, content=body)
@@ -59,7 +59,7 @@ class _MockedConnection(Connection):
 
 @contextmanager
 def _as_of_a_connection() -> Generator[None, None, None]:
-    """Raise what a connection raises for what httpx does."""
+    """Translate the exceptions of httpx into those of a connection."""
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:

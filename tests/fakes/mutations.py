@@ -1,4 +1,4 @@
-"""Requests that are sound but for one place."""
+"""Valid request bodies with one defect."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 @st.composite
 def mutated(draw: st.DrawFn, document: bytes, anything: st.SearchStrategy[JsonValue]) -> bytes:
-    """Put anything else in a place of a request that is sound, or leave it out."""
+    """Replace one value of a valid request with anything, or remove it."""
     request = json.parse(document)
     holder, member = draw(st.sampled_from([*_places_in(request)]))
     if draw(st.booleans()):
@@ -22,9 +22,9 @@ def mutated(draw: st.DrawFn, document: bytes, anything: st.SearchStrategy[JsonVa
 
 def _places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
     if isinstance(value, list):
-        for one in value:
-            yield from _places_in(one)
+        for item in value:
+            yield from _places_in(item)
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, item in value.items():
             yield value, name
-            yield from _places_in(one)
+            yield from _places_in(item)

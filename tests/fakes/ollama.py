@@ -1,9 +1,9 @@
 """A double of Ollama: its protocol, written from its source, over a real llama-server.
 
-It is not an Ollama and proves nothing about one: Temper never met a real one here. What it answers
-is checked with the types of Ollama's own Python client; what the model says is a llama-server's.
-Calls arrive as either path of Ollama brings them: native (the server parses them, they come with
-the last line) or rendered (Ollama parses the text, they come in a line of their own).
+It is not Ollama and proves nothing about it: Temper never ran against a real one here. Its
+responses are validated with the types of Ollama's own Python client; the text comes from a
+llama-server. Calls arrive by either path of Ollama: native (the server parses them; they arrive
+with the last line) or rendered (Ollama parses the text; they arrive in a separate line).
 """
 
 from collections.abc import AsyncGenerator
@@ -36,14 +36,14 @@ _OF_THE_RUNNER = ("num_ctx",)
 
 
 class Path(Enum):
-    """Who parses the calls."""
+    """The component that parses the calls."""
 
     NATIVE = "native"
     RENDERED = "rendered"
 
 
 class Refused(Exception):
-    """An answer that is an error."""
+    """A response with an error."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -53,13 +53,13 @@ class Refused(Exception):
 
 @dataclass
 class OllamaDouble:
-    """The server's state; `asked` are the bodies of all chats, `loads` the windows it loaded.
+    """The server; `requests` are the bodies of all chats, `loads` the windows it loaded.
 
-    With `is_old` it knows no `truncate` and drops the oldest messages in silence, as every Ollama
-    did before. `broken` ends a reply in the middle with an error.
+    With `is_old` it ignores `truncate` and drops the oldest messages silently, as every Ollama
+    before that option did. `broken` ends a reply in the middle with an error.
     """
 
-    behind: RunningServer
+    upstream: RunningServer
     path: Path = Path.NATIVE
     capabilities: tuple[str, ...] = ("completion", "tools", "thinking")
     pulled: tuple[str, ...] = ("scripted:latest",)
@@ -67,13 +67,12 @@ class OllamaDouble:
     is_old: bool = False
     tells_capabilities: bool = True
     broken: str = ""
-    asked: list[JsonObject] = field(default_factory=list)
+    requests: list[JsonObject] = field(default_factory=list)
     loads: list[int] = field(default_factory=list)
     loaded: dict[str, int] = field(default_factory=dict)
     unloaded: list[str] = field(default_factory=list)
 
     def app(self) -> Starlette:
-        """Return the ASGI application."""
         return Starlette(
             routes=[
                 Route("/api/version", self._version),
@@ -123,7 +122,7 @@ class OllamaDouble:
             self._named(body)
         except Refused as refused:
             return _error(refused)
-        told: JsonObject = {
+        details: JsonObject = {
             "modelfile": "FROM scripted",
             "parameters": 'stop                           "<|im_end|>"',
             "template": "{{ .Prompt }}",
@@ -132,8 +131,8 @@ class OllamaDouble:
             "modified_at": WHEN,
         }
         if self.tells_capabilities:
-            told["capabilities"] = [*self.capabilities]
-        return JSONResponse(told)
+            details["capabilities"] = [*self.capabilities]
+        return JSONResponse(details)
 
     async def _generate(self, http: Request) -> Response:
         body = await _body(http)
@@ -151,7 +150,7 @@ class OllamaDouble:
 
     async def _chat(self, http: Request) -> Response:
         body = await _body(http)
-        self.asked.append(body)
+        self.requests.append(body)
         lines = self._reply(body)
         try:
             first = await anext(lines)
@@ -161,22 +160,22 @@ class OllamaDouble:
         return StreamingResponse(_written(first, lines), media_type="application/x-ndjson")
 
     async def _reply(self, body: JsonObject) -> AsyncGenerator[JsonObject, None]:
-        """Answer in the lines of Ollama; raises Refused before the first one."""
+        """Answer in Ollama's lines; raises Refused before the first one."""
         name = self._named(body)
         self._check(body, name)
         options = cast("JsonObject", body.get("options", {}))
         window = options.get("num_ctx", self.default_window)
         assert isinstance(window, int)
         self._load(name, window)
-        headers = {"authorization": f"Bearer {self.behind.api_key}"}
+        headers = {"authorization": f"Bearer {self.upstream.api_key}"}
         async with httpx.AsyncClient(
-            base_url=self.behind.base_url,
+            base_url=self.upstream.base_url,
             headers=headers,
             trust_env=False,
             timeout=PATIENCE_SECONDS,
         ) as client:
-            asked = await self._fitted(client, _translated(body, self.path), body, window)
-            async for line in self._lines(client, asked):
+            request = await self._fitted(client, _translated(body, self.path), body, window)
+            async for line in self._lines(client, request):
                 yield {"model": name, "created_at": WHEN, **line}
 
     def _named(self, body: JsonObject) -> str:
@@ -187,7 +186,7 @@ class OllamaDouble:
         return name
 
     def _check(self, body: JsonObject, name: str) -> None:
-        # Ollama would ignore it, which is what a test has to notice
+        # Ollama would ignore it, so a test has to notice
         assert body.keys() <= _KNOWN, body.keys() - _KNOWN
         if body.get("tools") and "tools" not in self.capabilities:
             raise Refused(400, f"registry.ollama.ai/library/{name} does not support tools")
@@ -200,12 +199,12 @@ class OllamaDouble:
         self.loaded[name] = window
 
     async def _fitted(
-        self, client: httpx.AsyncClient, asked: JsonObject, body: JsonObject, window: int
+        self, client: httpx.AsyncClient, request: JsonObject, body: JsonObject, window: int
     ) -> JsonObject:
-        """Refuse a prompt that is too long, or drop its oldest messages without a word."""
-        tokens = await _count(client, asked)
+        """Reject a prompt that is too long, or silently drop its oldest messages."""
+        tokens = await _count(client, request)
         if tokens <= window:
-            return asked
+            return request
         if body.get("truncate") is False and not self.is_old:
             problem: JsonObject = {
                 "code": 400,
@@ -216,17 +215,17 @@ class OllamaDouble:
                 "n_ctx": window,
             }
             raise Refused(400, json.dump_text({"error": problem}))
-        messages = cast("list[JsonValue]", asked["messages"])
-        while len(messages) > 1 and await _count(client, asked) > window:
+        messages = cast("list[JsonValue]", request["messages"])
+        while len(messages) > 1 and await _count(client, request) > window:
             messages = messages[1:]
-            asked = {**asked, "messages": messages}
-        return asked
+            request = {**request, "messages": messages}
+        return request
 
     async def _lines(
-        self, client: httpx.AsyncClient, asked: JsonObject
+        self, client: httpx.AsyncClient, request: JsonObject
     ) -> AsyncGenerator[JsonObject, None]:
         reading = _Reading(self.path)
-        async with client.stream("POST", CHAT, content=json.dump(asked)) as answer:
+        async with client.stream("POST", CHAT, content=json.dump(request)) as answer:
             if answer.is_error:
                 raise Refused(answer.status_code, (await answer.aread()).decode())
             async for raw in answer.aiter_lines():
@@ -245,7 +244,7 @@ class OllamaDouble:
 
 
 class _Reading:
-    """Turns the chunks of a llama-server into the lines of an Ollama."""
+    """Converts the chunks of a llama-server into the lines of an Ollama."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -272,7 +271,7 @@ class _Reading:
     def end(self) -> JsonObject:
         message: JsonObject = {"role": "assistant", "content": self._held}
         if self._calls:
-            message["tool_calls"] = [_call(number, one) for number, one in self._calls.items()]
+            message["tool_calls"] = [_call(number, call) for number, call in self._calls.items()]
         cached, read = self._timings.get("cache_n", 0), self._timings.get("prompt_n", 0)
         assert isinstance(cached, int)
         assert isinstance(read, int)
@@ -297,25 +296,25 @@ class _Reading:
         call["text"] = f"{call['text']}{function.get('arguments') or ''}"
 
     def _read_text(self, text: str, logprobs: JsonValue) -> list[JsonObject]:
-        told: JsonObject = {}
+        extra: JsonObject = {}
         if isinstance(logprobs, dict):
-            told = {"logprobs": logprobs["content"]}
+            extra = {"logprobs": logprobs["content"]}
         if self._path is Path.NATIVE:
-            return [{**_line({"content": text}), **told}]
+            return [{**_line({"content": text}), **extra}]
         self._held += text
         lines: list[JsonObject] = []
         while OPEN in self._held and CLOSE in self._held:
             before, _, rest = self._held.partition(OPEN)
-            written, _, self._held = rest.partition(CLOSE)
+            inner, _, self._held = rest.partition(CLOSE)
             try:
-                made = cast("JsonObject", json.parse(written.strip()))
+                made = cast("JsonObject", json.parse(inner.strip()))
             except ValueError as error:
-                raise Refused(500, f"error parsing tool call: raw='{written}'") from error
+                raise Refused(500, f"error parsing tool call: raw='{inner}'") from error
             made = {"id": "call_1", "name": made["name"], "text": json.dump_text(made["arguments"])}
             lines.append(_line({"content": before, "tool_calls": [_call(0, made)]}))
         if not any(OPEN.startswith(self._held[-size:]) for size in range(1, len(OPEN) + 1)):
             is_open = OPEN in self._held
-            lines += [] if is_open else [{**_line({"content": self._held}), **told}]
+            lines += [] if is_open else [{**_line({"content": self._held}), **extra}]
             self._held = self._held if is_open else ""
         return lines
 
@@ -333,38 +332,38 @@ def _call(number: int, made: JsonObject) -> JsonValue:
 
 
 def _translated(body: JsonObject, path: Path) -> JsonObject:
-    """Write what Ollama would ask its llama-server."""
+    """Return the body that Ollama would send to its llama-server."""
     options = cast("JsonObject", body.get("options", {}))
-    asked: JsonObject = {
+    request: JsonObject = {
         _RENAMED.get(name, name): value
         for name, value in options.items()
         if name not in _OF_THE_RUNNER
     }
-    asked["stream"] = True
+    request["stream"] = True
     messages = cast("list[JsonObject]", body["messages"])
-    asked["messages"] = [_message(message) for message in messages]
+    request["messages"] = [_message(message) for message in messages]
     if tools := body.get("tools"):
-        asked["tools"] = tools
-        asked["tool_choice"] = "auto" if path is Path.NATIVE else "none"
+        request["tools"] = tools
+        request["tool_choice"] = "auto" if path is Path.NATIVE else "none"
     if form := body.get("format"):
         schema: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}
-        asked["response_format"] = {"type": "json_object"} if form == "json" else schema
+        request["response_format"] = {"type": "json_object"} if form == "json" else schema
     if "think" in body:
-        asked["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
+        request["chat_template_kwargs"] = {"enable_thinking": bool(body["think"])}
     for name in ("logprobs", "top_logprobs"):
         if name in body:
-            asked[name] = body[name]
-    return asked
+            request[name] = body[name]
+    return request
 
 
 def _message(message: JsonObject) -> JsonObject:
-    written: JsonObject = {
+    result: JsonObject = {
         name: message[name] for name in ("role", "content", "tool_call_id") if name in message
     }
     if "thinking" in message:
-        written["reasoning_content"] = message["thinking"]
+        result["reasoning_content"] = message["thinking"]
     if calls := cast("list[JsonObject]", message.get("tool_calls", [])):
-        written["tool_calls"] = [
+        result["tool_calls"] = [
             {
                 "id": call.get("id", ""),
                 "type": "function",
@@ -376,11 +375,11 @@ def _message(message: JsonObject) -> JsonObject:
             for call in calls
             if (function := cast("JsonObject", call["function"]))
         ]
-    return written
+    return result
 
 
-async def _count(client: httpx.AsyncClient, asked: JsonObject) -> int:
-    counted = await client.post(COUNT, content=json.dump(asked))
+async def _count(client: httpx.AsyncClient, request: JsonObject) -> int:
+    counted = await client.post(COUNT, content=json.dump(request))
     return int(counted.raise_for_status().json()["input_tokens"])
 
 

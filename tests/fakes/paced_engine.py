@@ -1,7 +1,7 @@
-"""An engine that speaks as slowly as a request asks it to, and notes who leaves before the end.
+"""An engine that streams as slowly as a request demands, and counts early disconnects.
 
-`[[tokens=40;ms=25]]` in a message is a stream of so many tokens, so far apart, with `bytes=9` of
-that length; `[[silence]]` is nothing at all. Without a mark there are three tokens at once.
+`[[tokens=40;ms=25]]` in a message selects a stream of 40 tokens, 25 ms apart; `bytes=9` sets their
+length. `[[silence]]` sends nothing at all. Without a mark there are three tokens at once.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.scripted_backend import read_body
 from tests.fakes.upstream_requests import chunk
 
 _MARK = re.compile(rb"\[\[tokens=(\d+);ms=(\d+)(?:;bytes=(\d+))?\]\]")
@@ -24,24 +25,23 @@ MODELS: JsonValue = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 @dataclass
 class PacedEngine:
-    """The server; counts what it sends, and keeps the headers of every question.
+    """The server; it counts the bytes it sends and stores the headers of every request.
 
-    While it `is_silent` nothing is answered.
+    While it `is_silent` it answers nothing.
     """
 
     is_silent: bool = False
-    asked: list[Headers] = field(default_factory=list)
+    received_headers: list[Headers] = field(default_factory=list)
     sent: int = 0
     left: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        body = await _body(receive)
+        body = await read_body(receive)
         if not scope["path"].endswith("/chat/completions"):
             await _whole(send, MODELS)
             return
-        self.asked.append(Headers(scope=scope))
+        self.received_headers.append(Headers(scope=scope))
         self.arrived.release()
         speaking = asyncio.create_task(self._speak(body, send))
         leaving = asyncio.create_task(_leaves(receive))
@@ -57,16 +57,16 @@ class PacedEngine:
     async def _speak(self, body: bytes, send: Send) -> None:
         if self.is_silent or _SILENCE in body:
             await asyncio.Event().wait()
-        found = _MARK.findall(body)
-        tokens, pause, size = (int(part or 0) for part in found[-1]) if found else (3, 0, 0)
+        marks = _MARK.findall(body)
+        tokens, pause, size = (int(part or 0) for part in marks[-1]) if marks else (3, 0, 0)
         if b'"stream":true' not in body.replace(b" ", b""):
             await asyncio.sleep(tokens * pause / 1000)
             await _whole(send, _completion(tokens))
             return
         await send(_head(b"text/event-stream"))
         text = "x" * size or "word "
-        said: JsonObject = {"content": text}
-        for delta in (_BEGINNING, *([said] * tokens)):
+        token: JsonObject = {"content": text}
+        for delta in (_BEGINNING, *([token] * tokens)):
             await self._say(send, json.dump(chunk(delta)))
             await asyncio.sleep(pause / 1000)
         await self._say(send, json.dump(chunk({}, "stop")))
@@ -77,15 +77,6 @@ class PacedEngine:
         body = b"data: %b\n\n" % event
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self.sent += len(body)
-
-
-async def _body(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 async def _leaves(receive: Receive) -> None:

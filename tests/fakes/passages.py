@@ -1,4 +1,4 @@
-"""Requests that are passed on, for the tests of every backend."""
+"""Passthrough requests for the tests of every backend."""
 
 from contextlib import aclosing
 
@@ -8,6 +8,6 @@ PASSAGE = PassthroughRequest("/v1/embeddings", "input", "m", {"model": b'"m"', "
 
 
 async def relayed_by(backend: Backend, passage: PassthroughRequest = PASSAGE) -> bytes:
-    """Have a request passed on and collect the answer."""
+    """Relay a passthrough request and collect the response."""
     async with aclosing(backend.relay(passage, {})) as pieces:
         return b"".join([piece async for piece in pieces])

@@ -2,7 +2,7 @@
 
 
 def make_pdf(*pages: str) -> bytes:
-    """Write a PDF with a line of text on each page."""
+    """Return a PDF with a line of text on each page."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -16,12 +16,12 @@ def make_pdf(*pages: str) -> bytes:
             b"/Resources << /Font << /F1 3 0 R >> >> >>" % (5 + 2 * number),
             b"<< /Length %d >>\nstream\n%b\nendstream" % (len(stream), stream),
         )
-    written, places = b"%PDF-1.4\n", list[int]()
-    for number, one in enumerate(objects, 1):
-        places.append(len(written))
-        written += b"%d 0 obj\n%b\nendobj\n" % (number, one)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    size, start = len(objects) + 1, len(written)
-    written += b"xref\n0 %d\n0000000000 65535 f \n%b" % (size, table)
+    pdf, places = b"%PDF-1.4\n", list[int]()
+    for number, content in enumerate(objects, 1):
+        places.append(len(pdf))
+        pdf += b"%d 0 obj\n%b\nendobj\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in places)
+    size, start = len(objects) + 1, len(pdf)
+    pdf += b"xref\n0 %d\n0000000000 65535 f \n%b" % (size, table)
     trailer = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n"
-    return written + trailer % (size, start)
+    return pdf + trailer % (size, start)

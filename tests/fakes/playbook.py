@@ -1,4 +1,4 @@
-"""Drives a turn by hand: it receives events of a backend, and the client is to get others."""
+"""Drives a turn by hand: feed it backend events, and check the events for the client."""
 
 from dataclasses import dataclass, field
 
@@ -64,7 +64,7 @@ def make_request(
 def prepare(
     request: Request, policy: Policy, new_id: NewId, may_retry: MayRetry = lambda: True
 ) -> Turn:
-    """Make the turn that will answer a request that is sent at its whole length."""
+    """Prepare the turn for a request that fits the window."""
     return begin(plan_request(request, policy), new_id, may_retry)
 
 
@@ -92,27 +92,27 @@ class Playbook:
         return cls(prepare(request, policy or Policy(), CountedIds()))
 
     def ask(self) -> "Playbook":
-        """The turn must have a question, and owe the client nothing."""
+        """Require an upstream request and return it; all events for the client must be consumed."""
         assert self.shown == []
         self.upstream_request = self.turn.next_request()
         assert self.upstream_request is not None
         return self
 
     def receive(self, *events: ReplyEvent) -> "Playbook":
-        """Let the backend send something."""
+        """Feed backend events to the turn."""
         for event in events:
             self.shown += self.turn.receive(event)
         return self
 
     def expect(self, *events: ReplyEvent) -> "Playbook":
-        """The next events that the client gets must be these."""
+        """Require exactly these events for the client next."""
         count = len(events)
         assert self.shown[:count] == list(events)
         del self.shown[:count]
         return self
 
     def end(self) -> None:
-        """The client must have got everything, and the model must not be asked again."""
+        """Require that all events are consumed and that the model is not prompted again."""
         assert self.shown == []
         assert self.turn.next_request() is None
 
@@ -129,19 +129,19 @@ class Playbook:
 
 
 def write(book: Playbook, text: str, reason: str = "stop") -> Playbook:
-    """Let the model write a text, a few characters at a time."""
+    """Feed a text reply, a few characters at a time."""
     for start in range(0, len(text), 7):
         book.receive(TextDelta(text[start : start + 7]))
     return book.receive(ReplyFinished(reason))
 
 
 def shown_text(book: Playbook) -> str:
-    """Return all the text that the client has seen and the test has not looked at."""
+    """Return all unconsumed text for the client."""
     return "".join(event.text for event in book.shown if isinstance(event, TextDelta))
 
 
 def call(book: Playbook, name: str, arguments: str, reason: str = "tool_calls") -> Playbook:
-    """Let the backend deliver a structured call, a few characters at a time."""
+    """Feed a structured call, a few characters at a time."""
     book.receive(ToolCallStarted(0, "backend_id", name))
     for start in range(0, len(arguments), 5):
         book.receive(ToolCallArgumentsDelta(0, arguments[start : start + 5]))

@@ -1,4 +1,4 @@
-"""A command on a terminal of a given width, as a user has it."""
+"""A command on a terminal of a given width, as a user runs it."""
 
 import codecs
 import fcntl
@@ -20,7 +20,7 @@ _MOVES = re.compile(r"(\x1b\[[0-9;?]*[a-zA-Z]|\r)|([^\x1b\r]+)")
 
 
 def visible_line(raw: str) -> str:
-    """Return what is left of a line that was erased from some column on, or overwritten."""
+    """Return a line as displayed: without erased and overwritten columns."""
     shown, column = "", 0
     for code, text in _MOVES.findall(raw):
         if code.endswith("G"):
@@ -35,7 +35,7 @@ def visible_line(raw: str) -> str:
 
 
 class WatchedCommand:
-    """A command whose terminal somebody watches."""
+    """A command with a recorded terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process
@@ -45,22 +45,22 @@ class WatchedCommand:
 
     @property
     def shown(self) -> str:
-        """All that was shown, without what steers the terminal."""
+        """The whole output, without control sequences."""
         return CODES.sub("", self.raw)
 
     @property
     def visible(self) -> str:
-        """What was not erased later."""
+        """The output without erased text."""
         return "\n".join(map(visible_line, self.raw.split("\n")))
 
     def type(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())
 
     def read_until(self, pattern: str) -> re.Match[str]:
-        """Read until what was shown matches, and return the match."""
-        while (found := re.search(pattern, self.shown)) is None:
+        """Read until the output matches, and return the match."""
+        while (match := re.search(pattern, self.shown)) is None:
             assert self._read(), f"ended without {pattern!r}: {self.shown}"
-        return found
+        return match
 
     def read_to_the_end(self) -> str:
         """Read until the command has ended."""
@@ -72,7 +72,7 @@ class WatchedCommand:
         readable, _, _ = select.select([self._terminal], [], [], PATIENCE_SECONDS)
         try:
             piece = os.read(self._terminal, 65536) if readable else b""
-        except OSError:  # nobody has the other end open any longer
+        except OSError:  # the other end is closed
             piece = b""
         self.raw += self._decoder.decode(piece)
         return bool(piece)
@@ -82,8 +82,8 @@ class WatchedCommand:
 def on_terminal(
     columns: int, *arguments: str, environment: dict[str, str] | None = None
 ) -> Iterator[WatchedCommand]:
-    """Run `temper` on a terminal of its own; it is killed when the block ends."""
-    own, child = os.openpty()
+    """Run `temper` on a pseudo-terminal; it is killed when the block ends."""
+    terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     surroundings = {**os.environ, "TERM": "xterm-256color", **(environment or {})}
     if "NO_COLOR" not in (environment or {}):
@@ -101,8 +101,8 @@ def on_terminal(
         watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
         watchdog.start()
         try:
-            yield WatchedCommand(process, own)
+            yield WatchedCommand(process, terminal)
         finally:
             watchdog.cancel()
             process.kill()
-            os.close(own)
+            os.close(terminal)

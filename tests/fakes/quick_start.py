@@ -1,10 +1,10 @@
-"""Starts `python -m proxy` from a process that has imported it: a fork instead of the imports.
+"""Starts `python -m proxy` as a fork of a process that has already imported it.
 
-Importing Temper takes half a second of a core, and tests start it 150 times. What is forked is a
-process of its own all the same: a child of the test with its own id, environment, folder, pipes,
-signals and exit code, which runs the command from its first line. It does not show how long
-imports take, nor what is read from the environment while modules are imported: where a test sets
-some of that, and wherever there is no Linux, a new interpreter is started as ever.
+Importing Temper takes half a second of CPU, and tests start it 150 times. The fork is nevertheless
+a separate process: a child of the test with an id, environment, folder, pipes, signals and exit
+code, which runs the command from its first line. It does not show how long imports take, nor the
+effect of variables that modules read while they are imported. Where a test sets such a variable,
+and on systems other than Linux, a new interpreter is started.
 """
 
 import atexit
@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import AnyStr, Literal, TextIO
 
 COMMAND = (sys.executable, "-m", "proxy")
-_MODULES = ("proxy", "benchmarks")  # what stands for a command and is started often
+_MODULES = ("proxy", "benchmarks")  # stand-ins for commands that are started often
 _REPOSITORY = Path(__file__).parents[2]
 _MOST_BYTES = 1 << 20
-_MOST_DESCRIPTORS = 256  # that the process has which is forked: it has a dozen
+_MOST_DESCRIPTORS = 256  # file descriptors of the forked process: it has a dozen
 _SET_CHILD_SUBREAPER = 36  # of prctl
-# what interpreters and libraries read before Temper does
+# variables that interpreters and libraries read before Temper does
 _READ_AT_IMPORT = re.compile(r"(PYTHON|OTEL_|PROMETHEUS_|LC_|LD_|COV)\w*|LANG(UAGE)?|TZ")
 
 _IMPORTED = (
@@ -43,15 +43,15 @@ _IMPORTED = (
 
 
 def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a fork cannot have otherwise than the process it comes from."""
+    """Return the environment variables that modules read while they are imported."""
     return {name: text for name, text in environment.items() if _READ_AT_IMPORT.fullmatch(name)}
 
 
 class Imported:
-    """The process that has imported Temper; it is started when the first test wants a fork."""
+    """The process that has imported Temper; started by the first test that needs a fork."""
 
     def __init__(self) -> None:
-        # made with this module, and so before any test looks which sockets it leaves open
+        # created at import, so before any test looks for leaked sockets
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
         self._environment: dict[str, str] = {}
@@ -59,14 +59,14 @@ class Imported:
         atexit.register(self._end)
 
     def can_have(self, environment: Mapping[str, str]) -> bool:
-        """Whether its forks can have this environment."""
+        """Report whether its forks can have this environment."""
         with self._lock:
             if self._process is None:
                 self._start()
         return read_at_import(environment) == self._environment
 
     def fork(self, order: Mapping[str, object], descriptors: Sequence[int]) -> int:
-        """Fork a program with these standard streams; returns the id of our new child."""
+        """Fork a program with these standard streams; return the id of the new child."""
         with self._lock, _adopting_orphans():
             socket.send_fds(self._ours, [json.dumps(order).encode()], descriptors)
             return int(self._ours.recv(_MOST_BYTES))
@@ -93,7 +93,7 @@ class Imported:
 
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
-    """Make a grandchild whose parent ends ours: only a parent can wait for its child."""
+    """Adopt orphaned grandchildren: only a parent can wait for its child."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -106,9 +106,9 @@ _imported = Imported() if sys.platform == "linux" and __name__ != "__main__" els
 
 
 class Program(subprocess.Popen[AnyStr]):
-    """A process as any other, begun as a fork where its command is a module of ours."""
+    """A process like any other, started as a fork where its command is a module of Temper."""
 
-    def _execute_child(  # what the base class does once it has made the pipes
+    def _execute_child(  # the work of the base class after it has created the pipes
         self,
         args: Sequence[str],
         executable: object,
@@ -144,14 +144,14 @@ class Program(subprocess.Popen[AnyStr]):
         }
         streams = pipes[0], pipes[3], pipes[5]
         self.pid = _imported.fork(
-            order, [own if given == -1 else given for own, given in enumerate(streams)]
+            order, [default if given == -1 else given for default, given in enumerate(streams)]
         )
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def _serve(connection: socket.socket) -> str:
-    """Fork a child for every order; comes back in the child alone, with the module it is to be."""
+    """Fork a child per order; return only in the child, with the module that it runs."""
     while True:
         order, descriptors, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
         if not order:
@@ -165,14 +165,14 @@ def _serve(connection: socket.socket) -> str:
                 return _become(json.loads(order), descriptors)
             os.write(writing, b"%d" % child)
             os._exit(0)
-        os.waitpid(between, 0)  # from now on the child is that of the test
+        os.waitpid(between, 0)  # from now on it is the child of the test
         connection.send(os.read(reading, 32))
-        for one in (*descriptors, reading, writing):
-            os.close(one)
+        for descriptor in (*descriptors, reading, writing):
+            os.close(descriptor)
 
 
 def _become(order: Mapping[str, object], descriptors: Sequence[int]) -> str:
-    """Take on what a new interpreter would find; returns the module that is to be run."""
+    """Take over the state of a new interpreter; return the module to run."""
     if order["is_leader"]:
         os.setsid()
     for number, descriptor in enumerate(descriptors):
@@ -193,26 +193,26 @@ def _become(order: Mapping[str, object], descriptors: Sequence[int]) -> str:
 
 
 def _stream(number: int, mode: Literal["r", "w"]) -> TextIO:
-    """Open a standard stream as an interpreter does that starts."""
+    """Open a standard stream as a starting interpreter does."""
     is_told_at_once = number == 2 or os.isatty(number)
     errors = "backslashreplace" if number == 2 else "strict"
     return open(number, mode, 1 if is_told_at_once else -1, "utf-8", errors, closefd=False)
 
 
 def _import_temper() -> None:
-    """Import what the command does and what its commands do when they run."""
+    """Import the modules that the command imports, at start and when its subcommands run."""
     importlib.import_module("proxy.cli.app")
     event_loop = importlib.import_module("proxy.api.event_loop")
     event_loop.import_libraries()
     event_loop.loop_factory()
     for name in _IMPORTED:
-        with suppress(ModuleNotFoundError):  # what an extra brings may not be there
+        with suppress(ModuleNotFoundError):  # extras may not be installed
             importlib.import_module(name)
-    gc.freeze()  # or every fork looks through all of it for garbage when it ends
+    gc.freeze()  # otherwise every fork would collect garbage in all of it at exit
 
 
 if __name__ == "__main__":
-    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends tests, and then this
+    at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests first
     _import_temper()
     module = _serve(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, at_interrupt)

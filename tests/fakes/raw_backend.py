@@ -1,4 +1,4 @@
-"""A backend on a real socket that sends exactly the bytes a test wrote, and nothing by itself."""
+"""A backend on a real socket that sends exactly the bytes of a test, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -22,13 +22,12 @@ class RawBackend:
 
     @property
     def url(self) -> str:
-        """Where it is asked."""
         return "http://{}:{}".format(*self.address)
 
 
 @asynccontextmanager
 async def raw_backend(*scripts: Script) -> AsyncGenerator[RawBackend, None]:
-    """Serve the n-th connection by the n-th script and close it behind it."""
+    """Serve the n-th connection by the n-th script and then close it."""
     backend = RawBackend()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A recorded exchange, in which a call that was text was rescued."""
+"""A recorded exchange in which a call written as text was rescued."""
 
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode, TextPolicy

@@ -1,4 +1,4 @@
-"""The Responses front end as tests use it, and a judge of its streams."""
+"""The Responses dialect for tests, and a validator of its streams."""
 
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -58,7 +58,7 @@ def decode(store: ResponseStore | None = None, /, **fields: JsonValue) -> Decode
 
 
 def written(given: JsonValue, **fields: JsonValue) -> list[JsonValue]:
-    """Return the messages that a backend gets for an input."""
+    """Return the messages that a backend receives for an input."""
     messages = json.parse(decode(input=given, **fields).request.fields["messages"])
     assert isinstance(messages, list)
     return messages
@@ -66,7 +66,7 @@ def written(given: JsonValue, **fields: JsonValue) -> list[JsonValue]:
 
 def objects(value: JsonValue) -> list[JsonObject]:
     assert isinstance(value, list)
-    return [one for one in value if isinstance(one, dict)]
+    return [item for item in value if isinstance(item, dict)]
 
 
 def member(value: JsonValue, *names: str) -> JsonValue:
@@ -77,7 +77,7 @@ def member(value: JsonValue, *names: str) -> JsonValue:
 
 
 def streamed(decoded: Decoded, events: Iterable[ReplyEvent]) -> bytes:
-    """Stream an answer, each event by itself, to its good end."""
+    """Encode a successful response as a stream, one event at a time."""
     encoder = decoded.answering.begin(None)
     return b"".join([encoder.encode_all([event]) for event in events]) + encoder.end()
 
@@ -104,7 +104,7 @@ def _data(event: Event) -> JsonObject:
 
 
 class StreamJudge:
-    """Holds a stream against everything that its clients rely on, event by event."""
+    """Validates a stream event by event against everything that its clients rely on."""
 
     def __init__(self) -> None:
         self.done: list[JsonValue] = []
@@ -180,12 +180,12 @@ class StreamJudge:
             assert event["delta"]
             self._told.append(f"{event['delta']}")
         else:
-            (text,) = (event[one] for one in ("text", "arguments", "input") if one in event)
+            (text,) = (event[key] for key in ("text", "arguments", "input") if key in event)
             assert text == "".join(self._told)
 
 
 def _told_in(item: JsonObject) -> str:
-    """Return what the deltas of an item must add up to."""
+    """Return the text that the deltas of an item must add up to."""
     match item["type"]:
         case "function_call":
             return f"{item['arguments']}"

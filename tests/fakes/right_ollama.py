@@ -1,7 +1,7 @@
-"""A mock of Ollama whose model does everything right, and Temper before it.
+"""A mock of Ollama with a model that makes no mistakes, and Temper in front of it.
 
-It has the shapes that ollama-python has types for, and counts what its model was asked for. Answers
-are those of `tool_loops`, and some with thoughts and log probabilities.
+It has the shapes that ollama-python has types for, and counts the generations. Its replies are
+those of `tool_loops`, some of them with reasoning and log probabilities.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _COUNTS: JsonObject = {
 
 
 class RightOllama:
-    """The server; `generations` are its answers, `managed` what was asked about its models."""
+    """The server; `generations` counts its replies, `managed` the model-management requests."""
 
     def __init__(self) -> None:
         self.generations = 0
@@ -56,7 +56,10 @@ class RightOllama:
                 Route("/api/tags", self._tags),
                 Route("/api/ps", self._running),
                 Route("/api/delete", self._manage, methods=["DELETE"]),
-                *(Route(f"/api/{name}", one, methods=["POST"]) for name, one in posts.items()),
+                *(
+                    Route(f"/api/{name}", handler, methods=["POST"])
+                    for name, handler in posts.items()
+                ),
             ]
         )
 
@@ -90,8 +93,8 @@ class RightOllama:
             return JSONResponse({"embedding": [0.25, 0.5]})
         texts = body["input"]
         vectors = [[0.25, 0.5]] * (len(texts) if isinstance(texts, list) else 1)
-        told: JsonObject = {"total_duration": 7, "load_duration": 1, "prompt_eval_count": 2}
-        return JSONResponse({"model": body["model"], "embeddings": vectors, **told})
+        reply: JsonObject = {"total_duration": 7, "load_duration": 1, "prompt_eval_count": 2}
+        return JSONResponse({"model": body["model"], "embeddings": vectors, **reply})
 
     async def _manage(self, request: Request) -> Response:
         body, name = await _read(request), request.url.path.rpartition("/")[2]
@@ -134,8 +137,8 @@ class RightOllama:
             lines[2:] = [{"error": BROKEN}]
         if body.get("stream") is False:
             return JSONResponse(_added_up(lines))
-        written = (json.dump(line) + b"\n" for line in lines)
-        return StreamingResponse(_each(*written), media_type="application/x-ndjson")
+        encoded = (json.dump(line) + b"\n" for line in lines)
+        return StreamingResponse(_each(*encoded), media_type="application/x-ndjson")
 
     async def _for_ever(self, body: JsonObject) -> AsyncIterator[bytes]:
         try:
@@ -153,18 +156,18 @@ def _lines(body: JsonObject, messages: list[JsonValue], *, is_text: bool) -> Ite
     reply = Reply(ANSWER) if thinks else reply_to(messages, f"{len(messages)}")
     head: JsonObject = {"model": body["model"], "created_at": _WHEN}
 
-    def said(content: str, **more: JsonValue) -> JsonObject:
+    def line_of(content: str, **more: JsonValue) -> JsonObject:
         if is_text:
             return {"response": content, **more}
         return {"message": {"role": "assistant", "content": content, **more}}
 
     for token in tokens(THOUGHT) if thinks and body.get("think") is not False else ():
-        yield {**head, **said("", thinking=token), "done": False}
+        yield {**head, **line_of("", thinking=token), "done": False}
     for token in tokens(reply.text):
-        told: JsonObject = {}
+        extra: JsonObject = {}
         if body.get("logprobs"):
-            told = {"logprobs": [{"token": token, "logprob": -0.5, "bytes": [*token.encode()]}]}
-        yield {**head, **said(token), **told, "done": False}
+            extra = {"logprobs": [{"token": token, "logprob": -0.5, "bytes": [*token.encode()]}]}
+        yield {**head, **line_of(token), **extra, "done": False}
     for number, call in enumerate(reply.calls):
         function: JsonObject = {
             "index": number,
@@ -172,26 +175,30 @@ def _lines(body: JsonObject, messages: list[JsonValue], *, is_text: bool) -> Ite
             "arguments": json.parse(call.arguments),
         }
         made: JsonValue = [{"id": f"call_{len(messages)}_{number}", "function": function}]
-        yield {**head, **said("", tool_calls=made), "done": False}
-    yield {**head, **said(""), "done": True, "done_reason": "stop", **_COUNTS}
+        yield {**head, **line_of("", tool_calls=made), "done": False}
+    yield {**head, **line_of(""), "done": True, "done_reason": "stop", **_COUNTS}
 
 
 def _added_up(lines: list[JsonObject]) -> JsonObject:
-    """Add lines up to the whole answer, as an Ollama does."""
+    """Merge the lines into the whole response, as Ollama does."""
     whole = {**lines[-1]}
     is_text = "response" in whole
     parts = [line if is_text else cast("JsonObject", line["message"]) for line in lines]
     word = "response" if is_text else "content"
-    said: JsonObject = {word: "".join(f"{part[word]}" for part in parts)}
+    message: JsonObject = {word: "".join(f"{part[word]}" for part in parts)}
     if thoughts := "".join(f"{part.get('thinking', '')}" for part in parts):
-        said["thinking"] = thoughts
+        message["thinking"] = thoughts
     if calls := [
-        one for part in parts for one in cast("list[JsonValue]", part.get("tool_calls", []))
+        tool_call
+        for part in parts
+        for tool_call in cast("list[JsonValue]", part.get("tool_calls", []))
     ]:
-        said["tool_calls"] = calls
-    told = [one for line in lines for one in cast("list[JsonValue]", line.get("logprobs", []))]
-    whole |= {"logprobs": told} if told else {}
-    return whole | (said if is_text else {"message": {"role": "assistant", **said}})
+        message["tool_calls"] = calls
+    entries = [
+        entry for line in lines for entry in cast("list[JsonValue]", line.get("logprobs", []))
+    ]
+    whole |= {"logprobs": entries} if entries else {}
+    return whole | (message if is_text else {"message": {"role": "assistant", **message}})
 
 
 def _entry(name: str) -> JsonObject:
@@ -235,7 +242,7 @@ def _unknown(name: str) -> Response | None:
 
 @contextmanager
 def before_right_ollama(mock: RightOllama, **settings: str) -> Iterator[tuple[str, Served]]:
-    """Run the mock, and Temper before it; yields the mock's own address as well."""
+    """Run the mock and Temper in front of it; yields the mock's address too."""
     surroundings = {"TEMPER_BACKEND__KIND": "ollama", **settings}
     with (
         listening_in_thread(mock.app) as direct,

@@ -1,4 +1,4 @@
-"""Replies for a run, and what it did: a play-book of rounds."""
+"""Replies for a run and its results: a playbook of tool rounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def called(number: int, name: str = "add") -> ToolCall:
 def reply(
     text: str = "", *calls: ToolCall, reasoning: str = "", reason: str | None = None
 ) -> list[ReplyEvent]:
-    """Write a whole reply as a turn lets it out when nothing was shown before its end."""
+    """Return a whole reply, as a turn releases it when nothing was shown before its end."""
     usage: JsonObject = {"total_tokens": len(text)}
     return [
         ReplyStarted("id"),
@@ -53,7 +53,7 @@ def done(call: ToolCall, text: str = "3", status: Status = Status.DONE) -> Outco
 
 @dataclass
 class RunBook:
-    """A run, and all that the client has seen of it."""
+    """A run, and everything its client has received."""
 
     run: Run
     seen: list[ReplyEvent] = field(default_factory=list)
@@ -66,9 +66,9 @@ class RunBook:
         choice: ToolChoice = ToolUse.AUTO,
         workflow: Workflow | None = None,
     ) -> "RunBook":
-        """Begin a run with two tools of ours and one of the client."""
-        said = messages or (user_message("What is 1 + 2?"),)
-        request = make_request(*said, tools=(OPEN, ADD, SHOW), choice=choice)
+        """Start a run with two tools of the operator and one of the client."""
+        conversation = messages or (user_message("What is 1 + 2?"),)
+        request = make_request(*conversation, tools=(OPEN, ADD, SHOW), choice=choice)
         if choice is not ToolUse.AUTO:
             named = choice.name if isinstance(choice, NamedTool) else choice.value
             fields = {**request.fields, "tool_choice": f'"{named}"'.encode()}
@@ -86,11 +86,11 @@ class RunBook:
         return shown
 
     def execute(self, *texts: str, status: Status = Status.DONE) -> Execute:
-        """Run the calls of a reply, each with its text or all with the same."""
+        """Execute the calls of a reply, with one text each or the same text for all."""
         step = self.run.next_step()
         assert isinstance(step, Execute)
         given = texts if len(texts) == len(step.calls) else (texts or ("3",)) * len(step.calls)
-        outcomes = [done(*one, status) for one in zip(step.calls, given, strict=True)]
+        outcomes = [done(*pair, status) for pair in zip(step.calls, given, strict=True)]
         self.seen += self.run.finish_round(outcomes)
         return step
 

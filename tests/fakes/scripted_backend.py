@@ -1,7 +1,7 @@
-"""A look-alike of llama-server: plays the answers a test wrote and remembers what it was asked.
+"""A look-alike of llama-server: plays scripted responses and stores the requests.
 
-An ASGI application, meant for a real socket (`tests.fakes.sockets`), so that a caller who hangs
-up is noticed as a real server notices it.
+An ASGI application for a real socket (`tests.fakes.sockets`), so that a disconnect is noticed as a
+real server notices it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_SECONDS
 
 
 class Ending(Enum):
-    """Ends an answer in the middle: the connection is closed, or nothing comes any more."""
+    """Ends a response in the middle: the connection is closed, or stays silent."""
 
     BREAKS = "breaks"
     NEVER = "never"
@@ -33,7 +33,7 @@ Step: TypeAlias = bytes | asyncio.Event | Ending
 
 @dataclass(frozen=True)
 class Script:
-    """One answer; at an event it waits until the test sets it, also before the status is sent."""
+    """One response; at an `asyncio.Event` it waits until the test sets it."""
 
     steps: tuple[Step, ...]
     status: int = 200
@@ -43,13 +43,13 @@ class Script:
 
 
 def refuses(status: int, error: JsonValue, *, headers: Mapping[str, str] | None = None) -> Script:
-    """Answer with an error object under a status."""
+    """Return a script of an error response."""
     return Script((json.dump({"error": error}),), status, headers or {})
 
 
 @dataclass
-class Asked:
-    """One question; `left` is set when the asker hung up before the answer was complete."""
+class ReceivedRequest:
+    """One request; `left` is set when the client disconnected before the response was complete."""
 
     body: bytes
     headers: Headers
@@ -64,52 +64,51 @@ class Asked:
 
     @property
     def raw(self) -> dict[str, bytes]:
-        """The members of the body as they were written."""
+        """The members of the body as raw JSON."""
         return json.split_object(self.body)
 
     @property
     def messages(self) -> list[bytes]:
-        """The messages as they were written."""
+        """The messages as raw JSON."""
         return json.split_array(self.raw["messages"])
 
     @property
     def tools(self) -> list[bytes]:
-        """The tools as they were written."""
+        """The tools as raw JSON."""
         return json.split_array(self.raw["tools"])
 
 
 class ScriptedBackend:
-    """The server; the n-th question gets the n-th script, and there must be no further one."""
+    """The server; the n-th request receives the n-th script, and there must be no further one."""
 
     def __init__(self, *scripts: Script | bytes) -> None:
-        self.upstream_requests: list[Asked]
+        self.upstream_requests: list[ReceivedRequest]
         self.health = 200
         self.models: JsonValue = {"object": "list", "data": []}
         self.properties: JsonObject | None = None
         self.documents: dict[str, JsonValue] = {}
         self.play(*scripts)
-        self._arrivals: asyncio.Queue[Asked] = asyncio.Queue()
+        self._arrivals: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
         self._probes: asyncio.Queue[int] = asyncio.Queue()
 
     def play(self, *scripts: Script | bytes) -> None:
-        """Begin anew, with these."""
+        """Start again with these scripts."""
         self.upstream_requests = []
         self._scripts = [
             Script((script,)) if isinstance(script, bytes) else script for script in scripts
         ]
 
-    async def asked(self) -> Asked:
-        """Wait for the next question that nobody has waited for yet."""
+    async def next_request(self) -> ReceivedRequest:
+        """Wait for the next request that no test has waited for yet."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._arrivals.get()
 
-    async def probed(self) -> None:
-        """Wait until somebody has asked for the health."""
+    async def next_probe(self) -> None:
+        """Wait for a health probe."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._probes.get()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         match scope["path"]:
             case "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings" | "/api/chat":
                 await self._answer(scope, receive, send)
@@ -126,33 +125,34 @@ class ScriptedBackend:
                 await _play(refuses(404, "no such route"), send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Asked(await _body(receive), Headers(scope=scope))
-        self.upstream_requests.append(asked)
+        request = ReceivedRequest(await read_body(receive), Headers(scope=scope))
+        self.upstream_requests.append(request)
         number = len(self.upstream_requests)
         is_scripted = number <= len(self._scripts)
         script = self._scripts[number - 1] if is_scripted else refuses(418, "not in the script")
-        if "chat" in scope["path"] and asked.raw.get("stream") != b"true":
+        if "chat" in scope["path"] and request.raw.get("stream") != b"true":
             script = _as_whole(script)
-        self._arrivals.put_nowait(asked)
+        self._arrivals.put_nowait(request)
         async with anyio.create_task_group() as group:
-            group.start_soon(_watch, receive, asked, group.cancel_scope)
+            group.start_soon(_watch, receive, request, group.cancel_scope)
             await _play(script, send)
             group.cancel_scope.cancel()
 
 
 def _as_whole(script: Script) -> Script:
-    """Make of a stream what a server answers to who did not ask for one."""
-    said = completion_of(b"".join(step for step in script.steps if isinstance(step, bytes)))
-    if script.status != 200 or said is None:
+    """Convert a streamed script into the response to a request without `stream`."""
+    completion = completion_of(b"".join(step for step in script.steps if isinstance(step, bytes)))
+    if script.status != 200 or completion is None:
         return script
-    if not isinstance(said, bytes):
-        code = said.get("code")
-        return refuses(code if isinstance(code, int) else 500, said)
+    if not isinstance(completion, bytes):
+        code = completion.get("code")
+        return refuses(code if isinstance(code, int) else 500, completion)
     others = tuple(step for step in script.steps if not isinstance(step, bytes))
-    return Script((said, *others), headers={"content-type": "application/json"})
+    return Script((completion, *others), headers={"content-type": "application/json"})
 
 
-async def _body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """Read a whole request body."""
     body = bytearray()
     while True:
         message = await receive()
@@ -161,10 +161,10 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def _watch(receive: Receive, asked: Asked, playing: anyio.CancelScope) -> None:
+async def _watch(receive: Receive, request: ReceivedRequest, playing: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    asked.left.set()
+    request.left.set()
     playing.cancel()
 
 

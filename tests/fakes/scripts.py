@@ -1,8 +1,8 @@
-"""What the hand-written model of the acceptance tests says, and the tools it speaks of.
+"""The replies of the hand-written model of the acceptance tests, and their tools.
 
-A script is chosen by the last trigger in the prompt. `[[words]]` stand in a test's user message;
-sentences are the nudges that Temper appends, so a script can answer a later attempt. A tag with
-no newline behind it, where the template has one, keeps llama-server's own grammar out of it.
+The last trigger in the prompt selects the reply. `[[words]]` are triggers in a test's user message;
+sentences are the nudges that Temper appends, so that a reply can depend on the attempt. A tag that
+lacks the newline of the template keeps llama-server's own grammar from parsing it.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ TOOLS = (WEATHER_TOOL, TIME_TOOL)
 
 
 def call(arguments: str, name: str = "get_weather") -> str:
-    """Write a call exactly as the template does."""
+    """Return a call exactly as the template writes it."""
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
 def run_on_call(arguments: str, name: str = "get_weather") -> str:
-    """Write a call without the newlines, which llama-server does not recognise."""
+    """Return a call without the newlines; llama-server does not recognize it."""
     return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
 
 
@@ -73,14 +73,14 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "[[our time]]": call('{"timezone": "UTC"}', "get_current_time"),
     "[[our hang]]": call('{"text": "x"}', "f_hang"),
     "[[mixed]]": call('{"text": "ours"}', "f_echo") + "\n" + call('{"city": "Oslo"}'),
-    # answers in words
+    # text replies
     "[[prose]]": "The weather is fine, and no tool was asked about it.",
     "[[four]]": "The answer is four.",
     "[[empty]]": "",
     "[[thinking]]": f"<think>\n{THOUGHTS}\n</think>\n\nThe answer is 4.",
     "[[thinking call]]": "<think>\nA tool will know.\n</think>\n\n" + call('{"city": "Bern"}'),
     "[[forever]]": ("and so on", " and on\0"),
-    # calls in the wrong dress
+    # calls in a wrong spelling
     "[[no newline]]": run_on_call('{"city": "Lyon"}'),
     "[[bare]]": '{"name": "get_weather", "arguments": {"city": "Graz"}}',
     "[[fenced]]": '```json\n{"name": "get_weather", "arguments": {"city": "Cork"}}\n```',
@@ -103,6 +103,6 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
 }
 
 
-def said(trigger: str) -> str:
-    """Return the whole text that a trigger selects."""
+def reply_to(trigger: str) -> str:
+    """Return the whole reply that a trigger selects."""
     return "".join(SCRIPTS[trigger]).rstrip("\0")

@@ -1,4 +1,4 @@
-"""What clients of any language ask the hand-written model and get, and the chat completions SDK."""
+"""Requests to the hand-written model and responses from it, for the SDKs of all dialects."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -15,12 +15,12 @@ from openai.types.chat import (
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.scripts import THOUGHTS, TOOLS, said
+from tests.fakes.scripts import THOUGHTS, TOOLS, reply_to
 
 POLICY_HEADER = "x-temper-text-policy"
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 
-# a call that was made, and its result
+# a call and its result
 AFTER_A_CALL: tuple[ChatCompletionMessageParam, ...] = (
     {
         "role": "assistant",
@@ -41,7 +41,7 @@ def weather(**arguments: JsonValue) -> tuple[str, JsonValue]:
     return ("get_weather", arguments)
 
 
-# what clients get for what the model wrote
+# the clients' results by prompt
 CALLS: dict[str, list[tuple[str, JsonValue]]] = {
     "[[call]]": [weather(city="Paris", unit="celsius")],
     "[[two calls]]": [("get_time", {}), weather(city="Oslo")],
@@ -59,7 +59,7 @@ CALLS: dict[str, list[tuple[str, JsonValue]]] = {
 
 @dataclass(frozen=True)
 class SdkAnswer:
-    """An answer without the ids in it; `reason` is that of chat completions."""
+    """A response without its ids; `reason` is the finish reason of chat completions."""
 
     text: str = ""
     thoughts: str = ""
@@ -69,7 +69,7 @@ class SdkAnswer:
 
 @dataclass(frozen=True)
 class SdkQuestion:
-    """What is asked, by whichever SDK."""
+    """One request, in any SDK."""
 
     prompt: str
     policy: str = "respond"
@@ -78,7 +78,7 @@ class SdkQuestion:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of Temper's own."""
+        """The headers that Temper defines."""
         return {POLICY_HEADER: self.policy}
 
 
@@ -87,10 +87,10 @@ def calling(prompt: str, thoughts: str = "") -> tuple[SdkQuestion, SdkAnswer]:
 
 
 each_answer = pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("question", "answer"),
     [
-        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(said("[[prose]]"))),
-        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(said("[[four]]"))),
+        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(reply_to("[[prose]]"))),
+        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(reply_to("[[four]]"))),
         calling("[[call]]"),
         calling("[[coder]]"),
         calling("[[bad json]]"),
@@ -103,23 +103,23 @@ each_answer = pytest.mark.parametrize(
 )
 
 
-def check_as_in_chat(url: str, asked: SdkQuestion, got: SdkAnswer, answer: SdkAnswer) -> None:
-    """Check an answer against the one expected, and against that of chat completions."""
-    assert got == chat_answer(url, asked)
+def check_as_in_chat(url: str, question: SdkQuestion, got: SdkAnswer, answer: SdkAnswer) -> None:
+    """Check a response against the expected one, and against chat completions."""
+    assert got == chat_answer(url, question)
     assert got.text == answer.text
     assert got.thoughts.strip() == answer.thoughts
     assert (got.calls, got.reason) == (answer.calls, answer.reason)
 
 
-def chat_answer(url: str, asked: SdkQuestion) -> SdkAnswer:
-    """Ask by chat completions."""
+def chat_answer(url: str, question: SdkQuestion) -> SdkAnswer:
+    """Send the request as a chat completion."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         completion = client.chat.completions.create(
             model="any",
-            messages=[{"role": "user", "content": asked.prompt}],
-            max_tokens=asked.max_tokens,
-            tools=OFFERED if asked.has_tools else omit,
-            extra_headers=asked.headers,
+            messages=[{"role": "user", "content": question.prompt}],
+            max_tokens=question.max_tokens,
+            tools=OFFERED if question.has_tools else omit,
+            extra_headers=question.headers,
         )
     (choice,) = completion.choices
     return SdkAnswer(
@@ -139,7 +139,7 @@ async def ask(
     choice: ChatCompletionToolChoiceOptionParam | None = None,
     extra: JsonObject | None = None,
 ) -> ChatCompletion:
-    """Ask for a whole chat completion, with tools."""
+    """Request a whole chat completion with tools."""
     return await client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": prompt}, *history],
@@ -150,7 +150,7 @@ async def ask(
 
 
 def calls_in(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
-    """Return the names and arguments of the calls, each of which has an id of its own."""
+    """Return the names and arguments of the calls; their ids must be unique."""
     (choice,) = completion.choices
     made = choice.message.tool_calls or []
     assert len({call.id for call in made}) == len(made)

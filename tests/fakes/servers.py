@@ -1,4 +1,4 @@
-"""Servers without processes, for a fleet: each is ready, or fails, when a test says so."""
+"""Servers without processes for a fleet: each becomes ready, or fails, on command."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from proxy.processes.supervisor import ServerStatus
 
 
 class Server:
-    """One of them; counts its starts and stops."""
+    """One server; counts its starts and stops."""
 
     def __init__(self) -> None:
         self.status = ServerStatus()
@@ -34,5 +34,5 @@ class Server:
         self.wanted.clear()
 
     def finish(self, failure: ProcessFailed | None = None) -> None:
-        """Let this and every later start come to its end."""
+        """Finish this and every later start."""
         self.outcome.set_result(failure)

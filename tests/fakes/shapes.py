@@ -1,4 +1,4 @@
-"""Models of many shapes that a real llama-server loads; their weights are zeros.
+"""Models of many architectures that a real llama-server loads; their weights are zeros.
 
 Each function writes the smallest file of one architecture and returns its path.
 """
@@ -20,13 +20,13 @@ _INNER, _STATE, _KERNEL, _RANK = 128, 16, 4, 4
 
 
 def plain(folder: Path) -> Path:
-    """Three layers that attend alike."""
+    """Three layers with the same attention."""
     layers = [_attention(4, 2, 32) | _feed_forward()] * 3
     return _write(folder, "llama", layers, _heads(4, 2, 32))
 
 
 def uneven(folder: Path) -> Path:
-    """Layers with other numbers of heads, and one without any."""
+    """Layers with different numbers of heads, one of them without any."""
     stored = (2, 1, 4)
     layers = [_attention(4, heads, 32) | _feed_forward() for heads in stored]
     numbers = _heads([4, 4, 4, 0], [*stored, 0], 32) | {"feed_forward_length": [_FEED_FORWARD] * 4}
@@ -34,16 +34,16 @@ def uneven(folder: Path) -> Path:
 
 
 def sliding(folder: Path) -> Path:
-    """Seven layers of which one sees everything."""
+    """Seven layers, one of them with full attention."""
     norms = {"post_attention_norm": _WIDTH, "attn_q_norm": 32, "attn_k_norm": 32}
     norms |= {"post_ffw_norm": _WIDTH}
-    own: Sizes = {f"{name}.weight": (size,) for name, size in norms.items()}
-    layers = [_attention(4, 2, 32) | _feed_forward() | own] * 7
+    norm_sizes: Sizes = {f"{name}.weight": (size,) for name, size in norms.items()}
+    layers = [_attention(4, 2, 32) | _feed_forward() | norm_sizes] * 7
     return _write(folder, "gemma3", layers, _heads(4, 2, 32) | {"attention.sliding_window": 1024})
 
 
 def latent(folder: Path) -> Path:
-    """Layers that keep one compressed key."""
+    """Layers that store one compressed key (MLA)."""
     heads, rank, rotated, rest = 4, 64, 16, 16
     layer = {
         "attn_norm.weight": (_WIDTH,),
@@ -82,7 +82,7 @@ def recurrent(folder: Path) -> Path:
 
 
 def hybrid(folder: Path) -> Path:
-    """One layer that attends between two of Mamba."""
+    """One attention layer between two layers of Mamba."""
     norms = {"ssm_dt_norm.weight": (_RANK,), "ssm_b_norm.weight": (_STATE,)}
     mamba = _mamba() | norms | {"ssm_c_norm.weight": (_STATE,)} | _feed_forward()
     layers = [mamba, _attention(4, 2, 16) | _feed_forward(), mamba]
@@ -90,7 +90,7 @@ def hybrid(folder: Path) -> Path:
 
 
 def convolved(folder: Path) -> Path:
-    """Gated convolutions and two layers that attend."""
+    """Gated convolutions and two attention layers."""
     convolution = {
         "attn_norm.weight": (_WIDTH,),
         "shortconv.conv.weight": (_WIDTH, 3),
@@ -105,7 +105,7 @@ def convolved(folder: Path) -> Path:
 
 
 def linear(folder: Path) -> Path:
-    """Three delta networks for one layer that attends."""
+    """Three delta networks for each attention layer."""
     keys, values = 2 * _STATE, 4 * _STATE
     delta = {
         "attn_qkv.weight": (2 * keys + values, _WIDTH),
@@ -145,7 +145,7 @@ _STATES: dict[str, Number] = {
 
 
 def _heads(heads: Number, stored: Number, length: int) -> dict[str, Number]:
-    """Describe attention; without a length there is one for keys and another for values."""
+    """Describe attention; without a length, keys and values have different ones."""
     numbers: dict[str, Number] = {"attention.head_count": heads, "attention.head_count_kv": stored}
     if length:
         names = ("attention.key_length", "attention.value_length", "rope.dimension_count")

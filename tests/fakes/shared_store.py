@@ -1,4 +1,4 @@
-"""A store that several replicas share, in memory, with a clock that a test sets."""
+"""An in-memory store that several replicas share, with a clock that a test sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from proxy.errors import StateUnavailable
 
 @dataclass
 class SharedStore:
-    """Does what a Valkey does, at once; while it `is_down` nothing."""
+    """Behaves like Valkey, without latency; while it `is_down` every operation fails."""
 
     now: float = 0.0
     is_down: bool = False
     kept: dict[str, tuple[bytes, float]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    operations: list[str] = field(default_factory=list)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
         return self._take("claim", name, value, seconds, when=(None,))
@@ -71,7 +71,7 @@ class SharedStore:
         return True
 
     def _ask(self, operation: str) -> None:
-        self.asked.append(operation)
+        self.operations.append(operation)
         if self.is_down:
             raise StateUnavailable
 

@@ -1,4 +1,4 @@
-"""Conversations in which a small model goes wrong after its tools have run, as it wrote them.
+"""Conversations in which a small model fails after its tools have run.
 
 The texts are those of Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server, or differ from
 them only in the form of the call.
@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 STRING: JsonObject = {"type": "string"}
-MANY = 200  # copies
+MANY = 200  # copies of a call in the reply
 DAYS: list[JsonValue] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
@@ -77,12 +77,12 @@ TOOLS: tuple[JsonObject, ...] = (
 
 
 def write_call(name: str, arguments: JsonObject) -> str:
-    """Write a call as the models do: one JSON object."""
+    """Return a call as the models write it: one JSON object."""
     return json.dump_text({"name": name, "arguments": arguments})
 
 
 def answer_with(message: str) -> str:
-    """Write the call of the answer tool, which is all that the last attempt allows."""
+    """Return the call of the answer tool, the only one that the last attempt allows."""
     return write_call("respond", {"message": message})
 
 
@@ -96,7 +96,7 @@ def _write_parameters(name: str, arguments: JsonObject) -> str:
 
 
 def write_in_each_form(name: str, arguments: JsonObject) -> dict[str, str]:
-    """Write one call in each of the forms in which small models write calls as text."""
+    """Return one call in each textual form that small models use."""
     bare = write_call(name, arguments)
     return {
         "bare": bare,
@@ -149,7 +149,6 @@ OSLO_MAIL: JsonObject = {
 INBOX: JsonObject = {"folder": "inbox"}
 INBOX_RESULT = '{"files": ["inbox/bill-may.pdf", "inbox/photo.jpg"]}'
 INBOX_REQUEST = "Which files are in the folder inbox?"
-INBOX_ANSWER = "The inbox has bill-may.pdf and photo.jpg."
 HALL: JsonObject = {"room": "hall", "on": True}
 GARAGE: JsonObject = {"room": "garage", "on": True}
 LIGHTS_RUN = (
@@ -477,7 +476,7 @@ FAILURES: dict[str, Conversation] = {
         attempts=("as_asked", "nudged"),
     ),
     "R6 a repeated call": _mail(f"<tool_response>\n{_SENT_AGAIN}\n</tool_response>"),
-    # the words before the code have been sent when the code begins
+    # the words before the code have been sent by then
     "R7": _lights(LIGHTS_EXPLAINED, text=f"{LIGHTS_EXPLAINED[:56]}\n\n{LIGHTS_ANSWER}"),
     "R7 on one line": _lights(
         "You can use the following code: "

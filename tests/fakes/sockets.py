@@ -1,4 +1,4 @@
-"""ASGI applications on real sockets, in the test's own event loop, without uvicorn's clockwork."""
+"""ASGI applications on real sockets, in the test's event loop, without uvicorn's timers."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_SECONDS
 async def connected(
     address: tuple[str, int],
 ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    """Open a bare connection, for what an HTTP client would never send."""
+    """Open a bare connection, for bytes that an HTTP client would never send."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -29,10 +29,10 @@ async def connected(
 
 
 async def all_that_comes(reader: asyncio.StreamReader) -> bytes:
-    """Read until a connection ends, or is reset: what came before that is an answer all the same.
+    """Read until a connection ends or is reset.
 
-    A kernel resets a connection that is closed while something is unread. `StreamReader.read()`
-    then forgets what it has read.
+    A kernel resets a connection that is closed with unread data. `StreamReader.read()` then
+    discards what it has read, which is a response nevertheless.
     """
     came = bytearray()
     with contextlib.suppress(ConnectionResetError):
@@ -43,7 +43,7 @@ async def all_that_comes(reader: asyncio.StreamReader) -> bytes:
 
 @dataclass(frozen=True)
 class Listening:
-    """A server that runs while the test does."""
+    """A server that runs during the test."""
 
     url: str
     state: ServerState
@@ -52,13 +52,13 @@ class Listening:
     async def connected(
         self,
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """Open a bare connection, for what an HTTP client would never send."""
+        """Open a bare connection, for bytes that an HTTP client would never send."""
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         async with connected((host, int(port))) as streams:
             yield streams
 
     async def settle(self) -> None:
-        """Wait until no request is being worked on; fails if that takes long."""
+        """Wait until no request is running; fails if that takes long."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*self.state.tasks)
 
@@ -67,9 +67,9 @@ class Listening:
 async def listening(
     app: ASGIApp, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncGenerator[Listening, None]:
-    """Serve `app`; at the end every request must have come to its own end. Port 0 takes a free one.
+    """Serve `app`; at the end every request must have finished. Port 0 takes a free port.
 
-    A server that is asked when it has ended needs an address of its own, see `loopback`.
+    A server that may receive requests after its end needs a unique address, see `loopback`.
     """
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     config.load()
@@ -81,8 +81,8 @@ async def listening(
         try:
             yield running
         finally:
-            for one in server.servers:
-                one.close()
+            for inner in server.servers:
+                inner.close()
             for connection in list(running.state.connections):
                 connection.shutdown()
             await running.settle()
@@ -90,7 +90,7 @@ async def listening(
 
 @contextmanager
 def listening_in_thread(app: ASGIApp) -> Iterator[str]:
-    """Serve `app` in a thread of its own, for clients that block; yields its URL."""
+    """Serve `app` in a separate thread, for blocking clients; yields its URL."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(listening(app)) as running,

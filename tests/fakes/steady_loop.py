@@ -1,8 +1,8 @@
-"""An event loop whose clock stands still while the machine does.
+"""An event loop with a clock that stops while the machine has no CPU time for it.
 
-A test, Temper and the backend behind it mostly share a loop. When the machine has no time for
-them, all of them rest: no deadline of one may then pass for the others. So an iteration of the
-loop is never counted as more than a slice of time, and no wait lasts longer than one.
+A test, Temper and its backend mostly share a loop. When the machine has no time for them, all of
+them pause, so no deadline of one may pass for the others. Therefore an iteration of the loop counts
+as one time slice at most, and no wait lasts longer than one slice.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ SLICE_SECONDS = 0.01
 
 
 class _Sliced(selectors.DefaultSelector):
-    """Comes back from every wait within a slice of time, with or without something to do."""
+    """Returns from every wait within a time slice, with or without events."""
 
     def __init__(self, on_return: Callable[[], None]) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Sliced(selectors.DefaultSelector):
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """Counts a wait, and the work behind it, as a slice at most; unhurried, it keeps real time."""
+    """Counts a wait and the work after it as one slice at most; under no load it is real time."""
 
     def __init__(self) -> None:
         self._now = self._looked = time.monotonic()
@@ -38,7 +38,7 @@ class SteadyLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         looked = time.monotonic()
-        # however often the work of an iteration asks for the time
+        # regardless of how often one iteration reads the clock
         self._now = min(self._now + looked - self._looked, self._latest)
         self._looked = looked
         return self._now
@@ -49,7 +49,7 @@ class SteadyLoop(asyncio.SelectorEventLoop):
 
 
 class SteadyPolicy(asyncio.DefaultEventLoopPolicy):
-    """Makes steady loops wherever a test asks for none in particular."""
+    """Creates steady loops for tests that do not request another one."""
 
     def new_event_loop(self) -> SteadyLoop:
         return SteadyLoop()

@@ -1,6 +1,6 @@
-"""Drives the swapping of models by hand: it receives what happens, and is to order something.
+"""Drives model swapping by hand: feed it events, and check its orders.
 
-A request is called by its model and a number: "a1 asks" is one to model a.
+A request is named by its model and a number: "a1 asks" is a request for model a.
 """
 
 import re
@@ -11,7 +11,7 @@ from proxy.processes.swapping import Budget, LoadableModel, Orders, QueueTicket,
 
 @dataclass
 class SwapBook:
-    """Some models, driven by hand; they take a byte each, or what `memory` says."""
+    """Some models, driven by hand; they take a byte each, or as `memory` specifies."""
 
     swapping: SwapPlanner
     now: float = 0.0
@@ -24,15 +24,15 @@ class SwapBook:
         return cls(SwapPlanner(models, budget, failure_seconds=10))
 
     def receive(self, event: str) -> "SwapBook":
-        """Let something happen; everything that was ordered before must have been expected."""
+        """Feed an event; all previous orders must have been expected."""
         assert self.ordered == [], f"not expected before {event!r}"
         subject, _, verb = event.partition(" ")
         self.now += 1
         match verb:
             case "asks":
                 name = re.sub(r"\d+$", "", subject)
-                place, orders = self.swapping.ask(name, self.now)
-                self.places[subject] = place
+                ticket, orders = self.swapping.ask(name, self.now)
+                self.places[subject] = ticket
             case "leaves":
                 orders = self.swapping.leave(self.places.pop(subject), self.now)
             case "loaded":
@@ -49,31 +49,31 @@ class SwapBook:
         return self
 
     def expect(self, *orders: str) -> "SwapBook":
-        """The next orders must be these."""
+        """Require exactly these orders next."""
         count = len(orders)
         assert self.ordered[:count] == list(orders)
         del self.ordered[:count]
         return self
 
     def load(self, name: str) -> "SwapBook":
-        """Load a model that has room and is used by nobody."""
+        """Load a model that has room and no users."""
         self.receive(f"{name}0 asks").expect(f"start {name}")
         self.receive(f"{name} loaded").expect(f"serve {name}0")
         return self.receive(f"{name}0 leaves")
 
     def end(self) -> None:
-        """Everything that was ordered must have been expected."""
+        """Require that all orders have been expected."""
         assert self.ordered == []
 
     def ahead(self, request: str) -> int:
-        """Tell how many others a request has before it."""
+        """Return the number of requests queued before this one."""
         return self.swapping.ahead(self.places[request])
 
     def _told(self, orders: Orders) -> list[str]:
-        called = {id(place): request for request, place in self.places.items()}
+        called = {id(ticket): request for request, ticket in self.places.items()}
         return [
-            *(f"serve {called[id(place)]}" for place in orders.served),
-            *(f"refuse {called[id(place)]}" for place in orders.refused),
+            *(f"serve {called[id(ticket)]}" for ticket in orders.served),
+            *(f"refuse {called[id(ticket)]}" for ticket in orders.refused),
             *(f"stop {name}" for name in orders.stop),
             *(f"start {name}" for name in orders.start),
         ]

@@ -1,4 +1,4 @@
-"""A backend that really counts: a prompt too long for its window is refused, as servers do it."""
+"""A backend that counts tokens: it rejects prompts that exceed its window, as servers do."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import ContextOverflow
 from tests.fakes.backend import ScriptedBackend
 
-AROUND = 11  # tokens of the template for each message
+AROUND = 11  # template tokens per message
 
 
 @dataclass
 class TokenizingBackend(ScriptedBackend):
-    """Counts with `tokenize`, for whoever asks only if it `can_count`.
+    """Counts with `tokenize`; callers may request counts only if it `can_count`.
 
-    `refused` are the tokens of prompts that were too long, and `served` those of the others. With
-    `is_silent` a refusal tells no number.
+    `refused` are the token counts of rejected prompts, `served` those of the others. With
+    `is_silent` a rejection contains no number.
     """
 
     tokenize: Callable[[str], int] = len
@@ -29,11 +29,11 @@ class TokenizingBackend(ScriptedBackend):
     served: list[int] = field(default_factory=list)
 
     def cost(self, upstream_request: UpstreamRequest) -> int:
-        """Count a prompt with everything that belongs to it."""
-        said = sum(
+        """Return the tokens of a prompt with its tools and its response format."""
+        total = sum(
             self.tokenize(countable(message)) + AROUND for message in upstream_request.messages
         )
-        return said + sum(self.tokenize(tool.source.decode()) for tool in upstream_request.tools)
+        return total + sum(self.tokenize(tool.source.decode()) for tool in upstream_request.tools)
 
     async def stream(
         self,

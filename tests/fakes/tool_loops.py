@@ -1,7 +1,7 @@
-"""A model that does everything right in an agent's loop, as a mock backend and as a real server.
+"""A model that makes no mistakes in an agent loop, as a mock backend and as a real server.
 
-What it says is chosen by the last trigger in the prompt: words in the user's message, or in the
-result of a tool. So a loop that ends as it should has carried every call and every result.
+The last trigger in the prompt selects the reply: words in the user's message or in a tool result.
+So a loop that ends as it should has carried every call and every result.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ TRIP_ANSWER = "It is 30 degrees in Paris and 21 in Oslo, and the time is 12:40. 
 TRIP_CALLS = (("get_weather", "Paris"), ("get_weather", "Oslo"), ("get_time", ""))
 TRIP_GENERATIONS = 3
 
-# a coding agent runs `cat` with the shell tool of this name and tells what it printed
+# a coding agent runs `cat` with the shell tool of this name and reports its output
 CODE_WORD = "ZEBRA-4711"
 CODE_ANSWER = f"The code word is {CODE_WORD}."
 CODE_GENERATIONS = 2
-AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is hardly more than a byte
+AGENT_TOKENS = 131_072  # their first request has 50 kB, and a token here is about one byte
 _FACTS = '{"city": "Paris", "country": "France"}'
 FACT: JsonObject = {"city": "Paris", "country": "France"}
 FACT_SCHEMA: JsonObject = {
@@ -62,7 +62,7 @@ FACT_SCHEMA: JsonObject = {
 
 
 class Fact(BaseModel):
-    """The same form, as a class."""
+    """The same schema as a class."""
 
     city: str
     country: str
@@ -89,17 +89,17 @@ SAID: dict[str, Reply] = {
     "[[by Bash]]": Reply(calls=(Call("Bash", '{"command": "cat secret.txt"}'),)),
     "[[by exec_command]]": Reply(calls=(Call("exec_command", '{"cmd": "cat secret.txt"}'),)),
     CODE_WORD: Reply(CODE_ANSWER),
-    # an answer in a form
+    # a response with a format
     "[[facts]]": Reply(_FACTS),
     "[[call Fact]]": Reply(calls=(Call("Fact", _FACTS),)),
     "[[call final_result]]": Reply(calls=(Call("final_result", _FACTS),)),
-    # tools first, then an answer in a form: by a call, or as text
+    # tools first, then a response with a format: by a call, or as text
     "[[Bern]]": Reply(calls=(_call("get_weather", city="Bern"),)),
     WEATHER["Bern"]: Reply(calls=(Call("final_result", _FACTS),)),
     "[[Graz]]": Reply(calls=(_call("get_weather", city="Graz"),)),
     WEATHER["Graz"]: Reply(_FACTS),
 }
-# what only the mock backend is asked, by coding agents
+# prompts of coding agents, for the mock backend only
 PICTURE_FILE, PDF_FILE = "picture.png", "paper.pdf"
 SIGHT_ANSWER, BLIND_ANSWER, PDF_ANSWER = "It is red.", "I cannot see it.", "I cannot read it."
 _SUBAGENT: JsonObject = {
@@ -128,12 +128,12 @@ for _number in range(LONG_FILES):
         calls=(_call("exec_command", cmd=f"cat long{_number}.txt"),)
     )
 _NOTHING = Reply("There is nothing to say about that.")
-_OBEDIENT = Reply(calls=(_call("get_time"),))  # what a good model does when it is told to call
+_OBEDIENT = Reply(calls=(_call("get_time"),))  # the reply of a good model that is told to call
 
 
 @dataclass
 class Tools:
-    """The tools of a client, and what they were called with."""
+    """The tools of a client, with a log of their calls."""
 
     called: list[tuple[str, str]]
 
@@ -148,16 +148,16 @@ class Tools:
         return TIME
 
     def run(self, name: str, arguments: dict[str, str]) -> str:
-        """Run the tool of a name."""
+        """Run a tool by name."""
         return self.get_weather(**arguments) if name == "get_weather" else self.get_time()
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server before a model, mostly Temper; `generations` counts what the model was asked for.
+    """A server in front of a model, mostly Temper; `generations` counts the replies.
 
-    With `leaks` the calls of the model come as text. `refusals` counts prompts that were too long
-    for the mock.
+    With `leaks` the model writes its calls as text. `refusals` counts the mock's rejections of
+    prompts that were too long.
     """
 
     url: str
@@ -167,12 +167,12 @@ class Served:
 
     @property
     def rescued_calls(self) -> int:
-        """How many calls were text."""
+        """The number of calls rescued from text."""
         return _counted(self.url.removesuffix("/v1"), "temper_rescued_calls_total")
 
 
 def check_trip(served: Served, follow: Callable[[Tools], str]) -> None:
-    """Follow a whole loop: each tool is called once, and calls that are text are read."""
+    """Follow a whole loop: each tool is called once, and calls written as text are rescued."""
     tools, before = Tools([]), served.generations()
     rescued = served.rescued_calls if served.leaks else 0
     assert follow(tools).endswith(TRIP_ANSWER)
@@ -183,7 +183,7 @@ def check_trip(served: Served, follow: Callable[[Tools], str]) -> None:
 
 
 def check_trip_ended(served: Served, tools: Tools, answer: object) -> None:
-    """Check the end of a loop whose first two calls may have been run in either order."""
+    """Check the end of a loop in which the first two calls may have run in either order."""
     assert answer == TRIP_ANSWER
     assert sorted(tools.called[:2]) == sorted(TRIP_CALLS[:2])
     assert tools.called[2:] == list(TRIP_CALLS[2:])
@@ -191,7 +191,7 @@ def check_trip_ended(served: Served, tools: Tools, answer: object) -> None:
 
 
 def before(backend: str, folder: Path) -> AbstractContextManager[Served]:
-    """Run Temper before the backend of our own (`mock`), or a real llama-server."""
+    """Run Temper in front of the mock backend (`mock`) or a real llama-server."""
     return before_mock() if backend == "mock" else before_llama_server(folder)
 
 
@@ -199,7 +199,7 @@ def before(backend: str, folder: Path) -> AbstractContextManager[Served]:
 def before_mock(
     *, is_blind: bool = False, silence: float = 0.0, window: int = 0, **settings: str
 ) -> Iterator[Served]:
-    """Run Temper before a backend of our own; `settings` are variables for it."""
+    """Run Temper in front of the mock backend; `settings` are environment variables for it."""
     with (
         right_backend(is_blind=is_blind, silence=silence, window=window) as backend,
         running_temper("--backend-url", backend.url, environment=settings) as url,
@@ -211,10 +211,10 @@ def before_mock(
 def right_backend(
     *, is_blind: bool = False, silence: float = 0.0, window: int = 0
 ) -> Iterator[Served]:
-    """Run a backend of our own, whose model does everything right.
+    """Run the mock backend, with a model that makes no mistakes.
 
-    One that `is_blind` says that it does not accept images. Where a message asks for silence, it
-    begins to answer and is silent for so many seconds. With a `window` it refuses longer prompts.
+    With `is_blind` it declares that it accepts no images. Where a message demands silence, it
+    begins to answer and pauses for `silence` seconds. With a `window` it rejects longer prompts.
     """
     backend = _RightBackend(silence, window)
     if is_blind:
@@ -228,7 +228,7 @@ def right_backend(
 
 @contextmanager
 def before_llama_server(folder: Path) -> Iterator[Served]:
-    """Run Temper before a real llama-server, whose model is written into a folder."""
+    """Run Temper in front of a real llama-server with a model written into a folder."""
     model = folder / "loops.gguf"
     build_scripted_model(model, _scripts(), template=chat_template())
     with _before(plan_for(model)) as served:
@@ -255,16 +255,18 @@ def _before(plan: LaunchPlan) -> Iterator[Served]:
 
 
 def _counted(url: str, name: str) -> int:
-    """Read from Temper's metrics how many of something there were."""
+    """Read the total of a counter from Temper's metrics."""
     text = httpx.get(f"{url}/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
-    samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
-    return sum(int(one.value) for one in samples if one.name == name)
+    samples = (
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    )
+    return sum(int(sample.value) for sample in samples if sample.name == name)
 
 
 def _scripts(write: Callable[[str, str], str] = scripts.call) -> dict[str, str | Sequence[str]]:
-    """Write what is said as a model writes it."""
-    said = {word: _written(reply, write) for word, reply in SAID.items()}
-    return {"default": _NOTHING.text, **said}
+    """Return the scripts, with calls in the model's own spelling."""
+    replies = {word: _written(reply, write) for word, reply in SAID.items()}
+    return {"default": _NOTHING.text, **replies}
 
 
 def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
@@ -273,7 +275,7 @@ def _written(reply: Reply, write: Callable[[str, str], str]) -> str:
 
 
 class _RightBackend:
-    """An OpenAI-compatible server whose model does everything right, and obeys."""
+    """An OpenAI-compatible server with a model that makes no mistakes."""
 
     def __init__(self, silence: float = 0.0, window: int = 0) -> None:
         self.generations = 0
@@ -284,11 +286,15 @@ class _RightBackend:
         self.app = Starlette(routes=[chat, Route("/v1/models", self._models)])
 
     async def properties(self, _: Request) -> Response:
-        """Say what a llama-server says of a model without a projector."""
+        """Return the properties of llama-server for a model without a projector."""
         window = {"n_ctx": AGENT_TOKENS}
         blind = {"vision": False, "audio": False}
-        told = {"model_alias": MODEL, "default_generation_settings": window, "modalities": blind}
-        return JSONResponse({**told, "total_slots": 4})
+        properties = {
+            "model_alias": MODEL,
+            "default_generation_settings": window,
+            "modalities": blind,
+        }
+        return JSONResponse({**properties, "total_slots": 4})
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -308,7 +314,11 @@ class _RightBackend:
         if not body.get("stream"):
             return Response(whole(reply), media_type="application/json")
         rendered = streamed(reply, has_usage=bool(body.get("stream_options")))
-        begin, *rest = (*rendered.start, *(one.before for one in rendered.tokens), *rendered.end)
+        begin, *rest = (
+            *rendered.start,
+            *(token.before for token in rendered.tokens),
+            *rendered.end,
+        )
         is_silent = _SILENT in json.dump_text(body["messages"])
 
         async def events() -> AsyncIterator[bytes]:
@@ -323,9 +333,9 @@ class _RightBackend:
 def reply_to(messages: JsonValue, number: str) -> Reply:
     prompt = json.dump_text(messages)
     said_to = {**SAID, **ASKED_OF_THE_MOCK}
-    place, trigger = max((prompt.rfind(trigger), trigger) for trigger in said_to)
-    reply = said_to[trigger] if place >= 0 else _NOTHING
-    # the model has said so already, and was not content with it
-    is_again = bool(reply.text) and json.dump_text(reply.text)[1:-1] in prompt[place:]
-    said = _OBEDIENT if is_again and not reply.calls else reply
-    return Reply(said.text, said.calls, number)
+    position, trigger = max((prompt.rfind(trigger), trigger) for trigger in said_to)
+    reply = said_to[trigger] if position >= 0 else _NOTHING
+    # the model has given this reply already, and Temper rejected it
+    is_again = bool(reply.text) and json.dump_text(reply.text)[1:-1] in prompt[position:]
+    answer = _OBEDIENT if is_again and not reply.calls else reply
+    return Reply(answer.text, answer.calls, number)

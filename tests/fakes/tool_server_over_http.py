@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP, made with the official SDK, that wants a header."""
+"""An MCP server over streamable HTTP, made with the official SDK, that requires a header."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,9 @@ SECRET = "Bearer canary"
 
 @dataclass(slots=True)
 class HttpToolServer:
-    """Where it listens, and what it did.
+    """The server's address and a log of its calls.
 
-    `add` adds, `wait` waits until it is cancelled, and `big` returns five megabytes.
+    `add` adds, `wait` waits until it is canceled, and `big` returns five megabytes.
     """
 
     url: str
@@ -31,7 +31,7 @@ class HttpToolServer:
 
 
 class _Guarded:
-    """Turns away who does not send the header, and everybody while the server is broken."""
+    """Rejects requests without the header, and all requests while the server is broken."""
 
     def __init__(self, app: ASGIApp, server: HttpToolServer) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class _Guarded:
 
 
 class _Quiet(uvicorn.Server):
-    """Leaves signals to the tests."""
+    """A server that leaves signals to the tests."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -59,7 +59,7 @@ class _Quiet(uvicorn.Server):
 async def tool_server_over_http(
     at: tuple[str, int] | None = None,
 ) -> AsyncGenerator[HttpToolServer, None]:
-    """Serve until the block ends, at an address of its own or `at` that of another one."""
+    """Serve until the block ends, at a unique address or at the address `at`."""
     listening = socket.create_server(at or (own_address(), 0))
     address: tuple[str, int] = listening.getsockname()
     host, port = address

@@ -1,4 +1,4 @@
-"""Tool servers for tests: programs that misbehave on demand, and a source without any server."""
+"""Tool servers for tests: programs that misbehave on demand, and a source without a server."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ def program(
     env: Mapping[str, str] | None = None,
     prefix: str = "",
 ) -> ServerSpec:
-    """Describe a program of `tool_server`, see there for its options."""
+    """Describe a `tool_server` program; its module lists the options."""
     command = (sys.executable, "-P", PROGRAM, *options)
     return ServerSpec(name, command=command, tools=tools, env=env or {}, prefix=prefix)
 
@@ -35,7 +35,7 @@ def program(
 def served(
     name: str, server: str = "fake", own_name: str = "", *, needs_yes: bool = False
 ) -> ServedTool:
-    """Return a tool that takes any arguments."""
+    """Return a tool that accepts any arguments."""
     parameters: JsonObject = {"type": "object", "properties": {}}
     function: JsonObject = {"name": name, "parameters": parameters}
     source = json.dump({"type": "function", "function": function})
@@ -45,7 +45,7 @@ def served(
 
 @dataclass(slots=True)
 class FakeSource:
-    """Offers tools that answer as a test says, or wait for `released`; None is not there."""
+    """Tools that answer as a test specifies, or wait for `released`; None is unavailable."""
 
     offers: Mapping[str, tuple[ServedTool, ...] | None]
     answers: Mapping[str, Ended] = field(default_factory=dict)
@@ -85,11 +85,11 @@ class FakeSource:
 
 
 async def until(path: Path, word: str) -> None:
-    """Wait until a program has written a word: nothing tells when a file grows."""
+    """Wait until a program has written a word: there are no notifications for a growing file."""
     while not has(path, word):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
 def has(path: Path, word: str) -> bool:
-    """Tell whether a program has written a word, on a line of its own."""
+    """Report whether a program has written a word as a whole line."""
     return path.exists() and word in path.read_text().splitlines()

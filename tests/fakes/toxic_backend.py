@@ -1,7 +1,7 @@
-"""A backend that answers questions with exactly the bytes a test wrote, at the timeouts it wrote.
+"""A backend that answers with exactly the bytes of a test, at the times of the test.
 
-It speaks just enough HTTP to tell questions, each of which is poisoned, from all else, of which it
-knows what stands in its documents.
+It implements just enough HTTP to distinguish generation requests, each of which is poisoned, from
+all others, which receive fixed documents.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
 
 @dataclass
 class ToxicBackend:
-    """A listening backend; `over` is set when a toxic was done, or its asker had hung up."""
+    """A listening backend; `over` is set when a toxic has finished or its client disconnected."""
 
     url: str
     toxics: tuple[Toxic, ...]
@@ -27,7 +27,7 @@ class ToxicBackend:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection; the n-th question is its last and gets the n-th toxic."""
+        """Serve one connection; the n-th generation ends it and receives the n-th toxic."""
         caller = Caller(reader, writer)
         try:
             while request := await caller.request():
@@ -42,7 +42,7 @@ class ToxicBackend:
                 path = request.split(b" ", 2)[1].decode()
                 known = self.documents.get(path)
                 await caller.send(_NOTHING if known is None else whole(known))
-        except OSError:  # the asker has hung up
+        except OSError:  # the client has disconnected
             pass
         finally:
             writer.close()
@@ -50,7 +50,7 @@ class ToxicBackend:
 
 @asynccontextmanager
 async def toxic_backend(*toxics: Toxic) -> AsyncGenerator[ToxicBackend, None]:
-    """Serve the n-th question by the n-th toxic; there must be no further one."""
+    """Serve the n-th request by the n-th toxic; there must be no further one."""
     backend = ToxicBackend("", toxics)
     serving: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 

@@ -1,4 +1,4 @@
-"""A language for clients in as many lines as one takes: `{"SAY": "...", "STREAM": true}`."""
+"""The smallest API dialect: `{"SAY": "...", "STREAM": true}`."""
 
 import json
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from proxy.errors import InvalidRequest
 
 @dataclass
 class ShoutedAnswer:
-    """One answer, in capital letters: as a stream, as a whole, and what makes both."""
+    """One response in capital letters, as a stream or as a whole."""
 
     reports_prompt_size = False
 
-    said: list[str] = field(default_factory=list)
+    shouts: list[str] = field(default_factory=list)
 
     def begin(self, first: ReplyEvent | None) -> "ShoutedAnswer":
         return self
@@ -28,13 +28,15 @@ class ShoutedAnswer:
         return "CALL"
 
     def add(self, event: ReplyEvent) -> None:
-        self.said += [event.text.upper()] if isinstance(event, TextDelta) else []
+        self.shouts += [event.text.upper()] if isinstance(event, TextDelta) else []
 
     def build(self) -> bytes:
-        return json.dumps({"SAID": "".join(self.said)}).encode()
+        return json.dumps({"SAID": "".join(self.shouts)}).encode()
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        return "".join(one.text.upper() for one in events if isinstance(one, TextDelta)).encode()
+        return "".join(
+            event.text.upper() for event in events if isinstance(event, TextDelta)
+        ).encode()
 
     def keep_alive(self) -> bytes:
         return b"..."
@@ -50,7 +52,7 @@ class ShoutedAnswer:
 
 
 class Shouting:
-    """The front end, for a row in `proxy/api/fronts.py`."""
+    """The dialect, for a row of the registry in `proxy/api/dialects.py`."""
 
     name = "shouting"
     id_header = "x-request-id"
@@ -60,12 +62,12 @@ class Shouting:
         return Schemas({"title": "Ask"}, {"title": "Say"}, {"title": "Count"}, {"title": "Fail"})
 
     def decode(self, body: bytes, client: Client) -> Decoded:
-        asked = json.loads(body)
-        if "SAY" not in asked:
+        document = json.loads(body)
+        if "SAY" not in document:
             raise InvalidRequest("SAY SOMETHING.", "SAY")
-        message = user_message(asked["SAY"])
+        message = user_message(document["SAY"])
         fields = {"model": b'"m"', "messages": b"[%b]" % message.source}
-        request = Request("m", (message,), fields, stream=asked.get("STREAM", False))
+        request = Request("m", (message,), fields, stream=document.get("STREAM", False))
         return Decoded(request, ShoutedAnswer())
 
     decode_count = decode

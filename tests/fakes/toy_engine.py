@@ -1,7 +1,7 @@
-"""An engine with a language of its own, in as many lines as one takes.
+"""The smallest engine with its own protocol.
 
-It is asked by a JSON object at `/talk`, and answers in lines: `say "text"`, `call NAME {...}`,
-`cost PROMPT ANSWER`, `end`, or `fail REASON`. Its models are listed at `/names`.
+Its requests are JSON objects at `/talk`, its responses lines: `say "text"`, `call NAME {...}`,
+`cost PROMPT ANSWER`, `end`, or `fail REASON`. `/names` lists its models.
 """
 
 from proxy.backends.capabilities import Lacks
@@ -32,18 +32,20 @@ FIELDS = FieldTable(
 )
 
 
-def encode_request(upstream_request: UpstreamRequest) -> bytes:
-    """Write the request body; raises `InvalidRequest` for what the engine cannot do."""
-    said: list[JsonValue] = [[message.role, message.text] for message in upstream_request.messages]
+def encode_question(upstream_request: UpstreamRequest) -> bytes:
+    """Return the request body; raises `InvalidRequest` for features that the engine lacks."""
+    messages: list[JsonValue] = [
+        [message.role, message.text] for message in upstream_request.messages
+    ]
     tools: JsonObject = {tool.name: tool.parameters for tool in upstream_request.tools}
-    body: JsonObject = {"name": upstream_request.request.model, "said": said, "tools": tools}
+    body: JsonObject = {"name": upstream_request.request.model, "said": messages, "tools": tools}
     for name, value, target in carry_fields(upstream_request, FIELDS):
         put_once(body, target, value, name)
     return json.dump(body)
 
 
 class LineReader:
-    """Turns the lines of one reply into events."""
+    """Converts the lines of one reply into events."""
 
     def __init__(self) -> None:
         self._calls = 0

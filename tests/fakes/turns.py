@@ -1,4 +1,4 @@
-"""Turns over a scripted backend, and tools that say what they were told to."""
+"""Turns over a scripted backend, and tools with scripted results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,24 +21,24 @@ from tests.fakes.playbook import CountedIds
 
 
 def calls(name: str, arguments: str = "{}") -> list[ReplyEvent]:
-    """Write a reply that calls one tool."""
+    """Return a reply that calls one tool."""
     call: list[ReplyEvent] = [ToolCallStarted(0, None, name), Arguments(0, arguments)]
     return [*call, ReplyFinished("tool_calls")]
 
 
 @dataclass
 class ScriptedTurns:
-    """Puts turns to a backend that plays scripts; `answering` counts those being answered."""
+    """Starts turns on a backend that plays scripts; `answering` counts the running ones."""
 
     backend: ScriptedBackend
     policy: Policy = field(default_factory=Policy)
-    asked: list[Ask] = field(default_factory=list)
+    begun: list[Ask] = field(default_factory=list)
     answering: int = 0
     shortenings: int = 1
     new_id: CountedIds = field(default_factory=CountedIds)
 
     async def begin(self, ask: Ask) -> Turn:
-        self.asked.append(ask)
+        self.begun.append(ask)
         return self._turn()
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
@@ -55,14 +55,14 @@ class ScriptedTurns:
             self.answering -= 1
 
     def _turn(self) -> Turn:
-        ask = self.asked[-1]
+        ask = self.begun[-1]
         plan = plan_request(ask.request, self.policy)
         return begin(plan, self.new_id, lambda: True, is_last=ask.is_last)
 
 
 @dataclass
 class ScriptedTools:
-    """Says one text after the other; with None the tool never comes to an end."""
+    """Returns one text after the other; with None the tool never finishes."""
 
     tools: tuple[Tool, ...]
     texts: list[str | None]

@@ -1,4 +1,4 @@
-"""Replies that are calls in spellings that no reader knows, and answers that come close to one."""
+"""Calls in spellings that no parser reads, and similar answers that are not calls."""
 
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
@@ -12,7 +12,7 @@ SEARCH = make_tool(
 )
 TOOLS = (WEATHER, CLOCK, SEARCH)
 
-# These begin with a mark or a small letter, as the tokens of a template do: nobody sees them.
+# These begin with a mark or a lowercase letter, like template tokens: they are never shown.
 HELD = (
     'tool to=functions.get_weather json{"city": "Paris"}',
     'tool to=functions.search code{"query": "a", "options": {"since": "2020"}}',
@@ -38,7 +38,7 @@ HELD = (
     "to=functions.get_time json{}",
     "<function>get_time</function>",
 )
-# These begin with a capital letter, as prose does.
+# These begin with a capital letter, like prose.
 SEEN = (
     "Action: get_weather[city=Paris]",
     'CALL get_weather {"city": "Paris"}',

@@ -1,4 +1,4 @@
-"""Questions to put to a backend, and the bodies that a backend answers with."""
+"""Upstream requests for backends, and response bodies of backends."""
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -20,7 +20,7 @@ def upstream_request(
     has_tools: bool = True,
     text: str = "[[weather]]",
 ) -> UpstreamRequest:
-    """Make a question with one message and one tool."""
+    """Return an upstream request with one message and one tool."""
     message = user_message(text)
     tools = (Tool("get_weather", {"type": "object"}, json.dump(WEATHER)),) if has_tools else ()
     fields = {"model": b'"m"', "messages": b"[" + message.source + b"]", "seed": b"7"}
@@ -39,7 +39,7 @@ def _written(tool_choice: ToolChoice) -> JsonValue:
 
 
 def chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:
-    """Make one chunk of a stream."""
+    """Return one chunk of a stream."""
     choice: JsonObject = {"index": 0, "delta": delta, "finish_reason": reason}
     return {
         "id": "chatcmpl-1",
@@ -51,7 +51,7 @@ def chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:
 
 
 def stream(*chunks: JsonValue, done: bool = True) -> bytes:
-    """Write chunks as server-sent events."""
+    """Return chunks as server-sent events."""
     body = b"".join(b"data: " + json.dump(each) + b"\n\n" for each in chunks)
     return body + b"data: [DONE]\n\n" if done else body
 

@@ -1,15 +1,13 @@
-"""Answers written as streams, for askers that did not ask for a stream: some peers never do."""
+"""Streamed replies as whole bodies, for clients that request no stream: some peers never do."""
 
 from typing import cast
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-_OF_THE_WHOLE = frozenset({"id", "created", "model", "usage"})
-
 
 def completion_of(stream: bytes) -> bytes | JsonObject | None:
-    """Return what a stream says as one body, the error in it, or None if it is no stream.
+    """Return a stream as one body, its error, or None if it is not a stream.
 
     The body lacks its end if the stream does.
     """

@@ -1,7 +1,7 @@
-"""How the fault suite runs: on asyncio, for both kinds of answers, and with its table at the end.
+"""The fault suite: on asyncio, streamed and whole, with a table at the end.
 
-`pytest tests/faults --fault-table docs/faults.md` writes what was seen; with `--fault-subject
-forge` the tests that need nothing of Temper's inside run against that peer and fill its column.
+`pytest tests/faults --fault-table docs/faults.md` writes the results; with `--fault-subject forge`
+the tests that need no access to Temper's internals run against that peer and fill its column.
 """
 
 from collections.abc import Generator
@@ -35,9 +35,9 @@ REPORT = pytest.StashKey[Report]()
 
 
 class Noting:
-    """Notes what happens to each marked test; as a plugin it hears of other folders as well.
+    """Records the result of each marked test; as a plugin it sees other folders as well.
 
-    Workers tell the process that writes the table, with the report of the test.
+    Workers send it with the report of the test to the process that writes the table.
     """
 
     def __init__(self, report: Report) -> None:
@@ -74,20 +74,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def subject(request: pytest.FixtureRequest) -> str:
-    """The name of what is tested; tests that take it run against peers as well."""
+    """The name of the subject; tests that take it run against peers as well."""
     return str(request.config.getoption("--fault-subject", TEMPER))
 
 
 @pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
 def wire(request: pytest.FixtureRequest) -> Wire:
     """The language of the backend."""
-    found: Wire = request.param
-    return found
+    chosen: Wire = request.param
+    return chosen
 
 
 @pytest.fixture(autouse=True)
 def only_what_a_peer_can_show(request: pytest.FixtureRequest) -> None:
-    """Leave out what is about Temper's inside, or Ollama's words, where a peer is the subject."""
+    """Skip tests of Temper's internals, or of Ollama's protocol, where a peer is the subject."""
     if request.config.getoption("--fault-subject", TEMPER) == TEMPER:
         return
     if "subject" not in request.fixturenames:

@@ -25,14 +25,14 @@ def run(module: str, arguments: list[str], log: str) -> None:
 
 
 def end(child: int) -> int:
-    """End a program, whatever it waits for."""
+    """Kill a program, even if it is blocked."""
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return 0
 
 
 def main(module: str) -> None:
-    """Follow orders until there are no more."""
+    """Follow orders until the input ends."""
     importlib.import_module(f"{module}.__main__")
     for line in sys.stdin:
         order = json.loads(line)

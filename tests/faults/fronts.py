@@ -1,4 +1,4 @@
-"""Temper, or a peer in its place, in front of a scripted backend: what fault tests speak to."""
+"""Temper, or a peer in its place, in front of a scripted backend."""
 
 import asyncio
 import os
@@ -33,13 +33,14 @@ from tests.patience import PATIENCE_SECONDS
 TEMPER = "temper"
 
 _JSON = {"content-type": "application/json"}
-_JSON_ONCE = {**_JSON, "connection": "close"}  # forge closes connections that it promised to keep
+# forge closes connections that it promised to keep open
+_JSON_ONCE = {**_JSON, "connection": "close"}
 _DEADLINE = "--backend-timeout"  # in seconds, of forge
 _LOOKS = 1000
 _LOOK_SECONDS = 0.01
 
 
-# plainer than the requests of other tests, so that a peer fails a row for nothing else
+# plainer than the requests of other tests, so that a peer fails a row for one reason only
 PLAIN: JsonObject = {
     "model": "m",
     "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
@@ -64,7 +65,7 @@ class Standing:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address it listens at."""
         return self.client.base_url.host, self.client.base_url.port or 80
 
     async def send(self, body: bytes) -> Answer:
@@ -72,29 +73,29 @@ class Standing:
         response = await self.client.post(CHAT, content=body)
         return read_answer(response) if self.name == TEMPER else read_loosely(response)
 
-    async def ask(self, asked: JsonObject, *, stream: bool = False) -> Answer:
-        """Ask for a chat completion and read the whole answer."""
-        return await self.send(json.dump({**asked, "stream": stream}))
+    async def ask(self, body: JsonObject, *, stream: bool = False) -> Answer:
+        """Request a chat completion and read the whole response."""
+        return await self.send(json.dump({**body, "stream": stream}))
 
 
 @dataclass(frozen=True)
 class Subject(Standing):
-    """What a test speaks to, and the backend behind it."""
+    """A proxy under test and its backend."""
 
     backend: ScriptedBackend
 
 
 @dataclass(frozen=True)
 class Poisoned(Standing):
-    """What a test speaks to, and the toxic backend behind it."""
+    """A proxy under test and its toxic backend."""
 
     backend: ToxicBackend
 
 
 def is_bad_gateway(name: str, answer: Answer) -> bool:
-    """Return whether a client is told that the backend failed.
+    """Report whether the client received an error of the backend.
 
-    Of a peer, any status of a server's failure will do, and so will an error event.
+    For a peer, any 5xx status counts, and so does an error event.
     """
     if name == TEMPER:
         return answer.status == 502 and answer.error is not None
@@ -102,7 +103,7 @@ def is_bad_gateway(name: str, answer: Answer) -> bool:
 
 
 def is_refusal(name: str, status: int, expected: int = 400) -> bool:
-    """Whether a client is told that its request is bad; of a peer, any such status will do."""
+    """Report whether the client received a client error; for a peer, any 4xx counts."""
     return status == expected if name == TEMPER else 400 <= status < 500
 
 
@@ -113,8 +114,8 @@ async def before(
     """Run Temper, or the peer of that name, before a backend that plays `scripts`."""
     backend = ScriptedBackend(*scripts)
     async with (
-        listening(backend) as behind,
-        before_url(name, behind.url, serving=serving) as standing,
+        listening(backend) as upstream,
+        before_url(name, upstream.url, serving=serving) as standing,
     ):
         yield Subject(standing.name, standing.client, standing.pid, backend)
 
@@ -127,9 +128,9 @@ async def poisoned(
     timeouts: Timeouts | None = None,
     serving: ServerOptions | None = None,
 ) -> AsyncGenerator[Poisoned, None]:
-    """Run Temper, or a peer, before a backend that answers with toxics.
+    """Run Temper, or a peer, in front of a backend that answers with toxics.
 
-    A peer is told the shortest of the timeouts; else it is as it is by itself.
+    A peer is configured with the shortest of the timeouts; everything else keeps its default.
     """
     async with toxic_backend(*toxics) as backend:
         if name == TEMPER:
@@ -146,7 +147,7 @@ async def poisoned(
 async def before_url(
     name: str, url: str, *, serving: ServerOptions | None = None
 ) -> AsyncGenerator[Standing, None]:
-    """Run Temper, or the peer of that name, before whatever there is at `url`."""
+    """Run Temper, or the peer of that name, in front of the server at `url`."""
     if name == TEMPER:
         async with temper_before(url, serving=serving) as front:
             yield Standing(name, front.client, os.getpid())
@@ -159,7 +160,7 @@ async def before_url(
 async def in_a_process(
     name: str, url: str, timeouts: Timeouts | None = None
 ) -> AsyncGenerator[Standing, None]:
-    """Run Temper, or the peer of that name, as a process of its own; the timeouts are a peer's."""
+    """Run Temper, or the peer of that name, in a separate process; the timeouts are a peer's."""
     with tempfile.TemporaryDirectory() as folder:
         situation = Situation(url, free_port(), "respond", Path(folder), default_folder())
         with _running(name, situation, timeouts) as process:

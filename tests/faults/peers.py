@@ -16,11 +16,11 @@ _FORKING = Path(__file__).with_name("forking.py")
 
 @contextmanager
 def forked(launch: Launch, log: Path, *others: str) -> Iterator[int]:
-    """Run a peer, whose command has to be `python -m module ...`, and tell its process id.
+    """Run a peer, started with `python -m module ...`, and yield its process id.
 
-    `others` are further arguments for it.
+    `others` are further arguments.
 
-    It is killed at the end: some would first wait for every answer that they still owe.
+    It is killed at the end: some peers would first wait for every pending response.
     """
     python, dash, module, *arguments = launch.command
     assert dash == "-m", "only a module can be forked"

@@ -1,6 +1,7 @@
-"""What a peer answered, read for its substance alone.
+"""The substance of a peer's response.
 
-`tests.fakes.answers` insists on much that clients rely on; a peer is not to fail a row for that.
+`tests.fakes.answers` requires many details that clients rely on; a peer should not fail a row
+because of those.
 """
 
 from typing import cast
@@ -13,7 +14,7 @@ from tests.fakes.answers import Answer
 
 
 def read_loosely(response: httpx.Response) -> Answer:
-    """Read a finished response of either kind, whatever its form."""
+    """Read a complete response, streamed or not, in any form."""
     answer = Answer(response.status_code, response.headers, response.content)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         for line in response.text.splitlines():
@@ -27,11 +28,11 @@ def read_loosely(response: httpx.Response) -> Answer:
 def _read_line(answer: Answer, line: str) -> None:
     if not line.startswith("data:"):
         return
-    told = line.removeprefix("data:").strip()
-    if told == "[DONE]":
+    data = line.removeprefix("data:").strip()
+    if data == "[DONE]":
         answer.is_done = True
         return
-    document = _parsed(told)
+    document = _parsed(data)
     if isinstance(document, dict):
         answer.chunks.append(document)
     _read_document(answer, document)
@@ -67,8 +68,8 @@ def _read_call(answer: Answer, call: JsonObject, index: int) -> None:
 
 
 def _error(document: JsonValue) -> JsonObject:
-    found = document.get("error", document) if isinstance(document, dict) else document
-    return found if isinstance(found, dict) else {"message": f"{found}"}
+    error = document.get("error", document) if isinstance(document, dict) else document
+    return error if isinstance(error, dict) else {"message": f"{error}"}
 
 
 def _parsed(text: str) -> JsonValue:

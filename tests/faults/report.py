@@ -39,11 +39,11 @@ _LINE = re.compile(r"^\| (F\d+) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 def summary(table: str) -> str:
     """Sum a written table up in a sentence."""
-    rows = [(found[2], found[3]) for found in _LINE.finditer(table)]
-    own = [_is_good(ours) for ours, _ in rows if ours]
+    rows = [(match[2], match[3]) for match in _LINE.finditer(table)]
+    outcomes = [_is_good(ours) for ours, _ in rows if ours]
     peers = [_is_good(theirs) for _, theirs in rows if theirs]
     return (
-        f"Temper passes {sum(own)} of {len(own)} rows; of the {len(peers)} rows that were also run "
+        f"Temper passes {sum(outcomes)} of {len(outcomes)} rows; of the {len(peers)} rows that were also run "
         f"with forge, forge passes {sum(peers)}."
     )
 
@@ -54,7 +54,7 @@ def _is_good(result: str) -> bool:
 
 @dataclass
 class Report:
-    """What was seen of one subject."""
+    """The results of one subject."""
 
     subject: str
     _passed: Counter[str] = field(default_factory=Counter)
@@ -65,11 +65,11 @@ class Report:
         (self._passed if passed else self._failed)[row] += 1
 
     def write(self, path: Path) -> None:
-        """Write the table, keeping the columns of other subjects that stand there already."""
+        """Write the table, keeping the existing columns of other subjects."""
         before = dict[str, tuple[str, str]]()
         if path.exists():
             text = path.read_text(encoding="utf-8")
-            before = {found[1]: (found[2], found[3]) for found in _LINE.finditer(text)}
+            before = {match[1]: (match[2], match[3]) for match in _LINE.finditer(text)}
         lines = [_HEADING]
         section = ""
         for row in ROWS:
@@ -81,12 +81,12 @@ class Report:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _line(self, row: Row, before: tuple[str, str]) -> str:
-        own, peers = before
+        result, peers = before
         if self.subject == "temper":
-            own = self._result(row.id)
+            result = self._result(row.id)
         else:
             peers = self._result(row.id)
-        return f"| {row.id} | {row.fault} | {row.outcome} | {own} | {peers} |"
+        return f"| {row.id} | {row.fault} | {row.outcome} | {result} | {peers} |"
 
     def _result(self, row: str) -> str:
         passed, failed = self._passed[row], self._failed[row]

@@ -1,4 +1,4 @@
-"""F31 to F33, F35, F39: no body is worth more than a 400: never a 5xx, never a question."""
+"""F31 to F33, F35, F39: every bad body is a 400: never a 5xx, never an upstream request."""
 
 import gzip
 import logging
@@ -15,9 +15,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.histories import make_tool
 from tests.fakes.raw_backend import raw_backend
-from tests.fakes.spoken import says
-from tests.faults.asked import TIME, WEATHER, asks, chats, user
+from tests.fakes.sse import says
 from tests.faults.fronts import TEMPER, before, is_refusal
+from tests.faults.requests import TIME, WEATHER, asks, chats, user
 
 SIZE = pytest.mark.fault("F31")
 ENCODING = pytest.mark.fault("F32")
@@ -25,8 +25,8 @@ SHAPE = pytest.mark.fault("F33")
 ALPHABET = pytest.mark.fault("F35")
 ADDRESS = pytest.mark.fault("F39")
 
-ENOUGH = 6  # times a reply is played: more often nobody asks
-HUGE = 34_000_000  # characters: more than the 32 MB that Temper takes unless it is told otherwise
+ENOUGH = 6  # times a reply is played: more attempts are never made
+HUGE = 34_000_000  # characters: more than the default limit of 32 MB
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 
 BROKEN = {
@@ -65,7 +65,7 @@ HARMLESS = {"a byte order mark", "UTF-16", "UTF-32"}
 
 @ENCODING
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-async def test_what_is_not_one_json_object_is_refused_with_the_place(body: bytes) -> None:
+async def test_body_that_is_not_one_json_object_is_rejected_with_its_position(body: bytes) -> None:
     async with temper() as front:
         answer = await front.send(body)
     assert answer.status == 400
@@ -180,13 +180,15 @@ async def test_no_broken_document_reaches_a_model(*, subject: str, name: str) ->
 
 
 @SHAPE
-@pytest.mark.parametrize(("change", "param"), WRONG, ids=[json.dump_text(one[0]) for one in WRONG])
-async def test_the_first_wrong_member_is_named(
+@pytest.mark.parametrize(
+    ("change", "param"), WRONG, ids=[json.dump_text(wrong[0]) for wrong in WRONG]
+)
+async def test_error_names_the_first_invalid_member(
     *, change: JsonObject, param: str, stream: bool
 ) -> None:
-    asked = request(stream=stream)
+    body = request(stream=stream)
     async with temper() as front:
-        answer = await front.send(json.dump({**asked, **change}))
+        answer = await front.send(json.dump({**body, **change}))
     assert answer.status == 400
     assert answer.error is not None
     assert str(answer.error["param"]).startswith(param)
@@ -196,9 +198,9 @@ async def test_the_first_wrong_member_is_named(
 
 @SHAPE
 @pytest.mark.parametrize(
-    "change", [one[0] for one in WRONG], ids=[json.dump_text(one[0]) for one in WRONG]
+    "change", [wrong[0] for wrong in WRONG], ids=[json.dump_text(wrong[0]) for wrong in WRONG]
 )
-async def test_no_value_of_a_wrong_type_is_a_servers_error(
+async def test_values_of_wrong_types_never_cause_a_5xx(
     *, subject: str, change: JsonObject, stream: bool
 ) -> None:
     async with before(subject, *[says("Hi.")] * ENOUGH) as front:
@@ -224,7 +226,7 @@ async def test_no_value_of_a_wrong_type_is_a_servers_error(
 )
 @pytest.mark.parametrize("kind", ["image_url", "input_image"])
 @pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "wrapped"])
-async def test_an_address_of_an_image_is_refused_and_goes_nowhere(
+async def test_image_url_is_rejected_and_not_forwarded(
     *, url: str, kind: str, is_bare: bool
 ) -> None:
     image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
@@ -237,22 +239,20 @@ async def test_an_address_of_an_image_is_refused_and_goes_nowhere(
 @ADDRESS
 @pytest.mark.parametrize("kind", ["image_url", "input_image"])
 @pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "wrapped"])
-async def test_nobody_fetches_an_image(
+async def test_image_urls_are_never_fetched(
     *, subject: str, kind: str, is_bare: bool, stream: bool
 ) -> None:
     async with raw_backend() as elsewhere, before(subject, says("A picture.")) as front:
         url = f"{elsewhere.url}/a.png"
         image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
-        asked = chats(messages=[{"role": "user", "content": [image]}])
-        answer = await front.ask(asked, stream=stream)
+        body = chats(messages=[{"role": "user", "content": [image]}])
+        answer = await front.ask(body, stream=stream)
     assert elsewhere.connections == 0
     assert answer.status < 500
 
 
 @ADDRESS
-async def test_an_image_in_the_message_itself_travels_on_as_it_is(
-    *, subject: str, stream: bool
-) -> None:
+async def test_inline_image_is_forwarded_unchanged(*, subject: str, stream: bool) -> None:
     image: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     message: JsonObject = {"role": "user", "content": [image]}
     async with before(subject, says("A picture.")) as front:
@@ -266,7 +266,7 @@ async def test_an_image_in_the_message_itself_travels_on_as_it_is(
 @pytest.mark.parametrize(
     "name", ["a\nb", "a\r\nx-evil: 1", "a\x00", "a\x1b[31m", "\u202ea", "a\u2028", ""]
 )
-async def test_a_tools_name_is_of_a_strict_alphabet(name: str) -> None:
+async def test_tool_names_use_a_strict_alphabet(name: str) -> None:
     async with temper() as front:
         answer = await front.ask(asks(tools=[make_tool(name), TIME]))
     assert answer.status == 400
@@ -275,7 +275,7 @@ async def test_a_tools_name_is_of_a_strict_alphabet(name: str) -> None:
 
 @ALPHABET
 @pytest.mark.parametrize("name", ["a\r\nx-evil: 1", "a\n\ndata: evil\n\n", "\u2028", "\x85"])
-async def test_a_models_name_breaks_out_of_nothing(
+async def test_model_name_cannot_inject_into_headers_or_paths(
     *, subject: str, name: str, stream: bool
 ) -> None:
     async with before(subject, says("Hi.")) as front:
@@ -287,7 +287,7 @@ async def test_a_models_name_breaks_out_of_nothing(
 
 @ALPHABET
 @pytest.mark.parametrize("sent", [b"a\tb", b"a b", b"\xc3\xa9", b"a;b", b"<x>", b"x" * 200])
-async def test_an_odd_request_id_is_replaced(sent: bytes) -> None:
+async def test_invalid_request_id_is_replaced(sent: bytes) -> None:
     async with temper(says("Hi.")) as front:
         response = await front.client.post(
             CHAT, content=json.dump(chats()), headers=[(b"x-request-id", sent)]
@@ -319,7 +319,7 @@ async def test_a_damaged_compressed_body_is_refused() -> None:
 
 
 @SIZE
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read() -> None:
+async def test_declared_oversized_body_is_rejected_before_it_is_read() -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += b"content-length: 1001\r\n\r\n"
     async with (
@@ -334,7 +334,7 @@ LARGE = json.dump(chats(messages=[user("x" * HUGE)]))
 
 
 @SIZE
-async def test_a_huge_body_is_refused(subject: str) -> None:
+async def test_oversized_body_is_rejected(subject: str) -> None:
     """A peer refuses and closes without reading the rest, so a client may miss the status."""
     async with before(subject, says("Hi.")) as front:
         try:
@@ -346,7 +346,7 @@ async def test_a_huge_body_is_refused(subject: str) -> None:
 
 
 @SIZE
-async def test_a_compressed_body_is_not_blown_up(subject: str) -> None:
+async def test_compressed_body_is_not_inflated_beyond_the_limit(subject: str) -> None:
     async with before(subject, says("Hi.")) as front:
         response = await front.client.post(
             CHAT, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}
@@ -357,7 +357,7 @@ async def test_a_compressed_body_is_not_blown_up(subject: str) -> None:
 
 @SIZE
 @pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413), (100_000, 413)])
-async def test_a_body_without_a_length_is_counted(size: int, status: int) -> None:
+async def test_body_without_content_length_is_limited(size: int, status: int) -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
         for start in range(0, size, 300):
             yield b" " * min(300, size - start)
@@ -370,7 +370,7 @@ async def test_a_body_without_a_length_is_counted(size: int, status: int) -> Non
 
 
 @SHAPE
-async def test_a_refused_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper() as front:
         await front.send(b"{", {"x-request-id": "broken-1"})
@@ -398,7 +398,7 @@ def mutations(count: int, seed: int) -> Iterator[bytes]:
 
 
 @SHAPE
-async def test_nothing_a_client_sends_is_a_server_error(subject: str) -> None:
+async def test_client_input_never_causes_a_5xx(subject: str) -> None:
     async with before(subject, *[says("Hi.")] * (200 * ENOUGH)) as front:
         for body in mutations(200, seed=20260101):
             assert (await front.send(body)).status < 500, body

@@ -9,10 +9,10 @@ from tests.fakes.connections import HEAD, OK, SOON, exchange, later, play, send
 from tests.fakes.raw_backend import RawBackend
 
 
-def test_a_server_that_hangs_up_on_a_new_connection_is_not_asked_again() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+def test_new_connection_closed_by_the_server_is_not_retried() -> None:
+    async def scene(pool: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(BrokenOff):
-            await send(one)
+            await send(pool)
 
     async def script(caller: Caller) -> None:
         await caller.request()
@@ -28,7 +28,7 @@ async def has_unexpected_data(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("accepts", "reads"), [(False, False), (True, False), (True, True)])
-async def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
+async def test_request_unread_by_a_closing_server_is_reported(
     *, accepts: bool, reads: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -43,15 +43,15 @@ async def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
             accepted.close()
     with pytest.raises(BrokenOff) as raised:
         await sending
-    found = raised.value
-    assert found.is_unread is not reads
+    error = raised.value
+    assert error.is_unread is not reads
 
 
-def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        await exchange(one)
+def test_connection_closed_within_a_head_is_not_retried() -> None:
+    async def scene(pool: ConnectionPool, backend: RawBackend) -> None:
+        await exchange(pool)
         with pytest.raises(BrokenOff):
-            await send(one)
+            await send(pool)
 
     async def script(caller: Caller) -> None:
         await caller.request()
@@ -62,7 +62,7 @@ def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
     assert play(scene, script).connections == 1
 
 
-async def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
+async def test_connection_closed_before_its_use_is_reported_broken() -> None:
     line = Connection(asyncio.get_running_loop())
     line.connection_lost(None)
     with pytest.raises(BrokenOff):

@@ -1,4 +1,4 @@
-"""F58: durations are measured by clocks that nobody sets."""
+"""F58: durations are measured by monotonic clocks."""
 
 import ast
 import time
@@ -9,14 +9,14 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from tests.fakes.front import request, temper
-from tests.fakes.spoken import calls
+from tests.fakes.sse import calls
 
 pytestmark = pytest.mark.fault("F58")
 
 PROXY = Path(__file__).parents[2] / "proxy"
 HOUR = 3600.0
 
-# Who reads the clock on the wall, and why: all of them write down when something was.
+# The only users of the wall clock: all of them store a timestamp.
 DATED = {
     "agents/model.py": "the moment at which an answer was created",
     "api/dialects.py": "the moment at which an answer was created",
@@ -43,13 +43,13 @@ def readings(path: Path) -> set[str]:
     }
 
 
-def test_only_what_writes_down_a_moment_reads_the_clock_on_the_wall() -> None:
+def test_only_timestamps_use_the_wall_clock() -> None:
     reading = {path.relative_to(PROXY).as_posix() for path in PROXY.rglob("*.py") if readings(path)}
     assert reading <= set(DATED)
 
 
 class Jumping:
-    """A clock on the wall that is set an hour on or back each time that somebody looks."""
+    """A wall clock that jumps by an hour each time it is read."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -59,7 +59,7 @@ class Jumping:
         return 1_700_000_000 + HOUR * (self.looks if self.looks % 2 else -self.looks)
 
 
-async def test_a_clock_that_jumps_ends_no_request_and_makes_none_wait(
+async def test_clock_jumps_neither_end_nor_delay_requests(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jumping = Jumping()

@@ -1,4 +1,4 @@
-"""F40: what an operator entrusts to Temper, in all the ways there are, and what tells of it."""
+"""F40: all secrets in the settings, and all outputs that could reveal them."""
 
 import zipfile
 from pathlib import Path
@@ -38,25 +38,27 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load_settings(file)
 
 
-def told(text: str) -> list[str]:
+def leaked(text: str) -> list[str]:
     return [canary for canary in CANARIES if canary in text]
 
 
-def test_every_secret_is_known_as_one(settings: Settings) -> None:
+def test_every_secret_setting_is_declared_secret(settings: Settings) -> None:
     assert set(secrets_of(settings)) == set(CANARIES)
 
 
-def test_nothing_that_is_made_of_settings_shows_a_secret(settings: Settings) -> None:
+def test_representations_of_settings_show_no_secret(settings: Settings) -> None:
     shown = (settings, settings.model_dump_json(), server_options_of(settings))
-    assert told("".join(f"{one!r}{one}" for one in shown)) == []
+    assert leaked("".join(f"{value!r}{value}" for value in shown)) == []
 
 
-def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path: Path) -> None:
-    findings = [CheckResult(f"asked {one}", fail(f"it said: {one}", one)) for one in CANARIES]
+def test_support_bundle_shows_no_secret(settings: Settings, tmp_path: Path) -> None:
+    findings = [
+        CheckResult(f"asked {canary}", fail(f"it said: {canary}", canary)) for canary in CANARIES
+    ]
     write_bundle(tmp_path / "bundle.zip", settings, findings)
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = [archive.read(name).decode() for name in archive.namelist()]
-    assert told("".join(contents)) == []
+    assert leaked("".join(contents)) == []
 
 
 @pytest.mark.parametrize(
@@ -70,18 +72,18 @@ def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path
         f'[server]\napi_key = ["{SERVER}"]\n',
     ],
 )
-def test_a_wrong_setting_is_refused_without_its_value(wrong_file: str, tmp_path: Path) -> None:
+def test_error_of_a_secret_setting_omits_its_value(wrong_file: str, tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text(wrong_file, encoding="utf-8")
     with pytest.raises(InvalidConfiguration) as refused:
         load_settings(file)
-    assert told(f"{refused.value!r}{refused.value}") == []
+    assert leaked(f"{refused.value!r}{refused.value}") == []
 
 
-def test_a_file_of_keys_is_refused_without_its_lines(settings: Settings) -> None:
+def test_error_of_a_key_file_omits_its_lines(settings: Settings) -> None:
     path = settings.server.api_keys_file
     assert path is not None
     path.write_text(f"{OWNER}\n", encoding="utf-8")
     with pytest.raises(InvalidConfiguration) as refused:
         server_options_of(settings)
-    assert told(str(refused.value)) == []
+    assert leaked(str(refused.value)) == []

@@ -16,13 +16,13 @@ from proxy.api.server import listen, serving
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.sockets import all_that_comes, connected
 from tests.fakes.steady_loop import SLICE_SECONDS
-from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
+from tests.faults.requests import chats
 
 READER = pytest.mark.fault("F29")
 DAWDLER = pytest.mark.fault("F30")
@@ -35,9 +35,9 @@ HALF_CLOSED = pytest.mark.fault("F76")
 GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
 NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-MOST_ON_THE_WAY = 16_000_000  # bytes: what the kernel keeps for both connections, and little more
+MOST_ON_THE_WAY = 16_000_000  # bytes: the kernel buffers of both connections, and little more
 ENDLESS = 64_000_000
-PIECE = 65_536  # bytes: so many of these are read within a stall that the kernel lets more come
+PIECE = 65_536  # bytes: reading so many within a stall makes the kernel send more
 SHORT = ConnectionLimits(head_seconds=0.1)
 
 
@@ -50,7 +50,7 @@ async def open_to_all(
     body: BodyLimits | None = None,
     access: Access | None = None,
 ) -> AsyncGenerator[tuple[str, int], None]:
-    """Run Temper as it is run for good, or a peer, and tell where."""
+    """Run Temper as in production, or a peer, and yield its address."""
     if name != TEMPER:
         async with before_url(name, backend) as peer:
             yield peer.address
@@ -77,10 +77,10 @@ class Source:
         if CHAT.encode() not in await caller.request():
             await caller.send(NOTHING)
             return
-        piece = spoken.text(*["word "] * 200)
+        piece = sse.text(*["word "] * 200)
         try:
             await caller.send(STREAM_HEAD)
-            await caller.send_chunk(spoken.START)
+            await caller.send_chunk(sse.START)
             while self.sent < ENDLESS:
                 await caller.send_chunk(piece)
                 self.sent += len(piece)
@@ -95,7 +95,7 @@ def asked_to_stream() -> bytes:
 
 
 @READER
-async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_left() -> None:
+async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.5)
     async with (
@@ -110,7 +110,7 @@ async def test_for_a_client_that_reads_nothing_the_backend_waits_and_is_then_lef
 
 
 @READER
-async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+async def test_slow_client_is_not_cut_off() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.2)
     async with (
@@ -132,7 +132,7 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
 )
-async def test_heads_and_bodies_that_do_not_come_are_given_up_and_others_served(raw: bytes) -> None:
+async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: bytes) -> None:
     async with (
         raw_backend(*[nothing] * 8) as backend,
         open_to_all(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
@@ -141,7 +141,7 @@ async def test_heads_and_bodies_that_do_not_come_are_given_up_and_others_served(
     ):
         writer.write(raw)
         other.write(GOOD)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 503")  # as the backend is none
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503")  # there is no backend
         assert (await slow.read()).startswith(b"HTTP/1.1 408")
 
 
@@ -151,7 +151,7 @@ async def nothing(caller: Caller) -> None:
 
 
 @DAWDLER
-async def test_there_are_only_so_many_connections() -> None:
+async def test_connections_are_limited() -> None:
     limits = ConnectionLimits(most=3)
     async with (
         raw_backend(*[nothing] * 8) as backend,
@@ -194,13 +194,13 @@ SMUGGLED = {
 }
 
 
-# RFC 9112, 5.2 and 2.2: a server may also take them for what they seem to be
+# RFC 9112, 5.2 and 2.2: a server may also accept them
 LEFT_TO_A_SERVER = {"a folded header", "bare line feeds"}
 
 
 @SMUGGLER
 @pytest.mark.parametrize("name", SMUGGLED)
-async def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
+async def test_ambiguous_framing_is_rejected_and_the_connection_closed(
     *, subject: str, name: str
 ) -> None:
     if subject != TEMPER and name in LEFT_TO_A_SERVER:
@@ -237,7 +237,7 @@ TARGETS = {
 
 @REBINDING
 @pytest.mark.parametrize("name", TARGETS)
-async def test_the_host_of_an_absolute_target_is_checked(name: str) -> None:
+async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
     target, status = TARGETS[name]
     async with (
         raw_backend() as backend,
@@ -250,7 +250,7 @@ async def test_the_host_of_an_absolute_target_is_checked(name: str) -> None:
 
 @STRAY
 @pytest.mark.parametrize("stray", [b"\r\n", b"\n", b"G", GOOD[:-2]])
-async def test_connections_with_a_stray_byte_make_room_for_others(stray: bytes) -> None:
+async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
         raw_backend(*[nothing] * 8) as backend,
@@ -262,7 +262,7 @@ async def test_connections_with_a_stray_byte_make_room_for_others(stray: bytes) 
             assert (await reader.readline()).startswith(b"HTTP/1.1 401")
             writer.write(stray)
         for reader, _ in held:
-            await all_that_comes(reader)  # until Temper ends the connection
+            await all_that_comes(reader)  # until Temper closes the connection
         async with connected(address) as (reader, writer):
             writer.write(GOOD)
             assert not (await reader.readline()).startswith(b"HTTP/1.1 503 \r\n")
@@ -280,7 +280,7 @@ UNREAD = {
 
 @STRAY
 @pytest.mark.parametrize("name", UNREAD)
-async def test_a_body_that_goes_on_after_its_response_ends_with_the_connection(name: str) -> None:
+async def test_unfinished_body_closes_the_connection_after_its_response(name: str) -> None:
     piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
     async with (
         raw_backend() as backend,
@@ -294,7 +294,7 @@ async def test_a_body_that_goes_on_after_its_response_ends_with_the_connection(n
                 writer.write(piece)
                 await writer.drain()
         answer = await answering
-    # some of these are no chunks, and may come before the response
+    # some of these are not chunks, and may precede the response
     assert answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
     assert b"\r\nconnection: close\r\n" in answer
     assert answer.count(b"HTTP/1.1") == 1
@@ -319,9 +319,9 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
             await caller.send(NOTHING)
             return
         await caller.send(STREAM_HEAD)
-        await caller.send_chunk(spoken.START + spoken.text("begun"))
+        await caller.send_chunk(sse.START + sse.text("begun"))
         await told_to_end.wait()
-        await caller.send_chunk(spoken.text("done") + spoken.end())
+        await caller.send_chunk(sse.text("done") + sse.end())
 
     async with (
         raw_backend(*[talk] * 8) as backend,
@@ -343,27 +343,27 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 @HALF_CLOSED
 @pytest.mark.parametrize("has_gone", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_ends_its_side_is_answered_unless_it_has_gone(
+async def test_half_closed_client_is_answered_unless_it_has_disconnected(
     *, stream: bool, has_gone: bool
 ) -> None:
-    asked, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    is_answered, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def talk(caller: Caller) -> None:
         if CHAT.encode() not in await caller.request():
             await caller.send(NOTHING)
             return
-        asked.set()
+        is_answered.set()
         await caller.send(STREAM_HEAD)
         try:
             if not has_gone:
                 await told_to_end.wait()
-            while has_gone:  # until Temper hangs up
+            while has_gone:  # until Temper closes it
                 await caller.send_chunk(b": still here\n\n")
                 await asyncio.sleep(SLICE_SECONDS)
         except OSError:
             ended.set()
         else:
-            await caller.send_chunk(spoken.START + spoken.text("done") + spoken.end())
+            await caller.send_chunk(sse.START + sse.text("done") + sse.end())
 
     body = json.dump(chats(stream=stream))
     async with (
@@ -372,7 +372,7 @@ async def test_a_client_that_ends_its_side_is_answered_unless_it_has_gone(
         connected(address) as (reader, writer),
     ):
         writer.write(POST + b"content-length: %d\r\n\r\n" % len(body) + body)
-        await asked.wait()
+        await is_answered.wait()
         if has_gone:
             writer.close()
             await ended.wait()

@@ -12,14 +12,14 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, plain_transport, temper, temper_before
 from tests.fakes.llama import build_model, plan_for, serving
-from tests.fakes.scripted_backend import Asked, Ending, Script, refuses
+from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, refuses
 from tests.fakes.sockets import connected
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import asks, chats, user
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import before
+from tests.faults.requests import asks, chats, user
 from tests.patience import PATIENCE_SECONDS
 
 STREAMING = pytest.mark.fault("F26")
@@ -28,16 +28,16 @@ WHOLE = pytest.mark.fault("F28")
 
 UNUSED = says("This is for nobody.")
 SILENT = Script((Ending.NEVER,))
-WITH_HEADERS = Script((spoken.START, Ending.NEVER))
-TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
-TRIES = 5  # a machine that does other work may be late now and then
-LARGE_WINDOW = 65_536  # tokens: the server writes them for much longer than a test takes
+WITH_HEADERS = Script((sse.START, Ending.NEVER))
+TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
+TRIES = 5  # a busy machine may be too slow now and then
+LARGE_WINDOW = 65_536  # tokens: generating them takes much longer than a test
 
 
 @asynccontextmanager
-async def asking(client: httpx.AsyncClient, asked: JsonObject) -> AsyncGenerator[None, None]:
+async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[None, None]:
     """Have a client wait for an answer; it leaves at the end of the block."""
-    task = asyncio.create_task(client.post(CHAT, json=asked))
+    task = asyncio.create_task(client.post(CHAT, json=body))
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ async def asking(client: httpx.AsyncClient, asked: JsonObject) -> AsyncGenerator
             await task
 
 
-async def is_disconnected(question: Asked) -> bool:
+async def is_disconnected(question: ReceivedRequest) -> bool:
     """Wait until the backend has noticed that its client, the proxy, went away."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await question.left.wait()
@@ -63,19 +63,19 @@ async def is_disconnected(question: Asked) -> bool:
         pytest.param(False, TALKING, marks=WHOLE, id="in the middle of a whole answer"),
     ],
 )
-@pytest.mark.parametrize("asked", [chats(), asks()], ids=["plain", "with tools"])
-async def test_the_generation_ends_when_the_client_leaves(
-    *, subject: str, script: Script, asked: JsonObject, stream: bool
+@pytest.mark.parametrize("body", [chats(), asks()], ids=["plain", "with tools"])
+async def test_disconnect_cancels_the_generation(
+    *, subject: str, script: Script, body: JsonObject, stream: bool
 ) -> None:
     async with before(subject, script, UNUSED) as front:
-        async with asking(front.client, {**asked, "stream": stream}):
-            question = await front.backend.asked()
+        async with asking(front.client, {**body, "stream": stream}):
+            question = await front.backend.next_request()
         assert await is_disconnected(question)
     assert len(front.backend.upstream_requests) == 1
 
 
 @STREAMING
-async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -> None:
+async def test_disconnect_within_a_stream_cancels_the_generation() -> None:
     async with temper(TALKING, UNUSED) as front:
         body = chats(stream=True)
         async with front.client.stream("POST", CHAT, json=body) as response:
@@ -94,59 +94,61 @@ async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -
 @pytest.mark.parametrize("second", [SILENT, TALKING], ids=["silent", "talking"])
 @WAITING
 @WHOLE
-async def test_a_later_attempt_ends_when_the_client_leaves(
+async def test_disconnect_cancels_a_retry(
     *, subject: str, first: tuple[bytes, ...], count: int, second: Script, stream: bool
 ) -> None:
     async with before(subject, *first, second, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
-            questions = [await front.backend.asked() for _ in range(count)]
+            questions = [await front.backend.next_request() for _ in range(count)]
         assert await is_disconnected(questions[-1])
     assert len(front.backend.upstream_requests) == count
 
 
 @WAITING
 @WHOLE
-async def test_nothing_is_asked_again_for_a_client_that_left_while_a_bad_reply_arrived(
+async def test_disconnect_during_a_bad_reply_prevents_the_retry(
     *, subject: str, stream: bool
 ) -> None:
     gate = asyncio.Event()
-    prose = Script((spoken.START + spoken.text("Prose."), gate, spoken.end()))
+    prose = Script((sse.START + sse.text("Prose."), gate, sse.end()))
     async with before(subject, prose, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
-            question = await front.backend.asked()
+            question = await front.backend.next_request()
         assert await is_disconnected(question)
         gate.set()
     assert len(front.backend.upstream_requests) == 1
 
 
 @WAITING
-async def test_nobody_waits_for_a_model_to_load_for_a_client_that_left(*, stream: bool) -> None:
+async def test_disconnect_ends_the_wait_for_a_loading_model(*, stream: bool) -> None:
     loading = refuses(503, {"message": "Loading model", "type": "unavailable_error"})
     async with temper(loading, UNUSED, load_wait=60) as front:
         front.backend.health = 503
         async with asking(front.client, chats(stream=stream)):
-            await front.backend.asked()
-            await front.backend.probed()
+            await front.backend.next_request()
+            await front.backend.next_probe()
         await front.server.settle()
         front.backend.health = 200
     assert len(front.backend.upstream_requests) == 1
 
 
 @WAITING
-async def test_a_client_that_leaves_the_queue_is_never_asked_for(*, stream: bool) -> None:
+async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> None:
     gate = asyncio.Event()
     good = calls("get_weather", '{"city": "Paris"}')
     async with temper(Script((gate, good)), good) as front:
         front.backend.properties = {"model_alias": "m", "total_slots": 1}
         first = asyncio.create_task(front.ask(asks(), stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         async with asking(front.client, asks(messages=[user("two")], stream=stream)):
             await settled(front, 2)
         await settled(front, 1)
         third = asyncio.create_task(front.ask(asks(messages=[user("three")]), stream=stream))
         gate.set()
         await asyncio.gather(first, third)
-    assert [b"two" in asked.body for asked in front.backend.upstream_requests] == [False, False]
+    assert [
+        b"two" in upstream_request.body for upstream_request in front.backend.upstream_requests
+    ] == [False, False]
 
 
 async def settled(front: Front, inside: int) -> None:
@@ -159,7 +161,7 @@ async def settled(front: Front, inside: int) -> None:
 
 
 @WAITING
-async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing(subject: str) -> None:
+async def test_disconnect_within_the_body_prevents_the_request(subject: str) -> None:
     async with before(subject, *[says("Hi.")] * 2) as front:
         async with connected(front.address) as (_, writer):
             writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n")
@@ -172,15 +174,15 @@ async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing(sub
 
 @STREAMING
 @WHOLE
-async def test_a_client_that_leaves_does_not_disturb_others(*, subject: str, stream: bool) -> None:
+async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream: bool) -> None:
     gate = asyncio.Event()
-    patient = Script((spoken.START, gate, spoken.text("Hi.") + spoken.end()))
+    patient = Script((sse.START, gate, sse.text("Hi.") + sse.end()))
     async with before(subject, patient, TALKING) as front:
         other = asyncio.create_task(front.ask(chats(), stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         async with asking(front.client, chats(stream=stream)):
-            question = await front.backend.asked()
-        with suppress(TimeoutError):  # whether the generation ends is shown above
+            question = await front.backend.next_request()
+        with suppress(TimeoutError):  # the end of the generation is tested above
             await is_disconnected(question)
         gate.set()
         assert (await other).text == "Hi."
@@ -188,14 +190,14 @@ async def test_a_client_that_leaves_does_not_disturb_others(*, subject: str, str
 
 @STREAMING
 @WHOLE
-async def test_twenty_clients_that_leave_at_once_are_all_noticed(
+async def test_twenty_simultaneous_disconnects_are_all_noticed(
     *, subject: str, stream: bool
 ) -> None:
     count = 20
     async with before(subject, *[TALKING] * count) as front:
         body = json.dump(chats(stream=stream))
         tasks = [asyncio.create_task(front.client.post(CHAT, content=body)) for _ in range(count)]
-        questions = [await front.backend.asked() for _ in range(count)]
+        questions = [await front.backend.next_request() for _ in range(count)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -204,22 +206,22 @@ async def test_twenty_clients_that_leave_at_once_are_all_noticed(
 
 @STREAMING
 @WHOLE
-async def test_a_client_that_left_is_logged_as_such(
-    *, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_disconnect_is_logged(*, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper(TALKING) as front:
         async with asking(front.client, chats(stream=stream)):
-            question = await front.backend.asked()
+            question = await front.backend.next_request()
         assert await is_disconnected(question)
         await front.server.settle()
-    (logged,) = [one.__dict__["request"] for one in caplog.records if hasattr(one, "request")]
+    (logged,) = [
+        record.__dict__["request"] for record in caplog.records if hasattr(record, "request")
+    ]
     assert (logged.status, logged.stream, logged.outcome) == (499, stream, None)
 
 
 @pytest.fixture(scope="module")
 def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A real llama-server with one slot, and a model that goes on and on."""
+    """A real llama-server with one slot, and a model that never stops."""
     path = tmp_path_factory.mktemp("model") / "scripted.gguf"
     model = build_model(path, context_tokens=LARGE_WINDOW)
     with serving(plan_for(model, context_tokens=LARGE_WINDOW, slots=1)) as server:
@@ -249,7 +251,7 @@ async def slot_works(server: RunningServer, *, expected: bool) -> float:
         pytest.param(False, marks=WHOLE, id="whole"),
     ],
 )
-async def test_a_real_slot_is_idle_within_a_second(
+async def test_disconnect_frees_a_real_slot_within_a_second(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=stream)
@@ -263,7 +265,7 @@ async def test_a_real_slot_is_idle_within_a_second(
 
 
 @WAITING
-async def test_what_waits_for_a_real_slot_never_begins_for_a_client_that_left(
+async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=True)

@@ -13,9 +13,9 @@ from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.settings import load_settings
 from tests.fakes.front import CHAT, temper
-from tests.fakes.spoken import says
-from tests.faults.asked import chats
+from tests.fakes.sse import says
 from tests.faults.fronts import before, is_refusal
+from tests.faults.requests import chats
 
 PATHS = pytest.mark.fault("F36")
 KEYS = pytest.mark.fault("F37")
@@ -45,7 +45,7 @@ EVIL = "https://evil.example"
         "/%00",
     ],
 )
-async def test_what_is_no_route_is_not_found_and_not_passed_on(*, subject: str, path: str) -> None:
+async def test_unknown_route_is_404_and_not_forwarded(*, subject: str, path: str) -> None:
     async with before(subject, says("Hi.")) as front:
         url = str(front.client.base_url).rstrip("/") + path
         response = await front.client.post(url, json=chats())
@@ -55,9 +55,7 @@ async def test_what_is_no_route_is_not_found_and_not_passed_on(*, subject: str, 
 
 @KEYS
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com"])
-def test_nobody_listens_to_the_world_without_a_key(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_public_address_requires_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_SERVER__HOST", host)
     with pytest.raises(InvalidConfiguration, match="api_key"):
         load_settings(None, {})
@@ -67,14 +65,14 @@ def test_nobody_listens_to_the_world_without_a_key(
 @pytest.mark.parametrize(
     "address", [f"/v1/models?api_key={KEY}", f"/v1/models?key={KEY}", f"/v1/models?token={KEY}"]
 )
-async def test_a_key_in_the_address_opens_nothing(address: str) -> None:
+async def test_key_in_the_query_is_rejected(address: str) -> None:
     async with temper(serving=LOCKED) as front:
         assert (await front.client.get(address)).status_code == 401
 
 
 @KEYS
 @pytest.mark.parametrize("sent", ["wrong", KEY[:-1], KEY + "x", KEY.upper(), "é"])
-async def test_only_the_whole_key_opens(sent: str) -> None:
+async def test_only_the_complete_key_is_accepted(sent: str) -> None:
     headers = [(b"authorization", f"Bearer {sent}".encode())]
     async with temper(serving=LOCKED) as front:
         refused = await front.client.get("/v1/models", headers=headers)
@@ -84,9 +82,7 @@ async def test_only_the_whole_key_opens(sent: str) -> None:
 
 @PAGES
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-async def test_a_name_that_was_rebound_to_this_machine_is_refused(
-    *, subject: str, host: str
-) -> None:
+async def test_dns_rebinding_is_rejected(*, subject: str, host: str) -> None:
     async with before(subject, says("Hi."), serving=LOOPBACK) as front:
         response = await front.client.post(CHAT, json=chats(), headers={"host": host})
     assert is_refusal(subject, response.status_code, 403)
@@ -97,7 +93,7 @@ async def test_a_name_that_was_rebound_to_this_machine_is_refused(
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
-async def test_what_a_page_may_post_anywhere_is_refused(*, subject: str, kind: str) -> None:
+async def test_simple_cors_post_is_rejected(*, subject: str, kind: str) -> None:
     async with before(subject, says("Hi.")) as front:
         headers = {"content-type": kind, "origin": EVIL}
         body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi."}]}'
@@ -107,22 +103,22 @@ async def test_what_a_page_may_post_anywhere_is_refused(*, subject: str, kind: s
 
 
 @PAGES
-async def test_a_page_of_another_origin_gets_no_cors_headers(subject: str) -> None:
+async def test_foreign_origin_gets_no_cors_headers(subject: str) -> None:
     preflight = {
         "origin": EVIL,
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type",
     }
     async with before(subject, says("Hi.")) as front:
-        asked = await front.client.options(CHAT, headers=preflight)
-        told = await front.client.post(CHAT, json=chats(), headers={"origin": EVIL})
-    for response in (asked, told):
+        preflight_response = await front.client.options(CHAT, headers=preflight)
+        answered = await front.client.post(CHAT, json=chats(), headers={"origin": EVIL})
+    for response in (preflight_response, answered):
         assert response.headers.get("access-control-allow-origin") not in ("*", EVIL)
         assert "access-control-allow-credentials" not in response.headers
 
 
 @FEEDS
-async def test_of_many_feeds_at_once_no_more_than_the_bound_are_let_in() -> None:
+async def test_simultaneous_feeds_are_limited() -> None:
     async with temper(observers=Observers(board=Board())) as front, AsyncExitStack() as stack:
         opening = [front.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
         answers = await asyncio.gather(*map(stack.enter_async_context, opening))
@@ -133,7 +129,7 @@ async def test_of_many_feeds_at_once_no_more_than_the_bound_are_let_in() -> None
 
 @FEEDS
 @pytest.mark.parametrize("path", ["/ui/api/events", "/ui/api/state", "/ui/api/requests/a-1"])
-async def test_a_page_of_another_site_reads_nothing_of_the_dashboard(path: str) -> None:
+async def test_foreign_site_cannot_read_the_dashboard(path: str) -> None:
     async with temper(observers=Observers(board=Board())) as front:
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
         response = await front.client.get(path, headers=headers)

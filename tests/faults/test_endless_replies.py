@@ -1,4 +1,4 @@
-"""F10: replies without an end, and what bounds them: bytes, time, and tokens."""
+"""F10: endless replies, and their bounds: bytes, time, and tokens."""
 
 import pytest
 
@@ -8,21 +8,21 @@ from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
-from tests.fakes.spoken import says
+from tests.fakes import sse
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN, WITH_TOOLS, Wire, before, poisoned
 from tests.faults.wires import REPLIES, line
 
-MOST_BYTES = 2 * bounds.MIB  # in place of 32, so that the tests are quick
+MOST_BYTES = 2 * bounds.MIB  # instead of 32, so that the tests are quick
 LONG = "and on " * 10_000
 PIECES = {
-    Wire.OPENAI: (spoken.START, spoken.text(LONG)),
+    Wire.OPENAI: (sse.START, sse.text(LONG)),
     Wire.OLLAMA: (b"", line({"content": LONG})),
 }
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
+async def test_endless_reply_is_cut_off_at_the_byte_limit(
     *, wire: Wire, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "STREAM_BYTES", MOST_BYTES)
@@ -37,9 +37,9 @@ async def test_a_reply_without_an_end_is_cut_off_at_so_many_bytes(
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, stream: bool) -> None:
-    said = REPLIES[wire]
-    endless = repeats(chunked(said.begun, is_whole=False), chunk(said.more), seconds=0.005)
+async def test_endless_reply_is_cut_off_at_the_time_limit(*, wire: Wire, stream: bool) -> None:
+    reply = REPLIES[wire]
+    endless = repeats(chunked(reply.begun, is_whole=False), chunk(reply.more), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
     async with poisoned(endless, wire=wire, serving=strict) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -50,9 +50,9 @@ async def test_a_reply_without_an_end_is_cut_off_after_so_long(*, wire: Wire, st
 
 
 @pytest.mark.fault("F10")
-async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: bool) -> None:
-    first = spoken.START + spoken.call_delta("get_weather", '{"city": "P')
-    more = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris"}}]})
+async def test_endless_call_is_cut_off_and_never_completed(*, stream: bool) -> None:
+    first = sse.START + sse.call_delta("get_weather", '{"city": "P')
+    more = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris"}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.005)
     async with poisoned(
         endless, serving=ServerOptions(timeouts=StreamTimeouts(deadline=0.3))
@@ -65,7 +65,7 @@ async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: b
 
 
 MOST_TOKENS, WINDOW = 40, 1024
-TOO_MUCH = {Wire.OPENAI: spoken.text("and so on "), Wire.OLLAMA: line({"content": "and so on "})}
+TOO_MUCH = {Wire.OPENAI: sse.text("and so on "), Wire.OLLAMA: line({"content": "and so on "})}
 LIMITS: tuple[JsonObject, ...] = (
     {"max_tokens": MOST_TOKENS},
     {"max_completion_tokens": MOST_TOKENS},
@@ -74,7 +74,7 @@ LIMITS: tuple[JsonObject, ...] = (
 
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_a_reply_beyond_the_clients_limit_is_cut_off_where_the_backend_ignores_it(
+async def test_client_token_limit_is_enforced_where_the_backend_ignores_it(
     *, wire: Wire, limit: JsonObject, stream: bool
 ) -> None:
     endless = repeats(chunked(PIECES[wire][0], is_whole=False), chunk(TOO_MUCH[wire]))
@@ -88,10 +88,10 @@ async def test_a_reply_beyond_the_clients_limit_is_cut_off_where_the_backend_ign
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_beyond_the_window_is_cut_off_where_the_backend_forgets_its_beginning(
+async def test_reply_is_cut_off_at_the_window_of_a_context_shifting_backend(
     *, stream: bool
 ) -> None:
-    endless = repeats(chunked(spoken.START, is_whole=False), chunk(TOO_MUCH[Wire.OPENAI]))
+    endless = repeats(chunked(sse.START, is_whole=False), chunk(TOO_MUCH[Wire.OPENAI]))
     async with poisoned(endless) as front:
         window: JsonObject = {"default_generation_settings": {"n_ctx": WINDOW}}
         front.backend.documents["/props"] = json.dump({**window, "total_slots": 1})
@@ -105,11 +105,9 @@ async def test_a_reply_beyond_the_window_is_cut_off_where_the_backend_forgets_it
 
 @pytest.mark.fault("F10")
 @pytest.mark.fault("F45")
-async def test_a_call_beyond_the_clients_limit_is_cut_off_and_never_completed(
-    *, stream: bool
-) -> None:
-    first = spoken.START + spoken.call_delta("get_weather", '{"city": "P')
-    more = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris and "}}]})
+async def test_call_beyond_the_token_limit_is_never_completed(*, stream: bool) -> None:
+    first = sse.START + sse.call_delta("get_weather", '{"city": "P')
+    more = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris and "}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.001)
     async with poisoned(endless) as front:
         answer = await front.ask({**WITH_TOOLS, "max_tokens": MOST_TOKENS}, stream=stream)
@@ -120,7 +118,7 @@ async def test_a_call_beyond_the_clients_limit_is_cut_off_and_never_completed(
 
 
 @pytest.mark.fault("F10")
-async def test_a_reply_in_more_pieces_than_tokens_keeps_its_end(*, stream: bool) -> None:
+async def test_reply_with_more_chunks_than_tokens_is_kept_whole(*, stream: bool) -> None:
     words = "and so on " * (MOST_TOKENS // 4)
     async with before("temper", says(*words)) as front:
         answer = await front.ask({**PLAIN, "max_tokens": MOST_TOKENS}, stream=stream)
@@ -128,12 +126,12 @@ async def test_a_reply_in_more_pieces_than_tokens_keeps_its_end(*, stream: bool)
 
 
 @pytest.mark.fault("F10")
-async def test_comments_without_an_end_are_cut_off(
+async def test_endless_comments_are_cut_off(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """26 MB of them took 38 s of processor time."""
     monkeypatch.setattr(bounds, "STREAM_BYTES", MOST_BYTES)
-    endless = repeats(chunked(spoken.START, is_whole=False), chunk(b": x\n\n" * 10_000))
+    endless = repeats(chunked(sse.START, is_whole=False), chunk(b": x\n\n" * 10_000))
     async with poisoned(endless) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert await front.backend.over.wait()
@@ -142,13 +140,13 @@ async def test_comments_without_an_end_are_cut_off(
 
 
 @pytest.mark.fault("F10")
-async def test_calls_without_an_end_are_cut_off(*, stream: bool) -> None:
+async def test_endless_calls_are_cut_off(*, stream: bool) -> None:
     """100,000 of them took 15.8 s."""
     calls = [
-        spoken.call_delta("get_weather", f'{{"city": "C{at}"}}', index=at, call_id=f"c{at}")
+        sse.call_delta("get_weather", f'{{"city": "C{at}"}}', index=at, call_id=f"c{at}")
         for at in range(bounds.CALLS + 100)
     ]
-    endless = repeats(chunked(spoken.START, *calls, is_whole=False), chunk(calls[-1]))
+    endless = repeats(chunked(sse.START, *calls, is_whole=False), chunk(calls[-1]))
     async with poisoned(endless) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
         assert await front.backend.over.wait()

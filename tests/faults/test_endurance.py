@@ -1,6 +1,6 @@
-"""F57: streams that wait for long, and masses of requests: the memory of a process of its own.
+"""F57: long streams and masses of requests: the memory of a separate process.
 
-This is a taste of the long run in `benchmarks/load`, which sends a hundred thousand.
+This is a short version of `benchmarks/load`, which sends a hundred thousand requests.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls
-from tests.faults.asked import asks, chats
+from tests.fakes.sse import calls
 from tests.faults.fronts import TEMPER, Standing, in_a_process
+from tests.faults.requests import asks, chats
 
 pytestmark = pytest.mark.fault("F57")
 
@@ -38,7 +38,7 @@ def memory(front: Standing) -> int:
 
 @asynccontextmanager
 async def stream(front: Standing) -> AsyncGenerator[None, None]:
-    """Keep a stream open whose first words have come, or its head if a peer keeps the words."""
+    """Open a stream and keep it open after its first words, or its head if a peer buffers."""
     body = json.dump(chats(stream=True))
     url: httpx.URL = front.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
@@ -52,12 +52,12 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
         await writer.wait_closed()  # the end of the process blocks this loop
 
 
-async def test_streams_that_wait_take_little_memory(subject: str) -> None:
-    talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+async def test_waiting_streams_take_little_memory(subject: str) -> None:
+    talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     backend = ScriptedBackend(*[talking] * STREAMS)
     async with (
-        listening(backend) as behind,
-        in_a_process(subject, behind.url) as front,
+        listening(backend) as upstream,
+        in_a_process(subject, upstream.url) as front,
         AsyncExitStack() as streams,
     ):
         before = memory(front)
@@ -69,7 +69,7 @@ async def test_streams_that_wait_take_little_memory(subject: str) -> None:
     assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
 
 
-async def test_masses_of_requests_leave_nothing_behind(subject: str) -> None:
+async def test_many_requests_leak_nothing(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
     backend = ScriptedBackend(*[good] * (3 * REQUESTS))
 
@@ -77,7 +77,7 @@ async def test_masses_of_requests_leave_nothing_behind(subject: str) -> None:
         for number in range(REQUESTS // AT_ONCE):
             await front.ask(asks(), stream=number % 2 == 0)
 
-    async with listening(backend) as behind, in_a_process(subject, behind.url) as front:
+    async with listening(backend) as upstream, in_a_process(subject, upstream.url) as front:
         used = []
         for _ in range(3):
             await asyncio.gather(*(ask(front) for _ in range(AT_ONCE)))

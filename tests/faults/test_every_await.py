@@ -1,4 +1,4 @@
-"""F59: whatever ends a request, at whichever of its awaits, nothing of it is left behind."""
+"""F59: a request that is interrupted at any of its awaits leaks nothing."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ from tests.fakes.interruption import (
 )
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
 pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
@@ -55,23 +55,19 @@ End: TypeAlias = Callable[[HandMadeClient], Strike]
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, left])
-async def test_nothing_is_left_of_a_request_that_ends_at_any_await(
-    *, end: End, stream: bool
-) -> None:
-    asked = request(stream=stream)
-    await at_every_await(ATTEMPTS, lambda at: Interrupted(at, end, asked, b"Paris"))
+async def test_request_interrupted_at_any_await_leaks_nothing(*, end: End, stream: bool) -> None:
+    body = request(stream=stream)
+    await at_every_await(ATTEMPTS, lambda at: Interrupted(at, end, body, b"Paris"))
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, left])
-async def test_nothing_is_left_of_a_request_with_two_rounds_of_tools(
-    *, end: End, stream: bool
-) -> None:
-    asked = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
+async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: bool) -> None:
+    body = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
     sources: list[FakeSource] = []
 
     def next_one(at: int) -> Interrupted:
         sources.append(FakeSource({"search": OFFERED}, dict.fromkeys(("find", "open"), FOUND)))
-        return Interrupted(at, end, asked, b"noon.", sources[-1])
+        return Interrupted(at, end, body, b"noon.", sources[-1])
 
     backend = await at_every_await(ROUNDS, next_one)
     assert [source.running for source in sources] == [0] * len(sources)
@@ -82,14 +78,14 @@ async def test_nothing_is_left_of_a_request_with_two_rounds_of_tools(
 
 @dataclass(frozen=True)
 class Interrupted:
-    """How a request is interrupted, and what stands in its answer if it is not.
+    """The interruption of a request, and the response if it is not interrupted.
 
-    `source` has the tools of the operator, where there are some.
+    `source` has the operator's tools, if there are any.
     """
 
     at: int
     end: End
-    asked: JsonObject
+    body: JsonObject
     answer: bytes
     source: FakeSource | None = None
 
@@ -97,33 +93,33 @@ class Interrupted:
 async def at_every_await(
     scripts: Sequence[bytes], make: Callable[[int], Interrupted]
 ) -> ScriptedBackend:
-    """Ask again and again, ended one step later each time, until a request is answered."""
+    """Repeat the request, interrupted one step later each time, until it is answered."""
     backend = ScriptedBackend(*[*scripts] * MOST_STEPS)
-    async with listening(backend) as behind, interruptible():
-        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
+    async with listening(backend) as upstream, interruptible():
+        engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))
         try:
             steps, is_whole = 0, False
             while not is_whole:
                 steps += 1
                 is_whole = await _answered(engine, make(steps))
-                await behind.settle()
+                await upstream.settle()
                 while len(backend.upstream_requests) % len(scripts):
                     backend.upstream_requests.append(backend.upstream_requests[-1])
             assert FEWEST_STEPS < steps < MOST_STEPS
         finally:
             await engine.close()
-            gc.collect()  # what anyio leaves behind is told of here, and in no other test
+            gc.collect()  # anyio's leaked resources are reported here, and in no other test
     return backend
 
 
 async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
-    """Ask, and look for what is left; tells whether the request had ended before its step came."""
+    """Send the request and look for leaks; return whether it had finished before its step."""
     services, budget = ServerOptions(parallel=1).alone(engine), RetryBudget()
     preparation = RequestPreparation(services, Policy())
     tools = ToolHosting(ToolOffer(how.source)) if how.source else None
     reader, pace = RequestReader(BodyLimits()), StreamTimeouts()
     chat = Chat(CHAT, reader, preparation, pace, budget, tools=tools)
-    client = HandMadeClient(json.dump(how.asked), "POST")
+    client = HandMadeClient(json.dump(how.body), "POST")
     interruption = Interruption(how.at, how.end(client))
     await interruption.run(client.ask(chat))
     line = services.find("m").admission.queue
@@ -135,7 +131,7 @@ async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
 
 
 def check(messages: Sequence[JsonValue]) -> None:
-    """Check that each call in a history has its result behind it."""
+    """Check that each call in a history is followed by its result."""
     waiting: list[JsonValue] = []
     for message in messages:
         assert isinstance(message, dict)

@@ -1,4 +1,4 @@
-"""F59: whatever ends an agent's run, at any of its awaits, its history can be gone on with."""
+"""F59: an agent's run that is interrupted at any of its awaits has a valid history."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from tests.fakes.interruption import (
     raised,
 )
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 
@@ -55,7 +55,7 @@ async def get_time() -> str:
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, stopped])
-async def test_a_run_of_two_rounds_leaves_a_valid_history_and_nothing_else(
+async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
     end: Callable[[Attempt], Strike],
 ) -> None:
     async with scripted(*SCRIPTS * MOST_STEPS) as (model, backend), interruptible():
@@ -64,13 +64,13 @@ async def test_a_run_of_two_rounds_leaves_a_valid_history_and_nothing_else(
             steps += 1
             is_whole = await _ran(model, backend, end, steps)
         assert FEWEST_STEPS < steps < MOST_STEPS
-    gc.collect()  # what anyio leaves behind is told of here, and in no other test
+    gc.collect()  # anyio's leaked resources are reported here, and in no other test
 
 
 async def _ran(
     model: Model, backend: ScriptedBackend, end: Callable[[Attempt], Strike], at: int
 ) -> bool:
-    """Run an agent, and look for what is left; tells whether it had ended before its step came."""
+    """Run an agent and look for leaks; return whether it had finished before its step."""
     attempt = Attempt()
     agent = Agent(model, [get_weather, get_time])
     stops: list[Stop] = []
@@ -88,19 +88,19 @@ async def _ran(
     with ExitStack() as requests:
         tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]
         assert all(ticket.may_retry() for ticket in tickets), at
-    with attempt.talk.hold():  # nobody else holds it
+    with attempt.talk.hold():  # there is no other reference
         pass
     # the next run begins with the first script
     while len(backend.upstream_requests) % len(SCRIPTS):
         backend.upstream_requests.append(backend.upstream_requests[-1])
     if not interruption.has_struck:
         assert stops == [Stop.ANSWERED]
-        assert [one.answer for one in attempt.talk.turns()] == ["It is fine, and noon."]
+        assert [turn.answer for turn in attempt.talk.turns()] == ["It is fine, and noon."]
     return not interruption.has_struck
 
 
 def check(history: tuple[Message, ...], at: int) -> None:
-    """Check that each call has its result behind it, and that the user spoke first."""
+    """Check that each call has its result after it, and that the user message comes first."""
     waiting: list[str] = []
     for message in history:
         if message.role == "tool":

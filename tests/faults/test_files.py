@@ -1,4 +1,4 @@
-"""F82, F84: files beyond sense, or that are none, and a disk that is full."""
+"""F82, F84: oversized and malformed files, and a full disk."""
 
 import os
 import sqlite3
@@ -24,7 +24,7 @@ from tests.fakes.invoked import config, temper
 from tests.fakes.recorded import exchange
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 BEYOND_SENSE = pytest.mark.fault("F82")
 
@@ -55,23 +55,23 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def refused(*arguments: str) -> str:
     """Run the command, which has to complain in one sentence."""
     ended = temper(*arguments)
-    told = ended.stderr.strip()
+    error = ended.stderr.strip()
     assert ended.exit_code == 1
-    assert told.startswith("temper: ")
-    assert len(told) < 3 * bounds.CHARACTERS
-    assert "\n" not in told
-    return told
+    assert error.startswith("temper: ")
+    assert len(error) < 3 * bounds.CHARACTERS
+    assert "\n" not in error
+    return error
 
 
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_settings_without_sense_are_refused_in_one_sentence(text: str, problem: str) -> None:
+def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str) -> None:
     assert problem in refused("check", "--config", config(text))
 
 
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_a_profile_without_sense_is_refused_in_one_sentence(text: str, problem: str) -> None:
+def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("profiles").mkdir()
     Path("profiles/own.toml").write_text(text, encoding="utf-8")
     assert problem in refused("check", "--config", config('[profile]\nfolder = "profiles"'))
@@ -79,7 +79,7 @@ def test_a_profile_without_sense_is_refused_in_one_sentence(text: str, problem: 
 
 @BEYOND_SENSE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_a_scenario_without_sense_is_refused_in_one_sentence(text: str, problem: str) -> None:
+def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str) -> None:
     Path("own").mkdir()
     Path("own/one.toml").write_text(text, encoding="utf-8")
     assert problem in refused("eval", "--backend-url", URL, "--scenarios", "own")
@@ -88,7 +88,7 @@ def test_a_scenario_without_sense_is_refused_in_one_sentence(text: str, problem:
 @BEYOND_SENSE
 @pytest.mark.parametrize("name", ["TEMPER_MODELS", "TEMPER_SERVER", "TEMPER_BACKEND__URLS"])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_a_variable_without_sense_is_refused_in_one_sentence(
+def test_malformed_variable_is_rejected_in_one_sentence(
     name: str, opening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, opening * 20_000)
@@ -99,7 +99,7 @@ def test_a_variable_without_sense_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     "setting", ["server.api_keys_file", "server.api_key_file", "model.path", "responses.path"]
 )
-def test_what_is_no_file_is_refused_in_one_sentence(setting: str) -> None:
+def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> None:
     section, _, name = setting.partition(".")
     os.mkfifo("pipe")
     kinds = ["/", ENDLESS] + ["pipe"] * (name == "path")
@@ -117,15 +117,15 @@ def test_what_is_no_file_is_refused_in_one_sentence(setting: str) -> None:
         f"[models.{'a' * MANY}]\nunknown = 1",
     ],
 )
-def test_what_is_wrong_is_not_quoted_at_any_length(text: str) -> None:
+def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
     assert " ... " in refused("check", "--config", config(text))
 
 
 @BEYOND_SENSE
-def test_of_many_wrong_settings_some_are_told() -> None:
+def test_errors_of_many_invalid_settings_are_limited() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
-    told = temper("check", "--config", config(text)).stderr.splitlines()
-    assert len(told) == bounds.PROBLEMS + 1
+    errors = temper("check", "--config", config(text)).stderr.splitlines()
+    assert len(errors) == bounds.PROBLEMS + 1
 
 
 @BEYOND_SENSE
@@ -137,9 +137,9 @@ def test_of_many_wrong_settings_some_are_told() -> None:
         *("responses.path", "recording.path", "profile.folder"),
     ],
 )
-def test_what_no_file_can_be_called_is_refused_in_one_sentence(setting: str, name: str) -> None:
-    section, _, own = setting.partition(".")
-    assert setting in refused("check", "--config", config(f'[{section}]\n{own} = "{name}"'))
+def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) -> None:
+    section, _, key = setting.partition(".")
+    assert setting in refused("check", "--config", config(f'[{section}]\n{key} = "{name}"'))
 
 
 @BEYOND_SENSE
@@ -147,7 +147,7 @@ def test_what_no_file_can_be_called_is_refused_in_one_sentence(setting: str, nam
     ("member", "nonsense"),
     [("generations", [[]]), ("generations", [[[]]]), ("model", {"convention": "none"})],
 )
-def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
+def test_inconsistent_recording_is_rejected_in_one_sentence(
     member: str, nonsense: JsonValue
 ) -> None:
     recorded = json.parse(msgspec.json.encode(exchange()))
@@ -156,12 +156,12 @@ def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
     if isinstance(before, dict) and isinstance(nonsense, dict):
         nonsense = {**before, **nonsense}
     Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
-    told = refused("replay", "some.jsonl")
-    assert "has an inconsistent exchange" in told or "does not belong to a recording" in told
+    error = refused("replay", "some.jsonl")
+    assert "has an inconsistent exchange" in error or "does not belong to a recording" in error
 
 
 @BEYOND_SENSE
-def test_endless_settings_are_refused_in_one_sentence() -> None:
+def test_endless_settings_are_rejected_in_one_sentence() -> None:
     assert TOO_LARGE in refused("check", "--config", ENDLESS)
 
 
@@ -174,7 +174,7 @@ def test_endless_settings_are_refused_in_one_sentence() -> None:
         (b"\n" + b"x" * 1_001, "line 2 has more than 1000 bytes"),
     ],
 )
-def test_a_recording_without_sense_is_refused_in_one_sentence(
+def test_malformed_recording_is_rejected_in_one_sentence(
     content: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if len(content) < MANY:
@@ -184,13 +184,13 @@ def test_a_recording_without_sense_is_refused_in_one_sentence(
 
 
 @BEYOND_SENSE
-def test_an_endless_recording_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_recording_is_rejected_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
     assert "line 1 has more than 1000 bytes" in refused("replay", ENDLESS)
 
 
 @BEYOND_SENSE
-def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
+def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
     fields = b"".join(struct.pack("<Q8sIB", 8, b"%08d" % number, 0, 1) for number in range(MANY))
     path = tmp_path / "model.gguf"
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, MANY) + fields)
@@ -199,9 +199,9 @@ def test_a_header_of_many_fields_is_not_read(tmp_path: Path) -> None:
 
 
 @BEYOND_SENSE
-def test_no_more_of_a_header_is_read_than_there_may_be(tmp_path: Path) -> None:
+def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    with path.open("wb") as file:  # a name of which nothing is on the disk
+    with path.open("wb") as file:  # a name without any bytes on the disk
         file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, bounds.HEADER_BYTES))
         file.truncate(bounds.HEADER_BYTES + 100)
     with pytest.raises(UNREADABLE):
@@ -209,7 +209,7 @@ def test_no_more_of_a_header_is_read_than_there_may_be(tmp_path: Path) -> None:
 
 
 @BEYOND_SENSE
-def test_a_scenario_fetches_nothing(tmp_path: Path) -> None:
+def test_scenario_schema_references_are_never_fetched(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     schema = f'schema = {{ "$ref" = "file://{tmp_path}/secret.json" }}\n'
@@ -219,7 +219,7 @@ def test_a_scenario_fetches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F84")
-async def test_what_cannot_be_deleted_is_not_called_gone(
+async def test_failed_deletion_is_not_reported_as_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_table: ResponsesTable, _owner: str, _response_id: str) -> bool:
@@ -228,8 +228,8 @@ async def test_what_cannot_be_deleted_is_not_called_gone(
         raise full
 
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(listening(ScriptedBackend(says("Hi."))))
-        engine = LlamaServer(BackendClient(behind.url))
+        upstream = await stack.enter_async_context(listening(ScriptedBackend(says("Hi."))))
+        engine = LlamaServer(BackendClient(upstream.url))
         stack.push_async_callback(engine.close)
         file = stack.enter_context(open_responses(tmp_path / "kept.sqlite"))
         app = create_app(
@@ -239,11 +239,11 @@ async def test_what_cannot_be_deleted_is_not_called_gone(
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         url = f"{server.url}/v1/responses"
         made = await client.post(url, json={"model": "m", "input": "Hi."})
-        one = f"{url}/{made.json()['id']}"
+        path = f"{url}/{made.json()['id']}"
         with monkeypatch.context() as disk:
             disk.setattr(ResponsesTable, "forget", refuse)
-            refused = await client.delete(one)
+            refused = await client.delete(path)
         assert refused.status_code == 503
         assert "is full (responses.path)" in refused.json()["error"]["message"]
-        assert (await client.get(one)).status_code == 200
-        assert (await client.delete(one)).json()["deleted"] is True
+        assert (await client.get(path)).status_code == 200
+        assert (await client.delete(path)).json()["deleted"] is True

@@ -15,26 +15,26 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from tests.corpus.floods import FLOODS as ALL_FLOODS
 from tests.corpus.floods import measured
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
 from tests.fakes.raw_backend import raw_backend
-from tests.faults.asked import asks
 from tests.faults.fronts import TEMPER, before
+from tests.faults.requests import asks
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.fault("F44")
 
 LENGTH = 300_000  # characters
-PIECE = 300  # characters a delta: many more than a model's, so the test is quick
+PIECE = 300  # characters per delta: more than a model's, so that the test is quick
 LEAST_ANSWERS = 50
-LONGEST_SILENCE = 0.25  # of the flood's whole time
+LONGEST_SILENCE = 0.25  # of the flood's total time
 MOST_TRIES = 5
-MOST_CONNECTIONS = 8  # the chat, and what Temper wants to know of a backend before it
+MOST_CONNECTIONS = 8  # the chat, and Temper's lookups of a backend before it
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 ONCE = ServerOptions(policy=Policy(text_policy=TextPolicy.ACCEPT, attempts=1))
 
-# A beginning, and what comes again and again behind it.
+# A beginning, and the unit that is repeated after it.
 FLOODS = {
     "braces": ("", "{"),
     "angles": ("", "<"),
@@ -58,7 +58,7 @@ FLOODS = {
 
 @dataclass(frozen=True)
 class Flood:
-    """What came of a flood, and when somebody else was answered meanwhile, its ends included."""
+    """The result of a flood, and the times of other responses during it, including both ends."""
 
     answer: Answer
     moments: list[float]
@@ -76,7 +76,7 @@ class Flood:
 
 
 async def flood(text: str, *, stream: bool) -> Flood:
-    """Flood Temper with a text while another client asks for its health, again and again."""
+    """Flood Temper with a text while another client polls its health."""
     begins = asyncio.Event()
 
     async def pour(caller: Caller) -> None:
@@ -85,11 +85,11 @@ async def flood(text: str, *, stream: bool) -> Flood:
             return
         await caller.send(STREAM_HEAD)
         await begins.wait()
-        await caller.send_chunk(spoken.START)
+        await caller.send_chunk(sse.START)
         for start in range(0, len(text), PIECE):
-            await caller.send_chunk(spoken.text(text[start : start + PIECE]))
-            await asyncio.sleep(0)  # a model pauses for much longer
-        await caller.send_chunk(spoken.end())
+            await caller.send_chunk(sse.text(text[start : start + PIECE]))
+            await asyncio.sleep(0)  # a model pauses much longer
+        await caller.send_chunk(sse.end())
         await caller.send_chunk(b"")
 
     async with (
@@ -99,8 +99,8 @@ async def flood(text: str, *, stream: bool) -> Flood:
             base_url=front.server.url, transport=plain_transport(), timeout=PATIENCE_SECONDS
         ) as other,
     ):
-        asked = json.dump(request(stream=stream))
-        answering = asyncio.create_task(front.client.post(CHAT, content=asked))
+        body = json.dump(request(stream=stream))
+        answering = asyncio.create_task(front.client.post(CHAT, content=body))
         begins.set()
         moments = await ask_until(answering, other)
         return Flood(read_answer(await answering), moments)
@@ -109,9 +109,9 @@ async def flood(text: str, *, stream: bool) -> Flood:
 async def ask_until(
     answering: asyncio.Task[httpx.Response], client: httpx.AsyncClient
 ) -> list[float]:
-    """Ask for the health until a task is done; tell when there was an answer, and both ends.
+    """Poll the health until a task is done; return the times of the responses, and both ends.
 
-    Moments are in seconds of work: Temper, the backend and both clients share this process.
+    Times are in seconds of CPU work: Temper, the backend and both clients share this process.
     """
     clock = time.process_time
     moments = [clock()]
@@ -122,39 +122,41 @@ async def ask_until(
 
 
 def is_tolerable(flooded: Flood) -> bool:
-    """Return whether nobody else noticed much of a flood."""
+    """Report whether other clients were hardly delayed by a flood."""
     return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
 
 
-@pytest.mark.parametrize(("name", "stream"), [*((one, True) for one in FLOODS), ("braces", False)])
-async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "stream"), [*((flood, True) for flood in FLOODS), ("braces", False)]
+)
+async def test_other_clients_are_served_during_a_model_flood(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
     count = (LENGTH - len(beginning)) // len(unit)
-    # copies of one call are not listened to
+    # generation stops at copies of one call
     text = beginning + "".join(unit.replace("Paris", f"P{number}") for number in range(count))
     floods: list[Flood] = []
     while not any(map(is_tolerable, floods)) and len(floods) < MOST_TRIES:
         floods.append(await flood(text, stream=stream))
-    assert all(one.answer.is_done for one in floods)
-    assert is_tolerable(floods[-1]), [(one.answers, one.longest_silence) for one in floods]
+    assert all(flood.answer.is_done for flood in floods)
+    assert is_tolerable(floods[-1]), [(flood.answers, flood.longest_silence) for flood in floods]
 
 
 async def answered_in(subject: str, text: str) -> float:
-    """Return how long an answer takes while the model writes nothing but this, in seconds.
+    """Return the seconds of a response in which the model writes nothing but this text.
 
-    In this process it is work that counts; of a peer, only the time can be told.
+    In this process CPU time is measured; for a peer, only wall time is available.
     """
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     clock = time.process_time if subject == TEMPER else time.monotonic
-    async with before(subject, *[spoken.says(*pieces)] * MOST_CONNECTIONS) as front:
+    async with before(subject, *[sse.says(*pieces)] * MOST_CONNECTIONS) as front:
         begun = clock()
         await front.ask(asks())
         return clock() - begun
 
 
 @pytest.mark.parametrize("name", FLOODS)
-async def test_twice_the_flood_is_answered_in_twice_the_time(*, subject: str, name: str) -> None:
+async def test_flood_response_time_is_linear(*, subject: str, name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     beginning, unit = FLOODS[name]
     texts = [beginning + unit * (size // len(unit)) for size in (2 * CHARACTERS, 4 * CHARACTERS)]
@@ -170,7 +172,7 @@ CHARACTERS, TOKEN = 30_000, 16
 
 
 @pytest.mark.parametrize("name", ALL_FLOODS)
-def test_twice_the_flood_takes_twice_the_time(name: str) -> None:
+def test_flood_work_is_linear(name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))
     assert any(growth < MOST_GROWTH for growth in grown)

@@ -1,8 +1,8 @@
-"""F80, F81: however long a part of a request or a reply is, twice as much of it is twice the work.
+"""F80, F81: the work grows linearly with the length of each part of a request or reply.
 
-Work is counted in lines that were run, and in no seconds. Of a request, what differs between twice
-and four times as much is compared with what differs between once and twice: so nothing that is done
-once counts.
+Work is counted in executed lines, not in seconds. For requests, the difference between twice and
+four times the length is compared with the difference between once and twice, so that constant work
+does not count.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ PARTS: Mapping[str, tuple[Dialect, Growing]] = {
     )
     for name, make in table.items()
 }
-COUNT = 16  # of a part, and then twice and four times as many
-MOST_GROWTH = 2.4  # twice the work, and some luck
-UNITS = 300  # of a reply: what is read in windows has to fill some
+COUNT = 16  # elements of a part, and then twice and four times as many
+MOST_GROWTH = 2.4  # twice the work, with a margin
+UNITS = 300  # of a reply: it must fill several read windows
 NOISE = 200  # lines
 MOST_LINES_OF_A_CHECK = 1_000_000
 
@@ -83,7 +83,7 @@ def lines_run(work: Callable[[], object]) -> int:
 
 
 def answer(dialect: Dialect, body: bytes) -> None:
-    """Do all that a request takes but the asking, with a short answer."""
+    """Do all the work of a request except the upstream request, with a short reply."""
     decoded = dialect.decode(body, Client())
     plan = plan_request(decoded.request, Policy())
     turn = begin(plan, decoded.answering.new_call_id, lambda: True)
@@ -101,22 +101,22 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 @pytest.mark.fault("F80")
 @pytest.mark.usefixtures("nothing_is_kept")
 @pytest.mark.parametrize("part", share([*PARTS]))
-def test_twice_of_a_request_is_twice_the_work(part: str) -> None:
+def test_work_is_linear_in_the_request(part: str) -> None:
     dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
-    answer(dialect, bodies[0])  # what is made once is made
+    answer(dialect, bodies[0])  # constant work is done here
     assert_linear(*[lines_run(partial(answer, dialect, body)) for body in bodies])
 
 
 def hear(reply: Reply) -> None:
     book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
-    with suppress(CallBrokeOff, EnoughHeardError):  # which are as good an end as any
+    with suppress(CallBrokeOff, EnoughHeardError):  # rejections count as well
         book.receive(*reply)
 
 
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("part", share([*REPLIES]))
-def test_four_times_of_a_reply_are_four_times_the_work(part: str) -> None:
+def test_work_is_linear_in_the_reply(part: str) -> None:
     few, many = REPLIES[part](UNITS), REPLIES[part](4 * UNITS)
     hear(few)
     once, four_times = lines_run(partial(hear, few)), lines_run(partial(hear, many))
@@ -125,22 +125,22 @@ def test_four_times_of_a_reply_are_four_times_the_work(part: str) -> None:
 
 def demanding(members: int) -> Tool:
     """Return a tool that checks each member as often as it has members."""
-    each: JsonObject = {f"p{one}": {"type": "integer"} for one in range(members)}
+    each: JsonObject = {f"p{number}": {"type": "integer"} for number in range(members)}
     depending: JsonObject = {name: {"properties": dict(each)} for name in each}
     return Tool("look", {"dependentSchemas": depending, "properties": {"": {"$ref": "#"}}}, b"{}")
 
 
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("value", ["x", "1", 1.5])
-def test_what_many_schemas_say_of_each_member_is_little_work(value: JsonValue) -> None:
-    arguments = json.dump_text({f"p{one}": value for one in range(100)})
+def test_many_schemas_per_member_are_little_work(value: JsonValue) -> None:
+    arguments = json.dump_text({f"p{number}": value for number in range(100)})
     checking = partial(check, demanding(100), arguments)
     checking()  # compiles the schema
     assert lines_run(checking) < MOST_LINES_OF_A_CHECK
 
 
 @pytest.mark.fault("F80")
-def test_the_schemas_of_a_large_request_are_compiled_beside_the_others() -> None:
+def test_schemas_of_a_large_request_are_compiled_in_another_thread() -> None:
     tool = demanding(120)
     function: JsonObject = {"name": tool.name, "parameters": tool.parameters}
     body: JsonObject = {

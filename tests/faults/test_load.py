@@ -1,4 +1,4 @@
-"""F51 to F56: more is asked than can be answered, or the same twice."""
+"""F51 to F56: more requests than can be served, and duplicate requests."""
 
 import asyncio
 import sys
@@ -22,14 +22,14 @@ from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.admission import Priority
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, in_front_of, temper
-from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend
+from tests.fakes.scripted_backend import ReceivedRequest, Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import asks, chats, user
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import Subject, before
+from tests.faults.requests import asks, chats, user
 from tests.patience import until
 
 START = pytest.mark.fault("F52")
@@ -52,10 +52,10 @@ def asks_for(what: str) -> JsonObject:
     return asks(messages=[user(what)])
 
 
-def wish(asked: Asked) -> str:
-    """Return what the user of a question asked for first."""
-    messages = cast("list[JsonObject]", asked.fields["messages"])
-    return str(next(one["content"] for one in messages if one["role"] == "user"))
+def wish(request: ReceivedRequest) -> str:
+    """Return the first user message of a request."""
+    messages = cast("list[JsonObject]", request.fields["messages"])
+    return str(next(message["content"] for message in messages if message["role"] == "user"))
 
 
 def with_slots(front: Front, slots: int) -> None:
@@ -63,7 +63,7 @@ def with_slots(front: Front, slots: int) -> None:
 
 
 @MALFORMED
-async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject: str) -> None:
+async def test_malformed_replies_raise_the_load_by_one_fifth(subject: str) -> None:
     begun = 0
     async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as front:
 
@@ -85,14 +85,14 @@ async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject:
 
 
 @MALFORMED
-async def test_a_client_that_leaves_gives_its_part_of_the_budget_back() -> None:
+async def test_disconnect_returns_its_retry_budget() -> None:
     never, most = asyncio.Event(), 3
     scripts = [Script((BROKEN,)), Script((never,))] * (most + 1)
     async with temper(*scripts, BROKEN, GOOD) as front:
         for _ in range(most + 1):
             asking = asyncio.create_task(front.ask(asks()))
-            await front.backend.asked()
-            retried = await front.backend.asked()
+            await front.backend.next_request()
+            retried = await front.backend.next_request()
             asking.cancel()
             await retried.left.wait()
         answer = await front.ask(asks())
@@ -100,17 +100,17 @@ async def test_a_client_that_leaves_gives_its_part_of_the_budget_back() -> None:
 
 
 @MALFORMED
-async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> None:
+async def test_at_most_three_retries_run_at_once() -> None:
     live, allowed = 8, 3
     first, second = asyncio.Event(), asyncio.Event()
     scripts = [Script((first, BROKEN))] * live + [Script((second, GOOD))] * allowed
     async with temper(*scripts, serving=ServerOptions(policy=Policy(attempts=2))) as front:
         asking = [asyncio.create_task(front.ask(asks())) for _ in range(live)]
         for _ in range(live):
-            await front.backend.asked()
+            await front.backend.next_request()
         first.set()
         for _ in range(allowed):
-            await front.backend.asked()
+            await front.backend.next_request()
         waiting = set(asking)
         while len(waiting) > allowed:
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -124,8 +124,8 @@ async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> No
 
 
 @START
-async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one() -> None:
-    """The model has one slot: of several, any may be asked first."""
+async def test_requests_waiting_for_a_start_are_served_in_order() -> None:
+    """The model has one slot: with several slots the order would be arbitrary."""
     backend, opens, starts = ScriptedBackend(*[GOOD] * CROWD), asyncio.Event(), 0
     backend.properties = {"model_alias": "m", "total_slots": 1}
 
@@ -136,12 +136,12 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
         await opens.wait()
         process = await Process.start((sys.executable, "-c", LASTS), name="child")
         try:
-            yield RunningServer(behind.url, "", process)
+            yield RunningServer(upstream.url, "", process)
         finally:
             await process.stop()
 
     planned = Description(("m",), slots=1, window=8192)
-    async with listening(backend) as behind:
+    async with listening(backend) as upstream:
         supervisor = Supervisor("child", start)
         managed = ManagedBackend(
             supervisor, planned, lambda at: LlamaServer(BackendClient(at.base_url)), load_wait=30
@@ -157,18 +157,21 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
         await supervisor.close()
     assert starts == 1
     assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
-    turns = [int(wish(asked).removeprefix("client ")) for asked in backend.upstream_requests]
+    turns = [
+        int(wish(upstream_request).removeprefix("client "))
+        for upstream_request in backend.upstream_requests
+    ]
     assert turns == [*range(CROWD)]
 
 
 @QUEUE
-async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: bool) -> None:
+async def test_concurrent_upstream_requests_are_limited_to_the_slots(*, stream: bool) -> None:
     gate = asyncio.Event()
     async with temper(*[Script((gate, GOOD))] * 5) as front:
         with_slots(front, 2)
         asking = [asyncio.create_task(front.ask(asks(), stream=stream)) for _ in range(5)]
-        await front.backend.asked()
-        await front.backend.asked()
+        await front.backend.next_request()
+        await front.backend.next_request()
         health = await front.client.get("/healthz")
         assert (health.status_code, len(front.backend.upstream_requests)) == (200, 2)
         gate.set()
@@ -177,20 +180,20 @@ async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: b
 
 
 @QUEUE
-async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> None:
+async def test_requests_beyond_the_queue_are_rejected() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=WAITING)
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
     async with temper(says("Hi."), *scripts, serving=serving) as front:
         with_slots(front, SLOTS)
-        await front.ask(chats(model="m"))  # by now the slots are known
+        await front.ask(chats(model="m"))  # the slots are known after this request
         refused: list[bytes] = []
         waiting = {asyncio.create_task(posted(front, number)) for number in range(IN_FLIGHT)}
         while len(refused) < IN_FLIGHT - WAITING - SLOTS:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            refused += [one.result() for one in done]
+            refused += [future.result() for future in done]
         for _ in range(1 + SLOTS):
-            await front.backend.asked()
+            await front.backend.next_request()
         assert len(front.backend.upstream_requests) == 1 + SLOTS
         gate.set()
         served = await asyncio.gather(*waiting)
@@ -201,7 +204,7 @@ async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> 
 
 
 @QUEUE
-async def test_each_of_a_thousand_is_served_or_told_when_to_come_back(subject: str) -> None:
+async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject: str) -> None:
     serving = ServerOptions(max_waiting=WAITING)
     async with before(subject, *[GOOD] * IN_FLIGHT, serving=serving) as front:
         answers = await asyncio.gather(*(posted(front, number) for number in range(IN_FLIGHT)))
@@ -214,7 +217,7 @@ async def test_each_of_a_thousand_is_served_or_told_when_to_come_back(subject: s
 
 
 async def posted(front: Front | Subject, number: int) -> bytes:
-    """Ask on a connection of its own and return all that comes."""
+    """Send a request on a separate connection and return all bytes received."""
     body = json.dump(asks_for(f"client {number}"))
     host, port = front.client.base_url.host, front.client.base_url.port
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}"
@@ -227,12 +230,12 @@ async def posted(front: Front | Subject, number: int) -> bytes:
 
 
 @QUEUE
-async def test_a_full_queue_is_a_429_that_says_when_to_come_back(*, stream: bool) -> None:
+async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=1, parallel=1)
     async with temper(Script((gate, GOOD)), GOOD, serving=serving) as front:
         first = asyncio.create_task(front.ask(asks()))
-        await front.backend.asked()
+        await front.backend.next_request()
         second = asyncio.create_task(front.ask(asks()))
         await settled(front, 2)
         answer = await front.ask(asks(), stream=stream)
@@ -258,24 +261,26 @@ async def settled(front: Front, inside: int) -> None:
 
 
 @TURNS
-async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool) -> None:
+async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: bool) -> None:
     gate = asyncio.Event()
     overrides = ["a1", "a2", "a3", "b1", "c1"]
     async with temper(Script((gate, GOOD)), *[GOOD] * 4) as front:
         with_slots(front, 1)
         asking = []
-        for one in overrides:
-            key = {"authorization": f"Bearer {one[0]}"}
-            asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
+        for override in overrides:
+            key = {"authorization": f"Bearer {override[0]}"}
+            asking.append(
+                asyncio.create_task(front.ask(asks_for(override), stream=stream, headers=key))
+            )
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "c1", "a3"]
 
 
 @TURNS
-async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool) -> None:
+async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) -> None:
     gate = asyncio.Event()
     locked = ServerOptions(access=Access({"alice": "ka", "bob": "kb"}))
     headers: dict[str, dict[str, str]] = {
@@ -288,17 +293,19 @@ async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool)
     async with temper(Script((gate, GOOD)), *[GOOD] * 4, serving=locked) as front:
         with_slots(front, 1)
         asking = []
-        for one, key in headers.items():
-            asking.append(asyncio.create_task(front.ask(asks_for(one), stream=stream, headers=key)))
+        for name, key in headers.items():
+            asking.append(
+                asyncio.create_task(front.ask(asks_for(name), stream=stream, headers=key))
+            )
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "a3", "a4"]
 
 
 @TURNS
-async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) -> None:
+async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: bool) -> None:
     gate = asyncio.Event()
     limits = {"boss": Priority.HIGH}
     keys = {"flood": "kf", "boss": "kb", "alice": "ka"}
@@ -311,7 +318,7 @@ async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) 
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
             wished = asks_for(f"{owner} {number}")
             asking.append(asyncio.create_task(front.ask(wished, stream=stream, headers=headers)))
-            # the boss has no place to fill up: others of the same priority do not wait
+            # the boss has no queue to fill: others of the same priority do not wait
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
             await settled(front, inside)
@@ -323,16 +330,16 @@ async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) 
         await ask("boss", 0)
         gate.set()
         answers = [await each for each in asking]
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
-    assert order[:2] == ["flood 0", "boss 0"]  # of its own accord no key is urgent
+    assert order[:2] == ["flood 0", "boss 0"]  # no key is urgent without a setting
     assert order[2:6] == ["flood 1", "alice 0", "flood 2", "alice 1"]
 
 
 @TURNS
-async def test_on_an_open_server_the_name_of_a_key_gives_no_priority(*, stream: bool) -> None:
+async def test_key_name_gives_no_priority_on_an_open_server(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
     async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as front:
@@ -340,25 +347,25 @@ async def test_on_an_open_server_the_name_of_a_key_gives_no_priority(*, stream: 
         asking = []
         for name in ("first", "second", "boss"):
             headers = {"x-api-key": name, "x-temper-priority": "high"}
-            asked = front.ask(asks_for(name), stream=stream, headers=headers)
-            asking.append(asyncio.create_task(asked))
+            task = front.ask(asks_for(name), stream=stream, headers=headers)
+            asking.append(asyncio.create_task(task))
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.upstream_requests]
+        order = [wish(upstream_request) for upstream_request in front.backend.upstream_requests]
     assert order == ["first", "second", "boss"]
 
 
 KEY = {"idempotency-key": "one-and-only"}
 
 
-async def keyed(front: Front, *, stream: bool, asked: JsonObject | None = None) -> httpx.Response:
-    body = {**(asked or chats()), "stream": stream}
+async def keyed(front: Front, *, stream: bool, wanted: JsonObject | None = None) -> httpx.Response:
+    body = {**(wanted or chats()), "stream": stream}
     return await front.client.post(CHAT, json=body, headers=KEY)
 
 
 @TWICE
-async def test_the_same_key_again_gets_the_same_answer(*, stream: bool) -> None:
+async def test_repeated_idempotency_key_returns_the_stored_response(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as front:
         first, second = [await keyed(front, stream=stream) for _ in range(2)]
     assert b"One." in first.content
@@ -367,12 +374,12 @@ async def test_the_same_key_again_gets_the_same_answer(*, stream: bool) -> None:
 
 
 @TWICE
-async def test_the_same_key_at_the_same_time_is_one_generation(*, stream: bool) -> None:
+async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bool) -> None:
     gate = asyncio.Event()
-    slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
+    slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow, says("Two.")) as front:
         first = asyncio.create_task(keyed(front, stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         second = asyncio.create_task(keyed(front, stream=stream))
         assert (await front.client.get("/health")).status_code < 500
         gate.set()
@@ -383,12 +390,12 @@ async def test_the_same_key_at_the_same_time_is_one_generation(*, stream: bool) 
 
 
 @TWICE
-async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stream: bool) -> None:
+async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, stream: bool) -> None:
     gate = asyncio.Event()
-    slow = Script((spoken.START, gate, spoken.text("One.") + spoken.end()))
+    slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow) as front:
         first = asyncio.create_task(keyed(front, stream=stream))
-        await front.backend.asked()
+        await front.backend.next_request()
         second = asyncio.create_task(keyed(front, stream=stream))
         await settled(front, 2)
         first.cancel()
@@ -400,9 +407,9 @@ async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stre
 
 
 @TWICE
-async def test_the_same_key_with_another_request_is_refused(*, stream: bool) -> None:
+async def test_idempotency_key_with_another_body_is_rejected(*, stream: bool) -> None:
     async with temper(says("One."), says("Two.")) as front:
         await keyed(front, stream=stream)
-        other = await keyed(front, stream=stream, asked=chats(messages=[user("Else?")]))
+        other = await keyed(front, stream=stream, wanted=chats(messages=[user("Else?")]))
     assert other.status_code in (400, 409, 422)
     assert len(front.backend.upstream_requests) == 1

@@ -1,8 +1,7 @@
-"""F101: patterns in schemas that are small as text and large in every other way.
+"""F101: patterns in schemas that are small as text and costly in every other way.
 
-Each attack is a schema and a value that its tool is called with. A process of its own checks them,
-as one that takes too much memory would end (C1: SIGABRT under 3 GB), and one that takes too long
-never returns (H1: 35 s for 600 letters).
+Each attack is a schema and arguments for its tool. A separate process checks them, as an attack may
+exhaust the memory (C1: SIGABRT under 3 GB) or never return (H1: 35 s for 600 letters).
 """
 
 import resource
@@ -18,13 +17,13 @@ from proxy.facts import Unchecked
 from proxy.guardrails.schemas.arguments import Members, check, check_answer
 
 NESTED = "^((a{1,50}){1,50}){1,40}xK$"
-MEMORY = 700 * 2**20  # of all addresses, of which an idle process takes 200 MiB
+MEMORY = 700 * 2**20  # of address space; an idle process takes 200 MiB
 
 
 def properties(*patterns: str) -> JsonObject:
     """Return the schema of an object with a member for each pattern."""
     listed = {f"p{number}": {"pattern": pattern} for number, pattern in enumerate(patterns)}
-    return {"type": "object", "properties": {name: {**one} for name, one in listed.items()}}
+    return {"type": "object", "properties": {name: {**schema} for name, schema in listed.items()}}
 
 
 def numbered(pattern: str, count: int) -> list[str]:
@@ -57,7 +56,7 @@ ATTACKS: dict[str, tuple[JsonObject, JsonObject]] = {
     "names": ({"patternProperties": {NESTED: {}}, "additionalProperties": False}, LETTERS),
     "names that are schemas": ({"propertyNames": {"pattern": NESTED}}, LETTERS),
     "references": (REFERENCES, LETTERS),
-    "branches": ({"anyOf": [properties(one) for one in numbered(NESTED, 200)]}, LETTERS),
+    "branches": ({"anyOf": [properties(schema) for schema in numbered(NESTED, 200)]}, LETTERS),
     "a negation": ({"not": properties(NESTED)}, LETTERS),
     "a long value": (properties("(a{1,100}){1,50}"), {"p0": "a" * 1_000_000}),
     "a long value and a lookahead": (properties("^(?=a)(a{1,9}){1,9}$"), {"p0": "a" * 100_000}),
@@ -73,20 +72,20 @@ ATTACKS: dict[str, tuple[JsonObject, JsonObject]] = {
 
 
 def unchecked(name: str) -> list[str]:
-    """Check the value of an attack in all ways that there are; return what was not checked."""
+    """Check the arguments of an attack in every way; return the parts that were not checked."""
     schema, value = ATTACKS[name]
-    written: JsonValue = json.dump_text(value)
-    checks = [check(Tool("t", schema, b"{}"), written), check_answer(str(written), schema)]
+    text: JsonValue = json.dump_text(value)
+    checks = [check(Tool("t", schema, b"{}"), text), check_answer(str(text), schema)]
     Members(schema).settle("p0", value.get("p0"))
     facts = [fact for checked in checks for fact in getattr(checked, "facts", ())]
     return [fact.problem for fact in facts if isinstance(fact, Unchecked)]
 
 
 def main() -> None:
-    """Write for each attack what was not checked, within a bound of memory."""
+    """Write the unchecked parts of each attack, within a memory limit."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    found: JsonObject = {name: [*unchecked(name)] for name in ATTACKS}
-    sys.stdout.buffer.write(json.dump(found))
+    results: JsonObject = {name: [*unchecked(name)] for name in ATTACKS}
+    sys.stdout.buffer.write(json.dump(results))
 
 
 @pytest.fixture(scope="module")
@@ -94,17 +93,15 @@ def problems() -> JsonObject:
     command = [sys.executable, "-c", "from tests.faults.test_patterns import main; main()"]
     ended = subprocess.run(command, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr.decode()[-500:]
-    found = json.parse(ended.stdout)
-    assert isinstance(found, dict)
-    return found
+    results = json.parse(ended.stdout)
+    assert isinstance(results, dict)
+    return results
 
 
 @pytest.mark.fault("F101")
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_pattern_that_is_too_much_is_not_checked_and_that_is_reported(
-    name: str, problems: JsonObject
-) -> None:
-    told = problems[name]
-    assert isinstance(told, list)
-    assert len(told) == 2  # of the call, and of the answer
-    assert all("pattern" in str(one) for one in told)
+def test_costly_pattern_is_skipped_and_reported(name: str, problems: JsonObject) -> None:
+    messages = problems[name]
+    assert isinstance(messages, list)
+    assert len(messages) == 2  # of the call, and of the answer
+    assert all("pattern" in str(message) for message in messages)

@@ -22,7 +22,7 @@ from tests.fakes.front import in_front_of
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import connected, listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN
 from tests.patience import PATIENCE_SECONDS
 
@@ -32,7 +32,7 @@ DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")
 
 
 def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
-    """Make a backend for a managed server that does as told."""
+    """Return a backend for a managed server with a scripted status."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
 
@@ -44,7 +44,7 @@ def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: bool) -> None:
+async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
     _, engine = looked_after(RESTARTING)
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:
@@ -60,7 +60,7 @@ async def test_a_restart_that_takes_too_long_says_when_to_come_back(*, stream: b
 
 
 @pytest.mark.fault("F20")
-async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool) -> None:
+async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> None:
     _, engine = looked_after(DOWN)
     async with in_front_of(engine, None, ScriptedBackend()) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -70,20 +70,22 @@ async def test_a_server_that_stays_down_is_told_with_its_reason(*, stream: bool)
 
 
 @pytest.mark.fault("F25")
-async def test_a_server_that_was_stopped_is_started_and_waited_for(*, stream: bool) -> None:
-    async with listening(backend := ScriptedBackend(says("It is sunny."))) as behind:
+async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
+    async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
         server, engine = looked_after(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as front:
             asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
             health = await front.client.get("/health")
-            server.note(ServerStatus(RestartState.READY, address=ServerAddress(behind.url, "key")))
+            server.note(
+                ServerStatus(RestartState.READY, address=ServerAddress(upstream.url, "key"))
+            )
             answer = await asking
     assert health.status_code == 503
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
 @pytest.mark.fault("F25")
-async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -> None:
+async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
     _, engine = looked_after(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as front:

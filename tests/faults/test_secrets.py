@@ -1,4 +1,4 @@
-"""F40 and F41: keys wherever keys can be, and what would forge a line or steer a terminal."""
+"""F40 and F41: keys in every place, and text that forges log lines or steers terminals."""
 
 import json
 import logging
@@ -25,11 +25,11 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.tracing import Tracing
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, request
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.wires import line
 
@@ -50,15 +50,15 @@ SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
     "repair": (says("Prose."), says('<tool_call>{"name": "get_weather", "arguments": {}}')),
     "refusal that quotes the key": (refuses(401, QUOTED),),
     "failure that quotes the key": (refuses(500, QUOTED),),
-    "streamed failure that quotes the key": (spoken.event({"error": QUOTED}),),
+    "streamed failure that quotes the key": (sse.event({"error": QUOTED}),),
     "failure amid a reply that quotes the key": (
-        spoken.START + spoken.text("It is") + spoken.event({"error": QUOTED}),
+        sse.START + sse.text("It is") + sse.event({"error": QUOTED}),
     ),
     "nonsense": (Script((b"<html>no</html>",), 200, {"content-type": "text/html"}),),
     "nonsense that quotes the key": (
         Script((f"<html>{BACKEND} {HEADER}</html>".encode(),), 200, {"content-type": "text/html"}),
     ),
-    "broken off": (Script((spoken.START + spoken.text("It is"),)),),
+    "broken off": (Script((sse.START + sse.text("It is"),)),),
 }
 
 
@@ -92,8 +92,8 @@ async def watched(
     observers = Observers((RequestLog(), tracing), Metrics(), traces=True, recording=recording)
     serving = ServerOptions(policy=policy or Policy(), access=Access({"us": SERVER}))
     backend = ScriptedBackend(*scripts)
-    async with listening(backend) as behind:
-        engine = LlamaServer(BackendClient(behind.url, BACKEND, headers={"x-team": HEADER}))
+    async with listening(backend) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, serving, backend, observers) as front:
             yield Watched(front, log, exporter, tracing, path)
     recording.close()
@@ -102,19 +102,19 @@ async def watched(
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_no_key_leaves_temper_whatever_happens(
+async def test_keys_never_leave_temper(
     *, name: str, form: Literal["text", "json"], stream: bool, tmp_path: Path
 ) -> None:
-    asked = request(stream=stream)
+    body = request(stream=stream)
     right = {"authorization": f"Bearer {SERVER}"}
     policy = Policy(attempts=len(SCRIPTS[name]))
     async with watched(tmp_path, *SCRIPTS[name], form=form, policy=policy) as temper:
         client = temper.front.client
         answers = [
-            await client.post("/v1/chat/completions", json=asked, headers=right),
+            await client.post("/v1/chat/completions", json=body, headers=right),
             await client.post("/v1/chat/completions", content=b"{", headers=right),
             await client.post(
-                "/v1/chat/completions", json=asked, headers={"authorization": f"Bearer {STRANGER}"}
+                "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {STRANGER}"}
             ),
             await client.get(f"/nowhere?key={STRANGER}", headers={"x-api-key": SERVER}),
             await client.get("/v1/models", headers=right),
@@ -123,23 +123,23 @@ async def test_no_key_leaves_temper_whatever_happens(
         (question, *_) = temper.front.backend.upstream_requests
         assert question.headers["authorization"] == f"Bearer {BACKEND}"
         assert question.headers["x-team"] == HEADER
-    left = temper.written() + "".join(f"{one.headers}{one.text}" for one in answers)
+    left = temper.written() + "".join(f"{answer.headers}{answer.text}" for answer in answers)
     assert "request" in temper.log.getvalue()
     assert [canary for canary in CANARIES if canary in left] == []
 
 
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize("size", [1, 7, None])
-async def test_no_key_leaves_temper_in_what_is_passed_on(
+async def test_keys_never_leave_temper_in_passthrough_responses(
     *, size: int | None, tmp_path: Path
 ) -> None:
-    said = spoken.event({"choices": [{"text": "a"}]}) + spoken.event({"error": QUOTED})
-    size = size or len(said)
-    pieces = tuple(said[at : at + size] for at in range(0, len(said), size))
+    reply = sse.event({"choices": [{"text": "a"}]}) + sse.event({"error": QUOTED})
+    size = size or len(reply)
+    pieces = tuple(reply[at : at + size] for at in range(0, len(reply), size))
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, Script(pieces)) as temper:
-        asked = {"prompt": "Hi", "stream": True}
-        answer = await temper.front.client.post("/v1/completions", json=asked, headers=right)
+        body = {"prompt": "Hi", "stream": True}
+        answer = await temper.front.client.post("/v1/completions", json=body, headers=right)
     assert "Incorrect key [redacted] of [redacted]" in answer.text
     left = temper.written() + f"{answer.headers}{answer.text}"
     assert [canary for canary in CANARIES if canary in left] == []
@@ -147,7 +147,7 @@ async def test_no_key_leaves_temper_in_what_is_passed_on(
 
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         pytest.param(whole(json.dumps({"error": QUOTED}).encode() + b"\n"), id="as a line"),
         pytest.param(
@@ -160,11 +160,11 @@ async def test_no_key_leaves_temper_in_what_is_passed_on(
         pytest.param(ECHO, id="no HTTP"),
     ],
 )
-async def test_no_key_leaves_temper_whatever_an_ollama_says(
-    *, said: bytes, stream: bool, caplog: pytest.LogCaptureFixture
+async def test_keys_never_leave_temper_in_ollama_errors(
+    *, reply: bytes, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with toxic_backend(sends(said)) as backend:
+    async with toxic_backend(sends(reply)) as backend:
         engine = Ollama(BackendClient(backend.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
             answer = await front.ask(request(tools=None), stream=stream)
@@ -174,11 +174,11 @@ async def test_no_key_leaves_temper_whatever_an_ollama_says(
 
 
 @pytest.mark.fault("F41")
-async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_path: Path) -> None:
-    asked = request(model=HOSTILE)
+async def test_client_text_cannot_forge_log_lines_or_control_terminals(tmp_path: Path) -> None:
+    body = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD) as temper:
-        await temper.front.client.post("/v1/chat/completions", json=asked, headers=right)
+        await temper.front.client.post("/v1/chat/completions", json=body, headers=right)
         metrics = (await temper.front.client.get("/metrics", headers=right)).text
     lines = temper.log.getvalue().splitlines(keepends=True)
     (line,) = [line for line in lines if " request id=" in line]
@@ -191,11 +191,11 @@ async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_
 
 
 @pytest.mark.fault("F41")
-async def test_a_line_of_json_stays_one_line(tmp_path: Path) -> None:
+async def test_json_log_record_stays_one_line(tmp_path: Path) -> None:
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD, form="json") as temper:
-        asked = request(model=HOSTILE)
-        await temper.front.client.post("/v1/chat/completions", json=asked, headers=right)
+        body = request(model=HOSTILE)
+        await temper.front.client.post("/v1/chat/completions", json=body, headers=right)
     lines = [json.loads(line) for line in temper.log.getvalue().split("\n") if line]
     assert [line["model"] for line in lines if line["event"] == "request"] == [HOSTILE]
     assert temper.log.getvalue().isascii()

@@ -6,20 +6,20 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.scripted_backend import Ending, Script
-from tests.fakes.spoken import calls, says
-from tests.faults.asked import asks
+from tests.fakes.sse import calls, says
 from tests.faults.fronts import before
+from tests.faults.requests import asks
 
 pytestmark = pytest.mark.fault("F60")
 
-BEGUN = spoken.START + spoken.call_delta("get_weather", '{"city": "Par')
-GOOD = spoken.call_delta("get_weather", '{"city": "Paris"}')
+BEGUN = sse.START + sse.call_delta("get_weather", '{"city": "Par')
+GOOD = sse.call_delta("get_weather", '{"city": "Paris"}')
 WRONG = calls("get_weather", '{"city": "Paris"', ', "days": "soon"}')
 ELSEWHERE = calls("get_time", "{}")
-ENOUGH = 4  # times a reply is played: more often nobody asks
+ENOUGH = 4  # times a reply is played: more attempts are never made
 
 
 def arguments(answer: Answer) -> list[str]:
@@ -39,12 +39,12 @@ def is_half(text: str) -> bool:
     [
         Script((BEGUN, Ending.BREAKS)),
         Script((BEGUN,)),
-        Script((BEGUN, spoken.event({"error": {"message": "out of memory"}}))),
+        Script((BEGUN, sse.event({"error": {"message": "out of memory"}}))),
         Script((BEGUN, b"data: {]\n\n")),
     ],
     ids=["the connection breaks", "no end", "an error", "nonsense"],
 )
-async def test_a_backend_that_dies_in_a_call_is_an_error_event(
+async def test_backend_crash_during_a_shown_call_is_an_error_event(
     *, subject: str, script: Script
 ) -> None:
     async with before(subject, *[script] * ENOUGH) as front:
@@ -55,26 +55,24 @@ async def test_a_backend_that_dies_in_a_call_is_an_error_event(
 
 
 @pytest.mark.parametrize("end", ["length", "content_filter"])
-async def test_a_call_that_is_cut_ends_as_the_reply_did(*, subject: str, end: str) -> None:
-    async with before(subject, *[BEGUN + spoken.end(end)] * ENOUGH) as front:
+async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
+    *, subject: str, end: str
+) -> None:
+    async with before(subject, *[BEGUN + sse.end(end)] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == end
     assert all(map(is_half, arguments(answer)))
 
 
-async def test_a_second_call_that_is_cut_does_not_run_the_first_in_its_place(
-    *, subject: str
-) -> None:
-    second = spoken.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
-    reply = spoken.START + GOOD + second + spoken.end("length")
+async def test_truncated_second_call_does_not_finish_as_tool_calls(*, subject: str) -> None:
+    second = sse.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
+    reply = sse.START + GOOD + second + sse.end("length")
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == "length"
 
 
-async def test_wrong_later_members_are_asked_for_again_and_the_call_goes_on(
-    *, subject: str
-) -> None:
+async def test_invalid_later_members_are_retried_and_the_call_continues(*, subject: str) -> None:
     right = calls("get_weather", '{"city": "Paris", "days": 3}')
     async with before(subject, WRONG, *[right] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
@@ -85,12 +83,10 @@ async def test_wrong_later_members_are_asked_for_again_and_the_call_goes_on(
 @pytest.mark.parametrize(
     "retry", [ELSEWHERE, says("I cannot."), WRONG], ids=["another call", "prose", "the same"]
 )
-async def test_what_no_attempt_completes_is_an_error_and_no_call(
-    *, subject: str, retry: bytes
-) -> None:
+async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry: bytes) -> None:
     async with before(subject, WRONG, *[retry] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
-    if subject != "temper" and answer.error is None:  # who shows nothing early may do otherwise
+    if subject != "temper" and answer.error is None:  # peers that show nothing early may differ
         assert not any(map(is_half, arguments(answer)))
         return
     assert answer.error is not None
@@ -98,9 +94,9 @@ async def test_what_no_attempt_completes_is_an_error_and_no_call(
     assert answer.reason is None
 
 
-async def test_a_bad_second_call_costs_the_first_nothing(*, subject: str) -> None:
-    bad = spoken.call_delta("launch_rocket", "{}", index=1, call_id="b")
-    reply = spoken.START + GOOD + bad + spoken.end("tool_calls")
+async def test_bad_second_call_does_not_affect_the_first(*, subject: str) -> None:
+    bad = sse.call_delta("launch_rocket", "{}", index=1, call_id="b")
+    reply = sse.START + GOOD + bad + sse.end("tool_calls")
     async with before(subject, *[reply] * ENOUGH) as front:
         answer = await front.ask(asks(), stream=True)
     assert answer.reason == "tool_calls"

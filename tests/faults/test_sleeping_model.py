@@ -15,16 +15,16 @@ from proxy.backends.transport import BackendClient, Timeouts
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN
 
 WINDOW = 4096
 
 
 class Sleeper(ScriptedBackend):
-    """Wakes when it is asked, and says nothing but that it is healthy until it is awake.
+    """Wakes at a request; until it is awake it reports nothing except that it is healthy.
 
-    So does build 11669, which tells everything while it is asleep.
+    Build 11669 reports all properties even while it sleeps.
     """
 
     def __init__(self) -> None:
@@ -51,18 +51,18 @@ class Morning:
 async def morning() -> AsyncGenerator[Morning, None]:
     sleeper = Sleeper()
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
-    async with listening(sleeper) as behind:
-        engine = LlamaServer(BackendClient(behind.url, timeouts=Timeouts(lookup=0.5)))
+    async with listening(sleeper) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))
         async with in_front_of(engine, lively, sleeper) as front:
             yield Morning(sleeper, front)
 
 
 @pytest.mark.fault("F25")
-async def test_whoever_wakes_a_model_sees_signs_of_life_until_it_answers() -> None:
+async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
     async with morning() as now:
-        asked = {**PLAIN, "stream": True}
+        body = {**PLAIN, "stream": True}
         client, seen = now.front.client, b""
-        async with client.stream("POST", "/v1/chat/completions", json=asked) as response:
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
             async for piece in response.aiter_bytes():
                 seen += piece
                 if seen.count(b'"delta":{}') >= 2:
@@ -72,22 +72,22 @@ async def test_whoever_wakes_a_model_sees_signs_of_life_until_it_answers() -> No
 
 
 @pytest.mark.fault("F25")
-async def test_a_whole_answer_waits_for_a_model_that_wakes() -> None:
+async def test_whole_response_waits_for_a_waking_model() -> None:
     async with morning() as now:
         asking = asyncio.create_task(now.front.ask(PLAIN))
-        await now.sleeper.asked()
+        await now.sleeper.next_request()
         now.sleeper.is_awake.set()
         answer = await asking
     assert (answer.status, answer.text) == (200, "Good morning.")
 
 
 @pytest.mark.fault("F25")
-async def test_what_was_known_of_a_model_stays_known_while_it_wakes() -> None:
+async def test_known_properties_are_kept_while_a_model_wakes() -> None:
     async with morning() as now:
         client = now.front.client
         before = (await client.get("/v1/models")).json()
         asking = asyncio.create_task(now.front.ask(PLAIN))
-        await now.sleeper.asked()
+        await now.sleeper.next_request()
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/readyz")).json()["status"] == "ready"
         assert (await client.get("/v1/models")).json() == before

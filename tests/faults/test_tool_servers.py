@@ -29,10 +29,10 @@ from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
 from tests.fakes.front import Front, temper
 from tests.fakes.loopback import own_address
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, QUICK, has, program, until
-from tests.faults.asked import chats
+from tests.faults.requests import chats
 from tests.patience import PATIENCE_SECONDS
 
 MUTE = pytest.mark.fault("F61")
@@ -53,23 +53,23 @@ BACK = says("Thank you.")
 
 @dataclass(frozen=True)
 class Hosted:
-    """What a test speaks to, and the tool servers behind it."""
+    """A proxy under test and its tool servers."""
 
     front: Front
     fleet: ToolServerFleet
 
     def result(self, number: int = 1) -> str:
-        """Return what the model read of the last call, in the question of that number."""
-        said = json.parse(self.front.backend.upstream_requests[number].messages[-1])
-        assert isinstance(said, dict)
-        assert said["role"] == "tool"
-        return str(said["content"])
+        """Return the result of the last call in the upstream request of that number."""
+        message = json.parse(self.front.backend.upstream_requests[number].messages[-1])
+        assert isinstance(message, dict)
+        assert message["role"] == "tool"
+        return str(message["content"])
 
     def offered(self, number: int = 0) -> list[str]:
         """Name the tools that the model was offered, but for the one for prose."""
         tools = self.front.backend.upstream_requests[number].fields.get("tools") or []
         assert isinstance(tools, list)
-        names = [str(one["function"]["name"]) for one in tools]  # type: ignore[index, call-overload]
+        names = [str(tool["function"]["name"]) for tool in tools]  # type: ignore[index, call-overload]
         return [name for name in names if name != "respond"]
 
 
@@ -99,7 +99,7 @@ def asks(*allowed: str, label: str = "fake", **others: JsonValue) -> JsonObject:
 
 
 @MUTE
-async def test_a_server_that_never_answers_keeps_nobody_waiting(*, stream: bool) -> None:
+async def test_unresponsive_tool_server_does_not_block_requests(*, stream: bool) -> None:
     async with hosting(program("mute"), BACK, settles=False) as hosted:
         refused = await hosted.front.ask(asks(), stream=stream)
         answer = await hosted.front.ask(chats(), stream=stream)
@@ -110,7 +110,7 @@ async def test_a_server_that_never_answers_keeps_nobody_waiting(*, stream: bool)
 
 
 @DIES
-async def test_a_call_whose_server_dies_is_lost_and_the_next_one_finds_it_again(
+async def test_call_fails_when_its_server_dies_and_the_next_one_succeeds(
     tmp_path: Path, *, stream: bool
 ) -> None:
     log = tmp_path / "log"
@@ -124,7 +124,7 @@ async def test_a_call_whose_server_dies_is_lost_and_the_next_one_finds_it_again(
 
 
 @DIES_AGAIN
-async def test_a_server_that_dies_again_and_again_is_given_up(
+async def test_crash_looping_tool_server_is_disabled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log"
@@ -140,7 +140,7 @@ async def test_a_server_that_dies_again_and_again_is_given_up(
 
 
 @HUGE_RESULT
-async def test_a_huge_result_is_cut(*, stream: bool) -> None:
+async def test_huge_result_is_truncated(*, stream: bool) -> None:
     async with hosting(program(), calls("big", "{}"), BACK) as hosted:
         answer = await hosted.front.ask(asks(), stream=stream)
     assert answer.text == "Thank you."
@@ -149,7 +149,7 @@ async def test_a_huge_result_is_cut(*, stream: bool) -> None:
 
 
 @HUGE_RESULT
-async def test_a_huge_result_over_http_ends_neither_the_server_nor_the_answer() -> None:
+async def test_huge_result_over_http_ends_neither_server_nor_response() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("fake", server.url, {"authorization": SECRET}, tools=("*",))
         scripts = (calls("big", "{}"), BACK, calls("add", '{"a": 1, "b": 2}'), BACK)
@@ -169,7 +169,7 @@ async def test_a_huge_result_over_http_ends_neither_the_server_nor_the_answer() 
         ("100000", f"its response has more than {bounds.VALUES} values"),
     ],
 )
-async def test_a_result_of_thousands_of_parts_is_not_read(parts: str, problem: str) -> None:
+async def test_result_with_thousands_of_parts_is_rejected(parts: str, problem: str) -> None:
     many = calls("parts", f'{{"text": "{parts}"}}')
     scripts = (many, BACK, calls("echo", '{"text": "hi"}'), BACK)
     async with hosting(program(), *scripts) as hosted:
@@ -181,7 +181,7 @@ async def test_a_result_of_thousands_of_parts_is_not_read(parts: str, problem: s
 
 
 @HUGE_RESULT
-async def test_a_program_that_writes_a_line_without_end_is_lost_and_ended(
+async def test_program_writing_an_endless_line_is_killed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log"
@@ -200,7 +200,7 @@ async def test_a_program_that_writes_a_line_without_end_is_lost_and_ended(
 
 @HOSTILE_RESULT
 @pytest.mark.parametrize("name", ["inject", "inject_error"])
-async def test_a_result_that_attacks_is_defused_and_what_it_quotes_is_no_call(
+async def test_hostile_result_is_defused_and_its_quoted_call_not_run(
     tmp_path: Path, *, name: str, stream: bool
 ) -> None:
     log = tmp_path / "log"
@@ -217,7 +217,7 @@ async def test_a_result_that_attacks_is_defused_and_what_it_quotes_is_no_call(
 
 
 @MANY_TOOLS
-async def test_of_five_hundred_tools_a_client_gets_those_that_it_names(*, stream: bool) -> None:
+async def test_client_gets_only_the_tools_it_names_of_five_hundred(*, stream: bool) -> None:
     scripts = (calls("tool_499", '{"text": "hi"}'), BACK)
     async with hosting(program("many"), *scripts) as hosted:
         answer = await hosted.front.ask(asks("tool_499", "tool_000"), stream=stream)
@@ -235,7 +235,7 @@ async def test_of_five_hundred_tools_a_client_gets_those_that_it_names(*, stream
         ("leaves", f"its list of tools has more than {bounds.PAGES} pages"),
     ],
 )
-async def test_of_thousands_of_tools_nobody_gets_any(option: str, problem: str) -> None:
+async def test_thousands_of_tools_are_rejected(option: str, problem: str) -> None:
     async with hosting(program(option), BACK, settles=False) as hosted:
         (server,) = hosted.fleet.servers
         while not server.problem:  # noqa: ASYNC110 - nobody tells
@@ -256,7 +256,7 @@ async def test_a_tool_without_a_name_is_not_offered(caplog: pytest.LogCaptureFix
 
 
 @CHANGED
-async def test_a_tool_whose_definition_changes_is_withdrawn_until_a_reload(
+async def test_tool_with_changed_definition_is_withdrawn_until_reload(
     tmp_path: Path, *, stream: bool
 ) -> None:
     definition = tmp_path / "definition"
@@ -279,7 +279,7 @@ async def test_a_tool_whose_definition_changes_is_withdrawn_until_a_reload(
 
 
 @FLOOD
-async def test_a_flood_on_standard_error_holds_nobody_up(*, stream: bool) -> None:
+async def test_flood_on_standard_error_delays_no_request(*, stream: bool) -> None:
     scripts = (calls("echo", '{"text": "hi"}'), BACK)
     async with hosting(program("flood"), *scripts) as hosted:
         answer = await hosted.front.ask(asks(), stream=stream)
@@ -289,7 +289,7 @@ async def test_a_flood_on_standard_error_holds_nobody_up(*, stream: bool) -> Non
 
 @FLOOD
 @pytest.mark.parametrize("option", ["babble", "wail"])
-async def test_a_program_that_floods_for_ever_is_disconnected_and_at_last_left_alone(
+async def test_endlessly_flooding_program_is_disconnected_and_then_disabled(
     caplog: pytest.LogCaptureFixture, option: str
 ) -> None:
     once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
@@ -308,7 +308,7 @@ async def test_a_program_that_floods_for_ever_is_disconnected_and_at_last_left_a
 
 
 @LEAVES
-async def test_a_program_hears_that_a_client_left_during_its_call(
+async def test_program_receives_cancellation_when_the_client_disconnects(
     tmp_path: Path, *, stream: bool
 ) -> None:
     log = tmp_path / "log"
@@ -321,7 +321,9 @@ async def test_a_program_hears_that_a_client_left_during_its_call(
 
 
 @LEAVES
-async def test_an_address_hears_that_a_client_left_during_its_call(*, stream: bool) -> None:
+async def test_http_server_receives_cancellation_when_the_client_disconnects(
+    *, stream: bool
+) -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("fake", server.url, {"authorization": SECRET}, tools=("*",))
         async with hosting(spec, calls("wait", "{}")) as hosted:
@@ -334,7 +336,7 @@ async def test_an_address_hears_that_a_client_left_during_its_call(*, stream: bo
 @FOREIGN_ADDRESS
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("member", ["server_url", "headers", "authorization", "connector_id"])
-async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) -> None:
+async def test_url_supplied_by_a_client_is_never_requested(path: str, member: str) -> None:
     strangers: list[str] = []
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -346,8 +348,8 @@ async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) 
         hosting(program()) as hosted,
     ):
         url = "http://{}:{}/mcp".format(*trap.sockets[0].getsockname())
-        asked = {**asks(**{member: url}), "input": "Hi", "max_tokens": 9}
-        answer = await hosted.front.client.post(path, content=json.dump(asked))
+        body = {**asks(**{member: url}), "input": "Hi", "max_tokens": 9}
+        answer = await hosted.front.client.post(path, content=json.dump(body))
     assert answer.status_code == 400, answer.text
     assert f"tools.0.{member}" in answer.text
     assert (strangers, hosted.front.backend.upstream_requests) == ([], [])
@@ -355,7 +357,7 @@ async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) 
 
 @STRANGER
 @pytest.mark.parametrize("offering", get_args(Offering))
-async def test_a_stranger_gets_no_tool_and_has_none_run(
+async def test_client_without_permission_gets_no_tools(
     tmp_path: Path, offering: Offering, *, stream: bool
 ) -> None:
     log = tmp_path / "log"

@@ -44,9 +44,9 @@ AT_ONCE = 0.05
 
 
 def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER) -> bool:
-    """Return whether an answer is this error, in a status or, behind an early 200, in an event.
+    """Report whether a response is this error, as a status or, after an early 200, as an event.
 
-    Of a peer, any error will do.
+    For a peer, any error counts.
     """
     assert answer.error is not None, answer.body
     if name != TEMPER:
@@ -55,9 +55,7 @@ def is_told(answer: Answer, code: str, status: int = 502, *, name: str = TEMPER)
 
 
 @pytest.mark.fault("F01")
-async def test_a_backend_that_is_down_is_a_bad_gateway_at_once(
-    *, subject: str, stream: bool
-) -> None:
+async def test_unreachable_backend_is_an_immediate_502(*, subject: str, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with before_url(subject, url) as front:
@@ -71,7 +69,7 @@ async def test_a_backend_that_is_down_is_a_bad_gateway_at_once(
 
 
 @pytest.mark.fault("F01")
-async def test_a_backend_that_is_down_is_told_from_a_broken_one(*, stream: bool) -> None:
+async def test_unreachable_backend_has_a_different_code_than_a_broken_one(*, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with before_url("temper", url) as front:
@@ -80,7 +78,9 @@ async def test_a_backend_that_is_down_is_told_from_a_broken_one(*, stream: bool)
 
 
 @pytest.mark.fault("F01")
-async def test_a_backend_that_drops_everybody_is_asked_once(*, subject: str, stream: bool) -> None:
+async def test_backend_that_drops_connections_receives_one_request(
+    *, subject: str, stream: bool
+) -> None:
     async with poisoned(*[sends(b"")] * 9, name=subject) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert len(front.backend.upstream_requests) == 1
@@ -88,9 +88,7 @@ async def test_a_backend_that_drops_everybody_is_asked_once(*, subject: str, str
 
 
 @pytest.mark.fault("F02")
-async def test_a_backend_that_never_answers_times_out(
-    *, subject: str, wire: Wire, stream: bool
-) -> None:
+async def test_silent_backend_times_out(*, subject: str, wire: Wire, stream: bool) -> None:
     silent = sends(b"", then=Then.SILENCE)
     async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -99,7 +97,9 @@ async def test_a_backend_that_never_answers_times_out(
 
 
 @pytest.mark.fault("F02")
-async def test_a_head_alone_is_no_answer(*, subject: str, wire: Wire, stream: bool) -> None:
+async def test_response_head_without_a_body_times_out(
+    *, subject: str, wire: Wire, stream: bool
+) -> None:
     silent = sends(STREAM_HEAD, then=Then.SILENCE)
     async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -107,7 +107,7 @@ async def test_a_head_alone_is_no_answer(*, subject: str, wire: Wire, stream: bo
 
 
 @pytest.mark.fault("F02")
-async def test_a_client_that_waits_for_nothing_sees_signs_of_life(wire: Wire) -> None:
+async def test_client_of_a_silent_backend_receives_keep_alives(wire: Wire) -> None:
     silent = sends(b"", then=Then.SILENCE)
     slow = Timeouts(first_byte=0.1)
     async with poisoned(silent, wire=wire, timeouts=slow, serving=LIVELY) as front:
@@ -118,7 +118,7 @@ async def test_a_client_that_waits_for_nothing_sees_signs_of_life(wire: Wire) ->
 
 
 @pytest.mark.fault("F03")
-async def test_a_stall_in_the_middle_ends_at_the_idle_deadline(
+async def test_stall_within_a_reply_ends_at_the_idle_deadline(
     *, subject: str, wire: Wire, stream: bool
 ) -> None:
     begun = sends(chunked(REPLIES[wire].begun, is_whole=False), then=Then.SILENCE)
@@ -131,9 +131,7 @@ async def test_a_stall_in_the_middle_ends_at_the_idle_deadline(
 
 
 @pytest.mark.fault("F03")
-async def test_a_slow_body_is_whole_as_long_as_something_comes(
-    *, subject: str, stream: bool
-) -> None:
+async def test_slow_body_is_read_completely(*, subject: str, stream: bool) -> None:
     reply = whole(COMPLETION)
     pieces = [reply[at : at + 40] for at in range(0, len(reply), 40)]
     patient = Timeouts(first_byte=0.4, idle=0.4)
@@ -143,11 +141,9 @@ async def test_a_slow_body_is_whole_as_long_as_something_comes(
 
 
 @pytest.mark.fault("F03")
-async def test_a_slow_reply_is_whole_as_long_as_something_comes(
-    *, wire: Wire, stream: bool
-) -> None:
-    said = REPLIES[wire]
-    pieces = [said.begun, *[said.sign_of_life] * 4, said.more, said.end]
+async def test_slow_reply_is_read_completely(*, wire: Wire, stream: bool) -> None:
+    reply = REPLIES[wire]
+    pieces = [reply.begun, *[reply.sign_of_life] * 4, reply.more, reply.end]
     slow = paced(STREAM_HEAD, *map(chunk, pieces), LAST_CHUNK, seconds=0.08)
     patient = Timeouts(first_byte=0.4, idle=0.4)
     async with poisoned(slow, wire=wire, timeouts=patient) as front:
@@ -156,7 +152,7 @@ async def test_a_slow_reply_is_whole_as_long_as_something_comes(
 
 
 @pytest.mark.fault("F03")
-async def test_all_of_a_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) -> None:
+async def test_whole_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) -> None:
     """Signs of life without a reply put off the idle deadline, but not the one for everything."""
     endless = repeats(STREAM_HEAD, chunk(REPLIES[wire].sign_of_life), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
@@ -170,11 +166,9 @@ async def test_all_of_a_reply_has_one_hard_deadline(*, wire: Wire, stream: bool)
 
 @pytest.mark.fault("F04")
 @pytest.mark.parametrize("ping", [REPLIES[Wire.OPENAI].sign_of_life, b": ping\n\n"])
-async def test_a_long_prefill_is_no_failure_and_the_client_sees_signs_of_life(
-    *, ping: bytes, stream: bool
-) -> None:
-    said = REPLIES[Wire.OPENAI]
-    slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(said.reply), LAST_CHUNK, seconds=0.04)
+async def test_long_prefill_is_tolerated_with_keep_alives(*, ping: bytes, stream: bool) -> None:
+    reply = REPLIES[Wire.OPENAI]
+    slow = paced(STREAM_HEAD, *[chunk(ping)] * 12, chunk(reply.reply), LAST_CHUNK, seconds=0.04)
     strict = Timeouts(first_byte=0.4, idle=0.4)
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.03))
     async with poisoned(slow, timeouts=strict, serving=lively) as front:
@@ -197,9 +191,7 @@ CUT_SHORT = (
 
 @pytest.mark.fault("F05")
 @pytest.mark.parametrize("cut", CUT_SHORT)
-async def test_an_answer_that_is_cut_short_is_a_bad_gateway(
-    *, subject: str, cut: Toxic, stream: bool
-) -> None:
+async def test_truncated_response_is_a_502(*, subject: str, cut: Toxic, stream: bool) -> None:
     async with poisoned(*[cut] * 9, name=subject) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert len(front.backend.upstream_requests) == 1
@@ -207,8 +199,8 @@ async def test_an_answer_that_is_cut_short_is_a_bad_gateway(
 
 
 @pytest.mark.fault("F05")
-async def test_a_connection_that_was_closed_while_it_rested_costs_nothing(*, stream: bool) -> None:
-    """The next question goes out once more: no byte of an answer to it can have come."""
+async def test_request_on_a_connection_closed_while_idle_is_resent(*, stream: bool) -> None:
+    """The next request is sent once more: no byte of a response to it can have arrived."""
     reply = whole(COMPLETION)
     async with poisoned(stays(reply), sends(reply)) as front:
         first = await front.ask(PLAIN, stream=stream)
@@ -218,7 +210,7 @@ async def test_a_connection_that_was_closed_while_it_rested_costs_nothing(*, str
 
 @pytest.mark.fault("F06")
 @pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET, Then.HALF_CLOSE])
-async def test_half_a_reply_is_an_error(
+async def test_truncated_reply_is_an_error(
     *, subject: str, wire: Wire, then: Then, stream: bool
 ) -> None:
     half = paced(chunked(REPLIES[wire].begun, is_whole=False), seconds=0.02, then=then)
@@ -231,7 +223,7 @@ async def test_half_a_reply_is_an_error(
 
 @pytest.mark.fault("F06")
 @pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET, Then.HALF_CLOSE])
-async def test_a_call_whose_reply_broke_off_is_never_passed_on(
+async def test_call_in_a_truncated_reply_is_never_returned(
     *, subject: str, wire: Wire, then: Then, stream: bool
 ) -> None:
     half = paced(chunked(REPLIES[wire].half_call, is_whole=False), seconds=0.02, then=then)
@@ -244,7 +236,7 @@ async def test_a_call_whose_reply_broke_off_is_never_passed_on(
 
 @pytest.mark.fault("F06")
 @pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET])
-async def test_half_a_body_with_a_call_is_an_error(
+async def test_truncated_body_with_a_call_is_an_error(
     *, subject: str, then: Then, stream: bool
 ) -> None:
     half = whole(CALL)[:-40]
@@ -265,9 +257,7 @@ GARBAGE = (
 
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_what_is_no_http_is_a_bad_gateway(
-    *, subject: str, garbage: bytes, stream: bool
-) -> None:
+async def test_invalid_http_is_a_502(*, subject: str, garbage: bytes, stream: bool) -> None:
     async with poisoned(*[sends(garbage)] * 9, name=subject) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert len(front.backend.upstream_requests) == 1
@@ -277,24 +267,24 @@ async def test_what_is_no_http_is_a_bad_gateway(
 
 @pytest.mark.fault("F07")
 @pytest.mark.parametrize("size", [1, 7])
-async def test_garbage_in_small_segments_is_the_same(*, wire: Wire, size: int) -> None:
+async def test_invalid_http_in_small_segments_is_a_502(*, wire: Wire, size: int) -> None:
     async with poisoned(sends(GARBAGE[0], size=size), wire=wire) as front:
         answer = await front.ask(PLAIN)
     assert is_told(answer, "backend_protocol_error")
 
 
 @pytest.mark.fault("F07")
-async def test_raw_bytes_go_to_the_debug_log_alone_and_escaped(
+async def test_raw_bytes_are_logged_only_at_debug_level_and_escaped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")
     async with poisoned(sends(GARBAGE[0]), sends(whole(b"<\x1b[31m>"))) as front:
         answers = [await front.ask(PLAIN), await front.ask(PLAIN)]
     assert all(is_told(answer, "backend_protocol_error") for answer in answers)
-    told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
-    assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in told)
-    assert any("<\\x1b[31m>" in line for line in told)
-    louder = [one for one in caplog.records if one.levelno > logging.DEBUG]
-    shown = "".join(TextFormatter().format(one) for one in louder)
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    assert any("SSH-2.0-OpenSSH_9.9 \\x00\\xff\\x1b[31m" in line for line in messages)
+    assert any("<\\x1b[31m>" in line for line in messages)
+    louder = [record for record in caplog.records if record.levelno > logging.DEBUG]
+    shown = "".join(TextFormatter().format(record) for record in louder)
     assert "OpenSSH" not in shown
     assert "[31m" not in shown

@@ -15,7 +15,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer
 from tests.fakes.front import Front, in_front_of, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.fronts import PLAIN, WITH_TOOLS, before
 from tests.faults.wires import ended, line
@@ -34,11 +34,11 @@ DONE = calls("get_weather", '{"city": "Paris"}')
 
 @pytest.mark.fault("F13")
 @pytest.mark.fault("F25")
-async def test_a_model_that_is_being_loaded_is_waited_for(*, stream: bool) -> None:
+async def test_requests_wait_for_a_loading_model(*, stream: bool) -> None:
     async with temper(refuses(503, LOADING), says("It is sunny."), load_wait=5) as front:
         front.backend.health = 503
         asking = asyncio.create_task(front.ask(PLAIN, stream=stream))
-        await front.backend.probed()
+        await front.backend.next_probe()
         front.backend.health = 200
         answer = await asking
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
@@ -46,7 +46,7 @@ async def test_a_model_that_is_being_loaded_is_waited_for(*, stream: bool) -> No
 
 
 @pytest.mark.fault("F13")
-async def test_whoever_waits_for_a_model_sees_signs_of_life() -> None:
+async def test_request_waiting_for_a_model_receives_keep_alives() -> None:
     lively = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=lively) as front:
         front.backend.health = 503
@@ -57,7 +57,7 @@ async def test_whoever_waits_for_a_model_sees_signs_of_life() -> None:
 
 
 @pytest.mark.fault("F13")
-async def test_a_wait_for_a_model_has_an_end(*, stream: bool) -> None:
+async def test_wait_for_a_model_is_limited(*, stream: bool) -> None:
     async with temper(refuses(503, LOADING), load_wait=0.02) as front:
         front.backend.health = 503
         answer = await front.ask(PLAIN, stream=stream)
@@ -82,7 +82,7 @@ def conversation(steps: int) -> JsonObject:
 
 
 @pytest.mark.fault("F15")
-async def test_an_overflow_is_compacted_once_and_asked_once_more(*, stream: bool) -> None:
+async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
         first, second = (question.messages for question in front.backend.upstream_requests)
@@ -91,7 +91,7 @@ async def test_an_overflow_is_compacted_once_and_asked_once_more(*, stream: bool
 
 
 @pytest.mark.fault("F15")
-async def test_an_overflow_that_stays_is_refused_with_both_numbers(
+async def test_lasting_overflow_is_rejected_with_both_numbers(
     *, subject: str, stream: bool
 ) -> None:
     async with before(subject, *[refuses(400, OVERFLOW)] * 9) as front:
@@ -155,9 +155,7 @@ def _has_arguments(function: JsonObject) -> bool:
 
 
 @pytest.mark.fault("F17")
-async def test_a_broken_history_is_mended_in_the_same_way_every_time(
-    *, subject: str, stream: bool
-) -> None:
+async def test_broken_history_is_repaired_deterministically(*, subject: str, stream: bool) -> None:
     assert not is_sound([json.dump(message) for message in BROKEN])
     async with before(subject, DONE, DONE) as front:
         answers = [await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2
@@ -169,7 +167,7 @@ async def test_a_broken_history_is_mended_in_the_same_way_every_time(
 
 
 @pytest.mark.fault("F17")
-async def test_what_was_mended_is_reported(*, stream: bool) -> None:
+async def test_repairs_of_the_history_are_reported(*, stream: bool) -> None:
     async with temper(DONE) as front:
         answer = await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
     repairs = answer.report["repairs"]
@@ -184,15 +182,15 @@ OVERSTRETCHED: list[JsonValue] = [
 
 
 @pytest.mark.fault("F18")
-async def test_a_prompt_that_an_ollama_cut_in_silence_is_an_error(*, stream: bool) -> None:
+async def test_prompt_silently_truncated_by_ollama_is_an_error(*, stream: bool) -> None:
     """An old Ollama drops the oldest messages and answers all the same."""
     cut = sends(chunked(line({"content": "It is sunny."}), ended(prompt=21)))
     async with toxic_backend(*[cut] * 3) as backend:
         engine = Ollama(BackendClient(backend.url), OllamaOverrides(num_ctx=1024))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
-            asked: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
+            body: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
             headers = {"x-temper-compaction": "off"}
-            answer = await front.ask(asked, stream=stream, headers=headers)
+            answer = await front.ask(body, stream=stream, headers=headers)
         assert b'"truncate":false' in backend.upstream_requests[0]
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
@@ -208,18 +206,18 @@ def with_window(front: Front) -> None:
 
 
 @pytest.mark.fault("F19")
-async def test_the_only_wish_of_a_user_stays_in_a_prompt_that_is_shortened(*, stream: bool) -> None:
+async def test_compaction_keeps_the_only_user_message(*, stream: bool) -> None:
     async with temper(DONE) as front:
         with_window(front)
         answer = await front.ask(conversation(30), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
-    (asked,) = front.backend.upstream_requests
-    assert asked.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
-    assert len(b"".join(asked.messages)) < len(json.dump(conversation(30)["messages"]))
+    (upstream_request,) = front.backend.upstream_requests
+    assert upstream_request.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
+    assert len(b"".join(upstream_request.messages)) < len(json.dump(conversation(30)["messages"]))
 
 
 @pytest.mark.fault("F19")
-async def test_a_wish_that_has_no_room_is_refused_before_it_is_asked(*, stream: bool) -> None:
+async def test_user_message_that_cannot_fit_is_rejected_before_sending(*, stream: bool) -> None:
     async with temper() as front:
         with_window(front)
         long: JsonObject = {"role": "user", "content": "word " * 40_000}

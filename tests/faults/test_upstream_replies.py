@@ -8,10 +8,10 @@ import pytest
 from benchmarks.faults.toxics import chunked, repeats, sends, whole
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.faults.fronts import PLAIN, TEMPER, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
 from tests.faults.wires import COMPLETION, REPLIES, ended, line
 
@@ -37,7 +37,7 @@ NO_REPLIES = (
 
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize(("body", "kind"), NO_REPLIES)
-async def test_what_is_no_reply_is_a_bad_gateway(
+async def test_invalid_reply_is_a_502(
     *, subject: str, body: bytes, kind: str, stream: bool
 ) -> None:
     no_reply = Script((body,), headers={"content-type": kind})
@@ -55,9 +55,7 @@ async def test_what_is_no_reply_is_a_bad_gateway(
         b'{"unread": ' + b"[" * 100_000 + b"]" * 100_000 + b', "choices": []}\n',
     ],
 )  # fmt: skip
-async def test_what_is_no_reply_has_a_code_of_its_own(
-    *, wire: Wire, body: bytes, stream: bool
-) -> None:
+async def test_invalid_reply_has_a_separate_code(*, wire: Wire, body: bytes, stream: bool) -> None:
     async with poisoned(sends(whole(body)), wire=wire) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.status == 502
@@ -67,7 +65,7 @@ async def test_what_is_no_reply_has_a_code_of_its_own(
 
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "text/html"])
-async def test_a_right_body_under_a_wrong_type_is_read(
+async def test_valid_body_with_a_wrong_content_type_is_read(
     *, subject: str, kind: str, stream: bool
 ) -> None:
     reply = sends(whole(COMPLETION, kind=kind))
@@ -76,13 +74,13 @@ async def test_a_right_body_under_a_wrong_type_is_read(
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
 
 
-# every oddity that the specification allows, or that some server has
+# every variation that the specification allows, or that some server sends
 _FIRST, _SECOND, _FINISH = (
     event.removeprefix(b"data: ").removesuffix(b"\n\n")
     for event in (
-        spoken.delta({"role": "assistant", "content": "Grüße aus "}),
-        spoken.delta({"content": "Łódź, 東京 \U0001f600."}),
-        spoken.part([{"finish_reason": "stop", "index": 0, "delta": {}}]),
+        sse.delta({"role": "assistant", "content": "Grüße aus "}),
+        sse.delta({"content": "Łódź, 東京 \U0001f600."}),
+        sse.part([{"finish_reason": "stop", "index": 0, "delta": {}}]),
     )
 )
 _HALVES = _SECOND.replace(b'"index"', b'\ndata: "index"', 1)
@@ -98,9 +96,7 @@ ODD_STREAM = b"".join(
 
 @pytest.mark.fault("F09")
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64, None])
-async def test_oddities_of_streams_are_read_at_any_chunking(
-    *, size: int | None, stream: bool
-) -> None:
+async def test_unusual_streams_are_read_in_any_chunking(*, size: int | None, stream: bool) -> None:
     async with poisoned(sends(whole(ODD_STREAM, kind=STREAMS), size=size)) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("Grüße aus Łódź, 東京 \U0001f600.", "stop")
@@ -123,8 +119,8 @@ async def test_a_reply_is_the_same_in_chunks_of_any_size(
 @pytest.mark.fault("F09")
 @pytest.mark.parametrize("head", [b"", b"event: error\n"])
 async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) -> None:
-    begun = spoken.START + spoken.text("It is")
-    failed = head + spoken.event({"error": {"message": "out of luck", "code": 500}})
+    begun = sse.START + sse.text("It is")
+    failed = head + sse.event({"error": {"message": "out of luck", "code": 500}})
     async with poisoned(sends(chunked(begun, failed))) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.error is not None
@@ -133,15 +129,15 @@ async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) 
 
 
 @pytest.mark.fault("F09")
-async def test_a_missing_mark_behind_the_finish_reason_does_not_matter(*, stream: bool) -> None:
-    async with before("temper", says("Hi.").removesuffix(spoken.DONE)) as front:
+async def test_missing_done_mark_after_the_finish_reason_is_tolerated(*, stream: bool) -> None:
+    async with before("temper", says("Hi.").removesuffix(sse.DONE)) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.is_done) == ("Hi.", True)
 
 
 @pytest.mark.fault("F09")
-async def test_a_missing_finish_reason_before_the_mark_does_not_matter(*, stream: bool) -> None:
-    reply = spoken.START + spoken.text("Hi.") + spoken.DONE
+async def test_missing_finish_reason_before_the_done_mark_is_tolerated(*, stream: bool) -> None:
+    reply = sse.START + sse.text("Hi.") + sse.DONE
     async with before("temper", reply) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
@@ -152,7 +148,7 @@ async def test_a_missing_finish_reason_before_the_mark_does_not_matter(*, stream
 async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_open(
     *, rest: Ending | bytes, stream: bool
 ) -> None:
-    reply = says("Hi.").removesuffix(spoken.DONE)
+    reply = says("Hi.").removesuffix(sse.DONE)
     async with before("temper", Script((reply, rest, Ending.NEVER))) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
@@ -160,7 +156,7 @@ async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_o
 
 @pytest.mark.fault("F09")
 async def test_an_end_before_the_finish_reason_is_truncation(*, stream: bool) -> None:
-    async with before("temper", spoken.START + spoken.text("It is")) as front:
+    async with before("temper", sse.START + sse.text("It is")) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.error is not None
     assert answer.status == (200 if stream else 502)
@@ -175,9 +171,9 @@ GIGABYTE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: 1073741
 async def test_a_body_of_a_gigabyte_is_refused_and_memory_stays_flat(
     *, subject: str, kind: bytes, stream: bool
 ) -> None:
-    """The gigabyte is announced; 256 MB of it are sent to those who take it.
+    """The gigabyte is announced; 256 MB of it are sent to subjects that read them.
 
-    An allocator may move a large buffer instead of extending it, so one good try of three counts.
+    An allocator may move a large buffer instead of extending it, so one good run of three counts.
     """
     start = b'{"choices": [{"message": {"content": "'
     if kind != b"application/json":
@@ -205,7 +201,7 @@ def failure(status: int, **others: JsonValue) -> JsonObject:
 
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429, 501, 503, 504])
-async def test_a_refusal_keeps_its_status_and_its_words(
+async def test_rejection_keeps_its_status_and_message(
     *, subject: str, status: int, stream: bool
 ) -> None:
     async with before(subject, *[refuses(status, failure(status))] * 9) as front:
@@ -218,7 +214,7 @@ async def test_a_refusal_keeps_its_status_and_its_words(
 
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize("status", [302, 500, 502, 599])
-async def test_another_failure_is_a_bad_gateway(*, subject: str, status: int, stream: bool) -> None:
+async def test_other_failures_are_a_502(*, subject: str, status: int, stream: bool) -> None:
     async with before(subject, *[refuses(status, failure(status))] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
         assert len(front.backend.upstream_requests) == 1
@@ -229,7 +225,7 @@ async def test_another_failure_is_a_bad_gateway(*, subject: str, status: int, st
 @pytest.mark.parametrize(
     "body", [b'{"error": "no luck today"}', b'{"detail": "no luck today"}', b"no luck today"]
 )
-async def test_a_refusal_in_any_form_becomes_openais(
+async def test_every_error_format_becomes_the_openai_format(
     *, wire: Wire, body: bytes, stream: bool
 ) -> None:
     refusal = whole(body, status="422 Unprocessable Content")
@@ -242,8 +238,8 @@ async def test_a_refusal_in_any_form_becomes_openais(
 
 
 @pytest.mark.fault("F12")
-async def test_an_error_as_the_first_event_has_its_status(*, stream: bool) -> None:
-    first = spoken.event({"error": failure(429)})
+async def test_error_in_the_first_event_sets_the_status(*, stream: bool) -> None:
+    first = sse.event({"error": failure(429)})
     async with before("temper", first) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.status == 429
@@ -251,7 +247,7 @@ async def test_an_error_as_the_first_event_has_its_status(*, stream: bool) -> No
 
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize("when", ["7", "Wed, 21 Oct 2026 07:28:00 GMT"])
-async def test_when_to_come_back_is_passed_on(*, subject: str, when: str, stream: bool) -> None:
+async def test_retry_after_is_passed_on(*, subject: str, when: str, stream: bool) -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": when})
     async with before(subject, *[busy] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
@@ -267,11 +263,11 @@ RAW = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("words", [PEG, OLD])
 @pytest.mark.parametrize("is_late", [False, True], ids=["status", "streamed"])
-async def test_what_the_server_cannot_parse_is_asked_for_raw(
+async def test_reply_the_server_cannot_parse_is_retried_raw(
     *, subject: str, words: str, is_late: bool, stream: bool
 ) -> None:
     error: JsonObject = {"code": 500, "message": words, "type": "server_error"}
-    failed = spoken.START + spoken.event({"error": error}) if is_late else refuses(500, error)
+    failed = sse.START + sse.event({"error": error}) if is_late else refuses(500, error)
     async with before(subject, failed, *[says(RAW)] * 5) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
@@ -280,7 +276,7 @@ async def test_what_the_server_cannot_parse_is_asked_for_raw(
 
 
 @pytest.mark.fault("F16")
-async def test_the_raw_question_has_the_same_prompt(*, stream: bool) -> None:
+async def test_raw_retry_has_the_same_prompt(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": PEG, "type": "server_error"}
     async with temper(refuses(500, error), says(RAW)) as front:
         await front.ask(WITH_TOOLS, stream=stream)
@@ -291,16 +287,19 @@ async def test_the_raw_question_has_the_same_prompt(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F16")
-async def test_the_raw_body_is_never_shown_whatever_follows(*, stream: bool) -> None:
+async def test_raw_body_is_never_shown(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
     async with temper(*[refuses(500, error)] * 5) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
-        assert len(front.backend.upstream_requests) <= 4  # the first one costs no attempt
+        # the first request does not count as an attempt
+        assert len(front.backend.upstream_requests) <= 4
     assert b"SECRET" not in answer.body
 
 
 @pytest.mark.fault("F16")
-async def test_what_ollama_cannot_parse_is_asked_for_in_the_prompt(*, stream: bool) -> None:
+async def test_call_that_ollama_cannot_parse_is_retried_with_tools_in_the_prompt(
+    *, stream: bool
+) -> None:
     lost = whole(json.dump({"error": PEG}), status="500 Internal Server Error")
     raw = chunked(line({"content": RAW}), ended())
     async with poisoned(sends(lost), sends(raw), wire=Wire.OLLAMA) as front:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.faults.fronts import Wire
 
 
@@ -20,14 +20,14 @@ def _completion(reason: str, **content: JsonValue) -> bytes:
 _FUNCTION: JsonObject = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
 _CALLS: list[JsonValue] = [{"id": "call_1", "type": "function", "function": _FUNCTION}]
 
-# whole bodies, which everybody reads
+# whole bodies, which every subject reads
 COMPLETION = _completion("stop", content="It is sunny.")
 CALL = _completion("tool_calls", content=None, tool_calls=_CALLS)
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """What a backend says; `begun` and `half_call` lack their ends."""
+    """The replies of a backend; `begun` and `half_call` lack their ends."""
 
     begun: bytes
     more: bytes
@@ -61,11 +61,11 @@ _PROGRESS: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms":
 
 REPLIES = {
     Wire.OPENAI: Spoken(
-        spoken.START + spoken.text("It is"),
-        spoken.text(" sunny."),
-        spoken.end(),
-        spoken.START + spoken.call_delta("get_weather", '{"city": "Paris"}'),
-        spoken.part([], prompt_progress=_PROGRESS),
+        sse.START + sse.text("It is"),
+        sse.text(" sunny."),
+        sse.end(),
+        sse.START + sse.call_delta("get_weather", '{"city": "Paris"}'),
+        sse.part([], prompt_progress=_PROGRESS),
     ),
     Wire.OLLAMA: Spoken(
         line({"content": "It is"}),

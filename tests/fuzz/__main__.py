@@ -1,8 +1,8 @@
-"""Fuzzes everything that takes input from others: `python -m tests.fuzz --minutes 2`.
+"""Fuzzes everything that takes foreign input: `python -m tests.fuzz --minutes 2`.
 
 Hypothesis makes inputs for every target. Where Atheris is installed (the extra `fuzz`, on Linux),
-half of the time goes to inputs that it changes by the coverage that they reach. What is found is
-written to `tests/fuzz/corpus`, and is a test from then on. The exit status is 1 if anything is.
+half of the time goes to inputs that it changes by the coverage that they reach. Findings are
+written to `tests/fuzz/corpus`, and are tests from then on. The exit status is 1 if there are any.
 """
 
 import argparse
@@ -26,17 +26,17 @@ def _say(*lines: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; returns the exit status."""
+    """Run the command line; return the exit status."""
     options = _options(arguments)
     known, missing = targets()
-    chosen = [one for one in known if one.name in (options.target or [one.name])]
+    chosen = [target for target in known if target.name in (options.target or [target.name])]
     if options.again:
         tallies = {file.name: _again(known, file) for file in options.again}
     else:
         first = random.randrange(2**32) if options.seed is None else options.seed
         _say(f"seed {first}, {options.minutes:g} minutes\n{HEADER}")
         tallies = _search(chosen, options.minutes * _MINUTE, first, missing)
-    findings = [one for tally in tallies.values() for one in tally.findings.values()]
+    findings = [finding for tally in tallies.values() for finding in tally.findings.values()]
     _say(*missing, *findings)
     failed = sum(bool(tally.findings) for tally in tallies.values())
     _say(f"{len(tallies) - failed} passed, {failed} failed")
@@ -86,5 +86,5 @@ def _again(known: Sequence[Target], file: Path) -> Tally:
 
 
 if __name__ == "__main__":
-    logging.disable()  # what is logged of broken input is no news here
+    logging.disable()  # logs about broken input are expected here
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Judges inputs one after the other, and keeps count: runs, findings, what the dearest one cost."""
+"""Judges inputs one after the other, and counts runs, findings, and the highest cost."""
 
 import contextlib
 import hashlib
@@ -16,14 +16,14 @@ from tests.fuzz.targets import Target
 from tests.fuzz.watch import MEGABYTE, Cost, Stalled, watching
 
 CORPUS = Path(__file__).with_name("corpus")
-_EXAMPLES = 200  # of a round; the next one begins elsewhere
+_EXAMPLES = 200  # seconds of a round; the next one starts elsewhere
 _SHRINKING_SECONDS = 20.0
-_SHOWN = 2_048  # bytes of an input, for where its file is lost with the machine
+_SHOWN = 2_048  # bytes of an input to print, in case its file is lost with the machine
 
 
 @dataclass
 class Finding:
-    """What should not have happened: the smallest input that leads there, and where it is."""
+    """A failure: the smallest input that leads to it, and its location."""
 
     target: str
     data: bytes
@@ -40,9 +40,13 @@ class Finding:
         file = (
             self.file.relative_to(Path.cwd()) if self.file.is_relative_to(Path.cwd()) else self.file
         )
-        told = f"again: python -m tests.fuzz --again {file}"
+        command = f"again: python -m tests.fuzz --again {file}"
         data = self.file.read_bytes()
-        return told if len(data) > _SHOWN else f"{told}\n    in base64: {b64encode(data).decode()}"
+        return (
+            command
+            if len(data) > _SHOWN
+            else f"{command}\n    in base64: {b64encode(data).decode()}"
+        )
 
 
 @dataclass
@@ -54,7 +58,7 @@ class Tally:
     findings: dict[str, Finding] = field(default_factory=dict)
 
     def line(self, name: str) -> str:
-        """Describe it on one line, as `HEADER` says."""
+        """Describe it on one line, in the columns of `HEADER`."""
         memory = f"{self.cost.bytes / MEGABYTE:.0f} MB"
         worst = f"{self.cost.seconds:.2f} s"
         return f"{name:<24}{self.runs:>9,}{len(self.findings):>10}{worst:>12}{memory:>13}"
@@ -69,13 +73,13 @@ def folder_of(target: Target, corpus: Path | None = None) -> Path:
 
 def corpus_of(target: Target) -> list[Path]:
     """List the inputs that are kept for a target."""
-    own = folder_of(target)
-    return sorted(own.iterdir()) if own.is_dir() else []
+    folder = folder_of(target)
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 @dataclass
 class Judging:
-    """Judges the inputs of one target; what is found is kept in `corpus`, the smallest of a kind.
+    """Judges the inputs of one target; stores the smallest input of each failure in `corpus`.
 
     Everything is `slowness` times slower than usual.
     """
@@ -86,14 +90,14 @@ class Judging:
     tally: Tally = field(default_factory=Tally)
 
     def judge(self, data: bytes) -> str | None:
-        """Judge one input; return the kind of the finding, None if there is none."""
+        """Judge one input; return the kind of the finding, or None."""
         self.tally.runs += 1
         cost = Cost()
         try:
             self._watch(data, cost)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-            kind, told = _kind(error), "".join(traceback.format_exception(error, limit=-4))
-            self.keep(data, kind, told)
+            kind, trace = _kind(error), "".join(traceback.format_exception(error, limit=-4))
+            self.keep(data, kind, trace)
             return kind
         finally:
             self.tally.cost.add(cost)
@@ -130,14 +134,14 @@ class Judging:
 
 
 def _kind(error: Exception) -> str:
-    """Name what happened and where, so that it is told once."""
+    """Name an error and its location, so that it is reported once."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__} {place}"
+    frame = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__} {frame}"
 
 
 def search(judging: Judging, seconds: float, first_seed: int) -> None:
-    """Let Hypothesis make inputs for so many seconds, each round from a seed of its own."""
+    """Let Hypothesis make inputs for so many seconds, each round with another seed."""
     until = time.monotonic() + seconds
     number = first_seed
     while time.monotonic() < until:
@@ -146,11 +150,11 @@ def search(judging: Judging, seconds: float, first_seed: int) -> None:
 
 
 class _FoundError(Exception):
-    """Tells Hypothesis to look for a smaller input."""
+    """Makes Hypothesis look for a smaller input."""
 
 
 class _Over(BaseException):
-    """Ends a round at once: Hypothesis takes no notice of what is no `Exception`."""
+    """Ends a round at once: Hypothesis does not catch errors that are not an `Exception`."""
 
 
 def _round(judging: Judging, until: float, number: int) -> None:

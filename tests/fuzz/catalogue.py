@@ -1,4 +1,4 @@
-"""All targets, as far as what they need is installed."""
+"""All targets with installed requirements."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.fuzz.targets import Target
 
-# the modules with targets, each with a library that it cannot do without
+# the modules with targets, and the library that each requires
 _MODULES: Mapping[str, str] = {
     "requests": "",
     "structured_calls": "",
@@ -24,11 +24,11 @@ _MODULES: Mapping[str, str] = {
 
 def targets() -> tuple[list[Target], list[str]]:
     """Return the targets that can be judged here, and a line for each module that cannot."""
-    found: list[Target] = []
+    targets: list[Target] = []
     missing: list[str] = []
     for name, library in _MODULES.items():
         if library and importlib.util.find_spec(library) is None:
             missing.append(f"{name.replace('_', ' ')}: left out, as {library} is not installed")
         else:
-            found += importlib.import_module(f"tests.fuzz.{name}").TARGETS
-    return found, missing
+            targets += importlib.import_module(f"tests.fuzz.{name}").TARGETS
+    return targets, missing

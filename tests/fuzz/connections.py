@@ -32,7 +32,7 @@ async def _answer(sent: bytes) -> bytes:
 
 def judge(data: bytes) -> None:
     """Send bytes after a request: the first answer is right, and no other one is cut or mixed."""
-    answer = run(_answer(GOOD + data + b"G"))  # no idle connection, which may stay
+    answer = run(_answer(GOOD + data + b"G"))  # not an idle connection, which may stay open
     client = h11.Connection(h11.CLIENT)
     client.receive_data(answer)
     client.send(h11.Request(method="GET", target="/healthz", headers=[("host", "x")]))

@@ -1,4 +1,4 @@
-"""Documents that are nearly right: good ones, with other values in places where any may stand."""
+"""Documents that are nearly right: good ones, with arbitrary values in some places."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -29,33 +29,33 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 def nearly(good: JsonObject) -> st.SearchStrategy[JsonObject]:
-    """Make documents like `good`, with up to three values replaced and members added."""
+    """Make documents similar to `good`, with up to three values replaced and members added."""
     places = list(_places(good, ()))
     change = st.tuples(st.sampled_from(places), VALUES, st.sampled_from(["", "", "", "more"]))
     return st.lists(change, max_size=3).map(lambda changes: _changed(good, changes))
 
 
-def _places(value: JsonValue, place: Place) -> Iterator[Place]:
-    if place:
-        yield place
+def _places(value: JsonValue, path: Place) -> Iterator[Place]:
+    if path:
+        yield path
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from _places(member, (*place, name))
+            yield from _places(member, (*path, name))
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _places(item, (*place, number))
+            yield from _places(item, (*path, number))
 
 
 def _changed(good: JsonObject, changes: list[tuple[Place, JsonValue, str]]) -> JsonObject:
     copy = json.parse(json.dump(good))
-    for place, value, more in changes:
-        _put(copy, place, value, more)
+    for path, value, more in changes:
+        _put(copy, path, value, more)
     return copy if isinstance(copy, dict) else {}
 
 
-def _put(document: JsonValue, place: Place, value: JsonValue, more: str) -> None:
-    """Replace a value, or add to the object that it stands in, unless an earlier change took it."""
-    match document, place:
+def _put(document: JsonValue, path: Place, value: JsonValue, more: str) -> None:
+    """Replace a value, or add to its object, unless an earlier change removed it."""
+    match document, path:
         case dict(), (last,):
             document[more or str(last)] = value
         case list(), (int(last),) if last < len(document):

@@ -1,6 +1,6 @@
-"""Replies of engines as bytes on the wire: right, broken or hostile, in all of their languages.
+"""Replies of engines as bytes: right, broken or hostile, in all of their protocols.
 
-Whatever comes, a client gets a whole answer or one error, and only calls that are valid.
+The client always gets a whole response or one error, and only valid calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.asgi import HandMadeClient
 from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.files import broken
@@ -54,7 +54,7 @@ ENDS_IN_CALLS = {
 
 
 class Played(NamedTuple):
-    """How a reply is played: its first bytes say so, the others are what the engine sends."""
+    """A replay: the first bytes select how it is played, the others are the engine's reply."""
 
     engine: int
     path: str
@@ -73,7 +73,7 @@ def played(data: bytes) -> Played:
 
 
 def judge(data: bytes) -> None:
-    """Let an engine send something, whatever its client asked."""
+    """Send bytes from an engine; the client's request is fixed."""
     how = played(data)
     client = HandMadeClient(body_of(how.path, TOOLS, stream=how.stream), "POST", how.path)
     wire = ask(ENGINES[how.engine], client, how.pieces)
@@ -85,26 +85,26 @@ def judge(data: bytes) -> None:
             assert JUDGES[name].is_valid(json.parse(arguments)), (name, arguments)
 
 
-# what engines say
+# protocols of engines
 
 
 def _written(event: ReplyEvent) -> bytes:
     match event:
         case TextDelta(text):
-            return spoken.text(text)
+            return sse.text(text)
         case ReasoningDelta(text):
-            return spoken.delta({"reasoning_content": text})
+            return sse.delta({"reasoning_content": text})
         case ToolCallStarted(index, call_id, name):
-            return spoken.call_delta(name, index=index, call_id=call_id)
+            return sse.call_delta(name, index=index, call_id=call_id)
         case ToolCallArgumentsDelta(index, text):
             more: JsonObject = {"index": index, "function": {"arguments": text}}
-            return spoken.delta({"tool_calls": [more]})
+            return sse.delta({"tool_calls": [more]})
         case _:
-            return spoken.end("tool_calls")
+            return sse.end("tool_calls")
 
 
 def _grown(name: str, count: int) -> bytes:
-    return spoken.START + b"".join(map(_written, REPLIES[name](count)))
+    return sse.START + b"".join(map(_written, REPLIES[name](count)))
 
 
 def _event(document: JsonObject) -> bytes:
@@ -115,13 +115,13 @@ _JUNK = st.sampled_from([b"", b"\n", b": ping\n\n", b"data:\n\n", b"data: [DONE]
 _JUNK |= st.sampled_from([b"retry: 1\n\n", b"event: error\ndata: {}\n\n", b"data: {\n\n", b"{}\n"])
 _GOOD = st.sampled_from(
     [
-        spoken.says("It is ", "sunny."),
-        spoken.calls("get_weather", '{"city": ', '"Paris"}'),
-        spoken.says('<tool_call>{"name": "look", "arguments": {"a": 1}}</tool_call>'),
+        sse.says("It is ", "sunny."),
+        sse.calls("get_weather", '{"city": ', '"Paris"}'),
+        sse.says('<tool_call>{"name": "look", "arguments": {"a": 1}}</tool_call>'),
     ]
 )
 _CHATS = st.one_of(
-    st.lists((nearly(CHUNK) | nearly(TEXT)).map(spoken.event) | _JUNK, max_size=6).map(b"".join),
+    st.lists((nearly(CHUNK) | nearly(TEXT)).map(sse.event) | _JUNK, max_size=6).map(b"".join),
     broken(_GOOD),
     st.builds(_grown, st.sampled_from([*REPLIES]), st.integers(0, 300)),
     nearly(
@@ -138,7 +138,7 @@ _CHATS = st.one_of(
     ).map(json.dump),
     VALUES.map(json.dump),
 )
-_LINES = st.lists(nearly(LINE).map(lambda one: json.dump(one) + b"\n") | _JUNK, max_size=5).map(
+_LINES = st.lists(nearly(LINE).map(lambda line: json.dump(line) + b"\n") | _JUNK, max_size=5).map(
     b"".join
 )
 _MESSAGES = st.lists(st.sampled_from(EVENTS).flatmap(nearly).map(_event) | _JUNK, max_size=9).map(

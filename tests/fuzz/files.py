@@ -1,4 +1,4 @@
-"""Files that somebody else has written: read, or refused in words, and nothing else."""
+"""Foreign files: read, or rejected with a message, and nothing else."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ NO_BYTES = st.just(b"")
 
 
 def read_or_refused(read: Callable[[], object]) -> None:
-    """Read a file; whoever cannot use it is told why."""
+    """Read a file; a rejection must carry a message."""
     problem = "none"
     try:
         read()
@@ -47,8 +47,8 @@ def broken(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 
 def _break(whole: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
-    for place, length, new in changes:
-        start = place % (len(whole) + 1)
+    for position, length, new in changes:
+        start = position % (len(whole) + 1)
         end = min(len(whole), start + length % 16)
         whole = whole[:start] + new + whole[end:]
     return whole
@@ -75,7 +75,7 @@ def _string(text: bytes) -> bytes:
 
 def _numbers(kind: int) -> st.SearchStrategy[bytes]:
     size = struct.calcsize(_LETTERS[kind])
-    small = st.integers(0, 127).map(lambda one: one.to_bytes(size, "little"))
+    small = st.integers(0, 127).map(lambda number: number.to_bytes(size, "little"))
     return small | st.binary(min_size=size, max_size=size)
 
 
@@ -83,11 +83,11 @@ _TEXTS = st.sampled_from([b"llama", b"gemma3", b"falcon-h1", "é".encode(), b"\x
 _VALUES_OF_MODELS = st.one_of(
     st.tuples(st.just(struct.pack("<I", 8)), _TEXTS.map(_string)).map(b"".join),
     st.sampled_from([*_LETTERS]).flatmap(
-        lambda kind: _numbers(kind).map(lambda one: struct.pack("<I", kind) + one)
+        lambda kind: _numbers(kind).map(lambda body: struct.pack("<I", kind) + body)
     ),
     st.tuples(
         st.sampled_from([*_LETTERS, 8, 9, 13]), _SIZES, st.lists(_TEXTS.map(_string), max_size=4)
-    ).map(lambda one: struct.pack("<IIQ", 9, one[0], one[1]) + b"".join(one[2])),
+    ).map(lambda array: struct.pack("<IIQ", 9, array[0], array[1]) + b"".join(array[2])),
 )
 _MODELS = st.tuples(
     st.sampled_from([2, 3, 3, 3, 1, 4]),
@@ -99,15 +99,15 @@ _MODELS = st.tuples(
         max_size=9,
     ),
 ).map(
-    lambda one: (
-        struct.pack("<4sIQQ", b"GGUF", one[0], 0, one[1] if one[1] > 9 else len(one[2]))
-        + b"".join(_string(key.encode()) + value for key, value in one[2])
+    lambda array: (
+        struct.pack("<4sIQQ", b"GGUF", array[0], 0, array[1] if array[1] > 9 else len(array[2]))
+        + b"".join(_string(key.encode()) + value for key, value in array[2])
     )
 )
 
 
 def judge_model(data: bytes) -> None:
-    """Read a model's file: whatever is in it, its name is known and nothing is raised."""
+    """Read a model file: with any content, its name is known and nothing is raised."""
     path = in_file("model.gguf", data)
     read = read_model_file(path)
     assert read.names[0] == str(path)
@@ -164,7 +164,7 @@ _RECORDINGS = broken(
 
 
 def judge_recording(data: bytes) -> None:
-    """Judge a recording again, and say in every way what came of it."""
+    """Replay a recording, and report the result in every form."""
     path = in_file("recording.jsonl", data)
 
     def play() -> None:
@@ -175,13 +175,15 @@ def judge_recording(data: bytes) -> None:
     read_or_refused(play)
 
 
-# profiles and settings, which are TOML
+# profiles and settings in TOML
 
 
 def _toml(value: JsonValue) -> str:
     match value:
         case dict():
-            members = (f"{json.dump_text(name)} = {_toml(one)}" for name, one in value.items())
+            members = (
+                f"{json.dump_text(name)} = {_toml(member)}" for name, member in value.items()
+            )
             return f"{{{', '.join(members)}}}"
         case list():
             return f"[{', '.join(map(_toml, value))}]"
@@ -199,10 +201,10 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
     """Find the section, name and value of each line."""
     section = ""
     for line in text.splitlines():
-        if found := _SECTION.match(line):
-            section = found[1]
-        elif found := _LINE.match(line):
-            yield section, found[1], found[2]
+        if match := _SECTION.match(line):
+            section = match[1]
+        elif match := _LINE.match(line):
+            yield section, match[1], match[2]
 
 
 def _rewritten(text: str) -> st.SearchStrategy[bytes]:
@@ -219,11 +221,11 @@ def _written(lines: list[tuple[str, str, str]], chosen: list[tuple[int, str | No
     for number, other in chosen:
         section, name, value = lines[number]
         sections.setdefault(section, {})[name] = value if other is None else other
-    told = [
+    database = [
         "\n".join([section, *(f"{name} = {value}" for name, value in values.items())])
         for section, values in sorted(sections.items())
     ]
-    return "\n\n".join(told).encode("utf-8", "surrogatepass")
+    return "\n\n".join(database).encode("utf-8", "surrogatepass")
 
 
 _SETTINGS = _rewritten((REPOSITORY / "config" / "temper.toml").read_text("utf-8"))
@@ -270,7 +272,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-# what earlier runs have kept: responses and models that were tried
+# storage of earlier runs: responses and tuned models
 
 _RESPONSE = StoredResponse("resp_1", [b'{"id":"msg_1"}'], [b'{"id":"msg_2"}'], b"{}")
 _LATER = StoredResponse("resp_2", [b"{}"], [b'{"id":"msg_3"}'], b"{}", "resp_1")
@@ -280,8 +282,8 @@ def _good_database() -> bytes:
     path = in_file("responses.db", b"")
     path.unlink()
     with open_responses(path) as responses:
-        for one in (_RESPONSE, _LATER):
-            responses.keep("us", one)
+        for row in (_RESPONSE, _LATER):
+            responses.keep("us", row)
         run(responses.flush())
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = DELETE")
@@ -291,18 +293,18 @@ def _good_database() -> bytes:
 
 def _damages() -> st.SearchStrategy[bytes]:
     """Damage a database: places and new bytes."""
-    place = st.integers(0, 2**20).map(lambda one: one.to_bytes(4, "big"))
-    return st.lists(st.tuples(place, st.binary(min_size=1, max_size=6)), max_size=6).map(
-        lambda damages: b"".join(place + bytes([len(new)]) + new for place, new in damages)
+    offset = st.integers(0, 2**20).map(lambda offset: offset.to_bytes(4, "big"))
+    return st.lists(st.tuples(offset, st.binary(min_size=1, max_size=6)), max_size=6).map(
+        lambda damages: b"".join(offset + bytes([len(new)]) + new for offset, new in damages)
     )
 
 
 def _damaged(whole: bytes, damages: bytes) -> bytes:
     held = bytearray(whole)
     while len(damages) > 4:
-        place, length = int.from_bytes(damages[:4], "big") % len(held), damages[4]
+        offset, length = int.from_bytes(damages[:4], "big") % len(held), damages[4]
         new = damages[5 : 5 + length]
-        held[place : place + len(new)] = new
+        held[offset : offset + len(new)] = new
         damages = damages[5 + length :]
     return bytes(held)
 

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
 Reply: TypeAlias = Sequence[ReplyEvent]
 Growing: TypeAlias = Callable[[int], Reply]
 
-PIECE = 999  # characters that arrive together
+PIECE = 999  # characters per chunk
 _CALL = '<tool_call>{"name":"get_weather","arguments":'
 _KEY = '{"city":"x",'
 
@@ -24,7 +24,7 @@ def _pieces(text: str) -> list[str]:
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
-def said(text: str) -> Reply:
+def text_reply(text: str) -> Reply:
     return [*map(TextDelta, _pieces(text)), ReplyFinished("stop")]
 
 
@@ -47,18 +47,18 @@ def _calls(count: int, name: str) -> Reply:
 
 
 def _written(arguments: str) -> Reply:
-    return said(f"{_CALL}{arguments}}}</tool_call>")
+    return text_reply(f"{_CALL}{arguments}}}</tool_call>")
 
 
-# each is a value of arguments, whose part may be repeated
+# argument values with a part that may be repeated
 _VALUES: Mapping[str, Callable[[int], str]] = {
     "one member": lambda n: _KEY + '"a":1,' * n + '"b":1}',
     "one bare member": lambda n: _KEY + "a:1," * n + '"b":1}',
-    "bare members": lambda n: _KEY + "".join(f"a{one}:1," for one in range(n)) + '"b":1}',
-    "members": lambda n: _KEY + "".join(f'"a{one}":1,' for one in range(n)) + '"b":1}',
+    "bare members": lambda n: _KEY + "".join(f"a{i}:1," for i in range(n)) + '"b":1}',
+    "members": lambda n: _KEY + "".join(f'"a{i}":1,' for i in range(n)) + '"b":1}',
     "members without an end": lambda n: _KEY + '"a":1,' * n,
     "members that contradict each other": lambda n: (
-        _KEY + "".join(f'"a":{one},' for one in range(n)) + '"b":1}'
+        _KEY + "".join(f'"a":{i},' for i in range(n)) + '"b":1}'
     ),
     "wrong items": lambda n: '{"city":[' + "1," * n + "1]}",
     "items of no list": lambda n: '{"city":"x","unit":[' + "1," * n + "1]}",
@@ -106,7 +106,7 @@ def _holding(value: Callable[[int], str], make: Callable[[str], Reply]) -> Growi
 REPLIES: Mapping[str, Growing] = {
     **{f"called: {name}": _holding(value, called) for name, value in _VALUES.items()},
     **{f"written: {name}": _holding(value, _written) for name, value in _VALUES.items()},
-    **{f"said: {name}": _repeated(unit, said) for name, unit in _TEXTS.items()},
+    **{f"said: {name}": _repeated(unit, text_reply) for name, unit in _TEXTS.items()},
     **{f"thought: {name}": _repeated(unit, thought) for name, unit in _TEXTS.items()},
     "calls": lambda n: _calls(n, "get_weather"),
     "calls by another name": lambda n: _calls(n, "functions.getWeather"),

@@ -1,6 +1,6 @@
-"""Requests of which one part is as long as one likes: each list-like part of each language.
+"""Requests with one part of any length: each list-like part of each dialect.
 
-Every element differs from the others, so that nothing is found made that was made before.
+Every element differs from the others, so that no cache applies.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,28 +64,26 @@ def _schema(**members: JsonValue) -> JsonObject:
 
 
 def _chain(count: int) -> JsonObject:
-    links: JsonObject = {f"d{one}": {"$ref": f"#/$defs/d{one + 1}"} for one in range(count)}
+    links: JsonObject = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(count)}
     return {"type": "object", "$defs": links}
 
 
 CHAT: Mapping[str, Growing] = {
-    "messages": lambda n: _chat(*[_user(f"Hi {one}") for one in range(n)]),
-    "system messages": lambda n: _chat(*[said("system", f"Be {one}") for one in range(n)]),
-    "developer messages": lambda n: _chat(*[said("developer", f"Be {one}") for one in range(n)]),
-    "answers": lambda n: _chat(
-        *[said("assistant", f"So {one}") for one in range(n)], _user("Go on")
-    ),
-    "rounds": lambda n: _chat(*_pairs(n, lambda one: (_made(_chat_call(one)), _chat_result(one)))),
+    "messages": lambda n: _chat(*[_user(f"Hi {i}") for i in range(n)]),
+    "system messages": lambda n: _chat(*[said("system", f"Be {i}") for i in range(n)]),
+    "developer messages": lambda n: _chat(*[said("developer", f"Be {i}") for i in range(n)]),
+    "answers": lambda n: _chat(*[said("assistant", f"So {i}") for i in range(n)], _user("Go on")),
+    "rounds": lambda n: _chat(*_pairs(n, lambda i: (_made(_chat_call(i)), _chat_result(i)))),
     "equal rounds": lambda n: _chat(*_pairs(n, lambda _: (_made(_chat_call(0)), _chat_result(0)))),
     "failed rounds": lambda n: _chat(
-        *_pairs(n, lambda one: (_made(_chat_call(one)), _chat_result(one, "Error: no")))
+        *_pairs(n, lambda i: (_made(_chat_call(i)), _chat_result(i, "Error: no")))
     ),
     "calls in a message": lambda n: _chat(
         _made(*map(_chat_call, range(n))), *map(_chat_result, range(n))
     ),
     "calls without ids": lambda n: _chat(
-        _made(*[{**_chat_call(one), "id": ""} for one in range(n)]),
-        *[{**_chat_result(one), "tool_call_id": ""} for one in range(n)],
+        _made(*[{**_chat_call(i), "id": ""} for i in range(n)]),
+        *[{**_chat_result(i), "tool_call_id": ""} for i in range(n)],
     ),
     "calls of one id": lambda n: _chat(
         _made(*[_chat_call(0) for _ in range(n)]), *[_chat_result(0) for _ in range(n)]
@@ -93,29 +91,29 @@ CHAT: Mapping[str, Growing] = {
     "calls without results": lambda n: _chat(_made(*map(_chat_call, range(n)))),
     "results without calls": lambda n: _chat(*map(_chat_result, range(n))),
     "broken calls": lambda n: _chat(
-        _made(*[_chat_call(one, '{"at":') for one in range(n)]), *map(_chat_result, range(n))
+        _made(*[_chat_call(i, '{"at":') for i in range(n)]), *map(_chat_result, range(n))
     ),
     "texts": lambda n: _chat(
-        {"role": "user", "content": [{"type": "text", "text": f"Hi {one}"} for one in range(n)]}
+        {"role": "user", "content": [{"type": "text", "text": f"Hi {i}"} for i in range(n)]}
     ),
     "pictures": lambda n: _chat(
         {
             "role": "user",
             "content": [
-                {"type": "image_url", "image_url": {"url": f"data:image/png;base64,QUJD{one}"}}
-                for one in range(n)
+                {"type": "image_url", "image_url": {"url": f"data:image/png;base64,QUJD{i}"}}
+                for i in range(n)
             ],
         }
     ),
-    "tools": lambda n: _chat(tools=[_chat_tool(one) for one in range(n)]),
+    "tools": lambda n: _chat(tools=[_chat_tool(i) for i in range(n)]),
     "allowed tools": lambda n: _chat(
-        tools=[_chat_tool(one) for one in range(n)],
+        tools=[_chat_tool(i) for i in range(n)],
         tool_choice={
             "type": "allowed_tools",
             "allowed_tools": {
                 "mode": "auto",
                 "tools": [
-                    {"type": "function", "function": {"name": f"look_{one}"}} for one in range(n)
+                    {"type": "function", "function": {"name": f"look_{i}"}} for i in range(n)
                 ],
             },
         },
@@ -127,26 +125,26 @@ CHAT: Mapping[str, Growing] = {
         tools=[_chat_tool(0, _schema(properties=_properties(n), required=[*_properties(n)]))]
     ),
     "words of a tool": lambda n: _chat(
-        tools=[_chat_tool(0, _schema(properties={"at": {"enum": [f"x{one}" for one in range(n)]}}))]
+        tools=[_chat_tool(0, _schema(properties={"at": {"enum": [f"x{i}" for i in range(n)]}}))]
     ),
     "branches of a tool": lambda n: _chat(
-        tools=[_chat_tool(0, _schema(anyOf=[{"required": [f"x{one}"]} for one in range(n)]))]
+        tools=[_chat_tool(0, _schema(anyOf=[{"required": [f"x{i}"]} for i in range(n)]))]
     ),
     "definitions of a tool": lambda n: _chat(tools=[_chat_tool(0, _chain(n))]),
     "levels of a tool": lambda n: _chat(tools=[_chat_tool(0, _nested(n))]),
-    "stop strings": lambda n: _chat(stop=[f"x{one}" for one in range(n)]),
-    "biases": lambda n: _chat(logit_bias={f"{one}": 1 for one in range(n)}),
-    "members of a message": lambda n: _chat({**_user("Hi"), **{f"x{one}": 1 for one in range(n)}}),
-    "metadata": lambda n: _chat(metadata={f"x{one}": "y" for one in range(n)}),
+    "stop strings": lambda n: _chat(stop=[f"x{i}" for i in range(n)]),
+    "biases": lambda n: _chat(logit_bias={f"{i}": 1 for i in range(n)}),
+    "members of a message": lambda n: _chat({**_user("Hi"), **{f"x{i}": 1 for i in range(n)}}),
+    "metadata": lambda n: _chat(metadata={f"x{i}": "y" for i in range(n)}),
     "required steps": lambda n: _chat(
-        tools=[_chat_tool(one) for one in range(n)],
-        temper={"workflow": {"required_steps": [f"look_{one}" for one in range(n)]}},
+        tools=[_chat_tool(i) for i in range(n)],
+        temper={"workflow": {"required_steps": [f"look_{i}" for i in range(n)]}},
     ),
     "prerequisites": lambda n: _chat(
-        tools=[_chat_tool(one) for one in range(n)],
+        tools=[_chat_tool(i) for i in range(n)],
         temper={
             "workflow": {
-                "prerequisites": [{"tool": f"look_{one}", "needs": "look_0"} for one in range(1, n)]
+                "prerequisites": [{"tool": f"look_{i}", "needs": "look_0"} for i in range(1, n)]
             }
         },
     ),
@@ -190,59 +188,59 @@ def _says(role: str, *blocks: JsonValue) -> JsonObject:
 
 
 MESSAGES: Mapping[str, Growing] = {
-    "messages": lambda n: _messages(*[_user(f"Hi {one}") for one in range(n)]),
-    "system blocks": lambda n: _messages(system=[_block(f"Be {one}") for one in range(n)]),
-    "system messages": lambda n: _messages(*[said("system", f"Be {one}") for one in range(n)]),
+    "messages": lambda n: _messages(*[_user(f"Hi {i}") for i in range(n)]),
+    "system blocks": lambda n: _messages(system=[_block(f"Be {i}") for i in range(n)]),
+    "system messages": lambda n: _messages(*[said("system", f"Be {i}") for i in range(n)]),
     "rounds": lambda n: _messages(
-        *_pairs(n, lambda one: (_says("assistant", _use(one)), _says("user", _tool_result(one))))
+        *_pairs(n, lambda i: (_says("assistant", _use(i)), _says("user", _tool_result(i))))
     ),
     "calls and results": lambda n: _messages(
         _says("assistant", *map(_use, range(n))), _says("user", *map(_tool_result, range(n)))
     ),
-    "texts": lambda n: _messages(_says("user", *[_block(f"Hi {one}") for one in range(n)])),
+    "texts": lambda n: _messages(_says("user", *[_block(f"Hi {i}") for i in range(n)])),
     "pictures": lambda n: _messages(
         _says(
             "user",
             *[
-                _item("image", source=_item("base64", media_type="image/png", data=f"QU{one}"))
-                for one in range(n)
+                _item("image", source=_item("base64", media_type="image/png", data=f"QU{i}"))
+                for i in range(n)
             ],
         )
     ),
     "thoughts": lambda n: _messages(
         _says(
             "assistant",
-            *[_item("thinking", thinking=f"Hm {one}", signature="") for one in range(n)],
+            *[_item("thinking", thinking=f"Hm {i}", signature="") for i in range(n)],
             _block("So"),
         ),
         _user("Go on"),
     ),
     "texts of a result": lambda n: _messages(
         _says("assistant", _use(0)),
-        _says("user", {**_tool_result(0), "content": [_block(f"done {one}") for one in range(n)]}),
+        _says("user", {**_tool_result(0), "content": [_block(f"done {i}") for i in range(n)]}),
     ),
     "unknown blocks": lambda n: _messages(
-        _says("user", _block("Hi"), *[_item(f"odd_{one}") for one in range(n)])
+        _says("user", _block("Hi"), *[_item(f"odd_{i}") for i in range(n)])
     ),
-    "tools": lambda n: _messages(tools=[_messages_tool(one) for one in range(n)]),
+    "tools": lambda n: _messages(tools=[_messages_tool(i) for i in range(n)]),
     "deferred tools": lambda n: _messages(
-        tools=[_messages_tool(one, defer_loading=one > 0) for one in range(n)]
+        tools=[_messages_tool(i, defer_loading=i > 0) for i in range(n)]
     ),
     "tools that come and go": lambda n: _messages(
         *_pairs(
             n,
-            lambda one: (
+            lambda i: (
                 _says(
                     "system",
                     {
-                        "type": ("tool_addition", "tool_removal")[one % 2],
+                        "type": ("tool_addition", "tool_removal")[i % 2],
                         "tool": {"type": "tool_reference", "name": "look_0"},
                     },
                 ),
             ),
         )
     ),
-    "stop strings": lambda n: _messages(stop_sequences=[f"x{one}" for one in range(n)]),
+    "stop strings": lambda n: _messages(stop_sequences=[f"x{i}" for i in range(n)]),
 }
 
 
@@ -267,23 +265,23 @@ def _summary(number: int) -> JsonObject:
 
 
 RESPONSES: Mapping[str, Growing] = {
-    "messages": lambda n: _responses(*[_user(f"Hi {one}") for one in range(n)]),
+    "messages": lambda n: _responses(*[_user(f"Hi {i}") for i in range(n)]),
     "answers": lambda n: _responses(
-        *[said("assistant", f"So {one}") for one in range(n)], _user("Go on")
+        *[said("assistant", f"So {i}") for i in range(n)], _user("Go on")
     ),
-    "system items": lambda n: _responses(*[said("system", f"Be {one}") for one in range(n)]),
+    "system items": lambda n: _responses(*[said("system", f"Be {i}") for i in range(n)]),
     "system items at the start": lambda n: {
         **_responses(),
-        "input": [*[said("system", f"Be {one}") for one in range(n)], _user("Hi")],
+        "input": [*[said("system", f"Be {i}") for i in range(n)], _user("Hi")],
     },
     "thoughts": lambda n: _responses(
-        *[_item("reasoning", summary=[_summary(one)]) for one in range(n)]
+        *[_item("reasoning", summary=[_summary(i)]) for i in range(n)]
     ),
     "empty thoughts": lambda n: _responses(
-        *[_item("reasoning", summary=[], id=f"rs_{one}") for one in range(n)]
+        *[_item("reasoning", summary=[], id=f"rs_{i}") for i in range(n)]
     ),
     "thoughts and calls": lambda n: _responses(
-        *_pairs(n, lambda one: (_item("reasoning", summary=[_summary(one)]), _call_item(one)))
+        *_pairs(n, lambda i: (_item("reasoning", summary=[_summary(i)]), _call_item(i)))
     ),
     "summaries of a thought": lambda n: _responses(
         _item("reasoning", summary=[*map(_summary, range(n))]), _user("Go on")
@@ -292,46 +290,44 @@ RESPONSES: Mapping[str, Growing] = {
     "calls, then results": lambda n: _responses(
         *map(_call_item, range(n)), *map(_output_item, range(n))
     ),
-    "rounds": lambda n: _responses(*_pairs(n, lambda one: (_call_item(one), _output_item(one)))),
+    "rounds": lambda n: _responses(*_pairs(n, lambda i: (_call_item(i), _output_item(i)))),
     "shell calls": lambda n: _responses(
         *_pairs(
             n,
-            lambda one: (
-                _item("shell_call", call_id=f"c{one}", action={"commands": ["ls"]}),
-                _item("shell_call_output", call_id=f"c{one}", output=[{"stdout": f"{one}"}]),
+            lambda i: (
+                _item("shell_call", call_id=f"c{i}", action={"commands": ["ls"]}),
+                _item("shell_call_output", call_id=f"c{i}", output=[{"stdout": f"{i}"}]),
             ),
         ),
         tools=[_item("shell", environment={"type": "local"})],
     ),
     "commands of a shell call": lambda n: _responses(
-        _item("shell_call", call_id="c", action={"commands": [f"ls {one}" for one in range(n)]}),
-        _item("shell_call_output", call_id="c", output=[{"stdout": f"{one}"} for one in range(n)]),
+        _item("shell_call", call_id="c", action={"commands": [f"ls {i}" for i in range(n)]}),
+        _item("shell_call_output", call_id="c", output=[{"stdout": f"{i}"} for i in range(n)]),
     ),
     "items with ids": lambda n: _responses(
-        *[_item("message", id=f"msg_{one}", **_user(f"Hi {one}")) for one in range(n)]
+        *[_item("message", id=f"msg_{i}", **_user(f"Hi {i}")) for i in range(n)]
     ),
-    "unknown items": lambda n: _responses(*[_item(f"odd_{one}") for one in range(n)]),
+    "unknown items": lambda n: _responses(*[_item(f"odd_{i}") for i in range(n)]),
     "searches of others": lambda n: _responses(
         *[
-            _item("file_search_call", id=f"fs_{one}", results=[{"filename": "a", "text": "b"}])
-            for one in range(n)
+            _item("file_search_call", id=f"fs_{i}", results=[{"filename": "a", "text": "b"}])
+            for i in range(n)
         ],
         _user("Go on"),
     ),
     "results of a search": lambda n: _responses(
-        _item(
-            "file_search_call", results=[{"filename": f"a{one}", "text": "b"} for one in range(n)]
-        ),
+        _item("file_search_call", results=[{"filename": f"a{i}", "text": "b"} for i in range(n)]),
         _user("Go on"),
     ),
     "texts": lambda n: _responses(
-        {"role": "user", "content": [_item("input_text", text=f"Hi {one}") for one in range(n)]}
+        {"role": "user", "content": [_item("input_text", text=f"Hi {i}") for i in range(n)]}
     ),
     "pictures": lambda n: _responses(
         {
             "role": "user",
             "content": [
-                _item("input_image", image_url=f"data:image/png;base64,QU{one}") for one in range(n)
+                _item("input_image", image_url=f"data:image/png;base64,QU{i}") for i in range(n)
             ],
         }
     ),
@@ -339,29 +335,29 @@ RESPONSES: Mapping[str, Growing] = {
         {
             "role": "user",
             "content": [
-                _item("input_file", filename=f"{one}.txt", file_data="data:text/plain;base64,QUJD")
-                for one in range(n)
+                _item("input_file", filename=f"{i}.txt", file_data="data:text/plain;base64,QUJD")
+                for i in range(n)
             ],
         }
     ),
     "texts of a result": lambda n: _responses(
         _call_item(0),
-        {**_output_item(0), "output": [_item("input_text", text=f"{one}") for one in range(n)]},
+        {**_output_item(0), "output": [_item("input_text", text=f"{i}") for i in range(n)]},
     ),
-    "tools": lambda n: _responses(tools=[_tool_item(one) for one in range(n)]),
+    "tools": lambda n: _responses(tools=[_tool_item(i) for i in range(n)]),
     "custom tools": lambda n: _responses(
-        tools=[_item("custom", name=f"look_{one}") for one in range(n)]
+        tools=[_item("custom", name=f"look_{i}") for i in range(n)]
     ),
     "tools of others": lambda n: _responses(
         tools=[
             _tool_item(0),
-            *[_item("web_search", search_context_size=f"{one}") for one in range(n)],
+            *[_item("web_search", search_context_size=f"{i}") for i in range(n)],
         ]
     ),
     "namespaces": lambda n: _responses(
         tools=[
-            _item("namespace", name=f"space_{one}", description="Space.", tools=[_tool_item(0)])
-            for one in range(n)
+            _item("namespace", name=f"space_{i}", description="Space.", tools=[_tool_item(0)])
+            for i in range(n)
         ]
     ),
     "members of a namespace": lambda n: _responses(
@@ -372,22 +368,19 @@ RESPONSES: Mapping[str, Growing] = {
         ]
     ),
     "additional tools": lambda n: _responses(
-        *[_item("additional_tools", tools=[_tool_item(one)]) for one in range(n)]
+        *[_item("additional_tools", tools=[_tool_item(i)]) for i in range(n)]
     ),
     "tools that were found": lambda n: _responses(
-        *[
-            _item("tool_search_output", call_id=f"c{one}", tools=[_tool_item(one)])
-            for one in range(n)
-        ]
+        *[_item("tool_search_output", call_id=f"c{i}", tools=[_tool_item(i)]) for i in range(n)]
     ),
     "allowed tools": lambda n: _responses(
         tools=[*map(_tool_item, range(n))],
         tool_choice={
             "type": "allowed_tools",
             "mode": "auto",
-            "tools": [{"type": "function", "name": f"look_{one}"} for one in range(n)],
+            "tools": [{"type": "function", "name": f"look_{i}"} for i in range(n)],
         },
     ),
-    "includes": lambda n: _responses(include=[f"x{one}" for one in range(n)]),
-    "metadata": lambda n: _responses(metadata={f"x{one}": "y" for one in range(n)}),
+    "includes": lambda n: _responses(include=[f"x{i}" for i in range(n)]),
+    "metadata": lambda n: _responses(metadata={f"x{i}": "y" for i in range(n)}),
 }

@@ -1,4 +1,4 @@
-"""Inputs that Atheris changes by the coverage that they reach, in a process of its own."""
+"""Inputs that Atheris changes by the coverage that they reach, in a separate process."""
 
 import importlib.util
 import subprocess
@@ -14,8 +14,8 @@ from tests.fuzz.campaign import Finding, Judging, Tally, corpus_of
 from tests.fuzz.targets import Target
 from tests.fuzz.watch import Cost
 
-SLOWNESS = 8.0  # of what is watched line by line
-_SEEDS = 40  # inputs of each target to begin with
+SLOWNESS = 8.0  # share of the time with line tracing
+_SEEDS = 40  # seeds per target
 _START_SECONDS = 300.0
 
 
@@ -25,11 +25,13 @@ class Report(msgspec.Struct):
     runs: int
     seconds: float
     bytes: int
-    findings: dict[str, tuple[str, str]]  # what and where, and the file with the input
+    findings: dict[str, tuple[str, str]]  # kind, error, and the file with the input
 
 
 def report_of(tally: Tally) -> Report:
-    findings = {kind: (one.error, str(one.file)) for kind, one in tally.findings.items()}
+    findings = {
+        kind: (finding.error, str(finding.file)) for kind, finding in tally.findings.items()
+    }
     return Report(tally.runs, tally.cost.seconds, tally.cost.bytes, findings)
 
 
@@ -51,8 +53,8 @@ def guide(targets: Sequence[Target], seconds: float, first_seed: int) -> dict[st
         )
         report = folder / "report"
         if report.exists():
-            told = msgspec.json.decode(report.read_bytes(), type=dict[str, Report])
-            return {name: _tally(name, one) for name, one in told.items()}
+            reports = msgspec.json.decode(report.read_bytes(), type=dict[str, Report])
+            return {name: _tally(name, report) for name, report in reports.items()}
         return {"the process": _ended(targets, folder, process.stderr)}
 
 
@@ -65,10 +67,10 @@ def _tally(name: str, report: Report) -> Tally:
 
 
 def _ended(targets: Sequence[Target], folder: Path, errors: bytes) -> Tally:
-    """Tell of a process that did not come to its end: the input is where libFuzzer has put it."""
+    """Report a process that did not finish: libFuzzer has stored the input."""
     tally = Tally()
     last = "\n".join(errors.decode("utf-8", "replace").splitlines()[-30:])
-    artifacts = [one for one in folder.iterdir() if one.is_file()]
+    artifacts = [artifact for artifact in folder.iterdir() if artifact.is_file()]
     for file in artifacts:
         data = file.read_bytes()
         target = targets[data[0] % len(targets)] if data else targets[0]
@@ -79,12 +81,12 @@ def _ended(targets: Sequence[Target], folder: Path, errors: bytes) -> Tally:
 
 
 def _sow(targets: Sequence[Target], folder: Path, first_seed: int) -> None:
-    """Write what to begin with: the corpus, and some inputs of Hypothesis."""
+    """Write the seeds: the corpus, and some inputs of Hypothesis."""
     folder.mkdir()
     for number, target in enumerate(targets):
         inputs = [file.read_bytes() for file in corpus_of(target)]
-        for place, data in enumerate([*inputs, *_made(target, first_seed)]):
-            (folder / f"{number:02}-{place:03}").write_bytes(bytes([number]) + data)
+        for index, data in enumerate([*inputs, *_made(target, first_seed)]):
+            (folder / f"{number:02}-{index:03}").write_bytes(bytes([number]) + data)
 
 
 def _made(target: Target, first_seed: int) -> list[bytes]:

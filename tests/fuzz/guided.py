@@ -1,6 +1,6 @@
-"""The process in which Atheris changes inputs: `guidance` starts it, and reads what it reports.
+"""The process in which Atheris changes inputs: `guidance` starts it and reads its reports.
 
-All guided targets share it, as it takes long to make: the first byte of an input names one.
+All guided targets share it, because it takes long to start: the first byte of an input selects one.
 """
 
 import logging
@@ -29,7 +29,7 @@ def main(seconds: float, folder: Path, seed: int, names: list[str]) -> None:
     with atheris.instrument_imports(include=["proxy"]):
         from tests.fuzz import catalogue
         from tests.fuzz.campaign import Judging
-    chosen = [one for one in catalogue.targets()[0] if one.name in names]
+    chosen = [target for target in catalogue.targets()[0] if target.name in names]
     judging = [Judging(target, slowness=SLOWNESS) for target in chosen]
     until = time.monotonic() + seconds
 
@@ -37,7 +37,7 @@ def main(seconds: float, folder: Path, seed: int, names: list[str]) -> None:
         if data:
             judging[data[0] % len(judging)].judge(data[1:])
         if time.monotonic() > until:
-            reports = {one.target.name: report_of(one.tally) for one in judging}
+            reports = {judge.target.name: report_of(judge.tally) for judge in judging}
             (folder / "report").write_bytes(msgspec.json.encode(reports))
             os._exit(0)
 

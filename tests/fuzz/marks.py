@@ -1,10 +1,10 @@
-"""Replies of the marks that structure them: of reasoning, answers, results, calls, and tokens.
+"""Replies made of structural marks: of reasoning, answers, results, calls, and tokens.
 
 There are two kinds of input. A broken one joins marks, halves of marks, calls and prose in any
-order, and is judged as any text is (`replies.fuzz_one`). A whole one is a document: parts on lines
-of their own, of which the blocks of reasoning and of invented results hold calls that the model did
-not mean. None of them may be executed, and no mark of a block is shown. The last part is an answer,
-because a call in thoughts counts where nothing else was said.
+order, and is judged as any text is (`replies.fuzz_one`). A whole one is a document: parts on
+separate lines, of which the blocks of reasoning and of invented results hold calls that the model
+did not mean. None of them may be executed, and no mark of a block is shown. The last part is an
+answer, because a call in reasoning counts where the reply has no other text.
 """
 
 import re
@@ -32,7 +32,7 @@ ANSWER = "It is sunny."
 _BLOCKS = REASONING | RESULTS
 _REQUESTS = (ask(), after_result("It is noon."))
 _POLICIES = (TextPolicy.ACCEPT, TextPolicy.AUTO, TextPolicy.RESPOND)
-# what only stands around results and reasoning, and ends nothing else
+# marks that only enclose results and reasoning, and end nothing else
 _OWN = [*_BLOCKS, *(end for end in _BLOCKS.values() if end not in SPECIAL_TOKENS)]
 _SHOWN = re.compile(loose_pattern(*_OWN), re.IGNORECASE)
 
@@ -46,7 +46,7 @@ class Block(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Reply(msgspec.Struct, forbid_unknown_fields=True):
-    """The parts of a reply, in how large pieces it arrives, and to what."""
+    """The parts of a reply, its chunk size, and the request."""
 
     parts: list[Block | str]
     size: int = 1
@@ -55,16 +55,16 @@ class Reply(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """What the model writes."""
-        written = (
+        """The text of the model."""
+        blocks = (
             part if isinstance(part, str) else "\n".join(msgspec.structs.astuple(part))
             for part in self.parts
         )
-        return "\n".join((*written, ANSWER))
+        return "\n".join((*blocks, ANSWER))
 
 
 def judge_blocks(data: bytes) -> None:
-    """Judge a reply of whole blocks; what is no such document is none."""
+    """Judge a reply of whole blocks; ignores inputs that are not such a document."""
     try:
         reply = msgspec.json.decode(data, type=Reply)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -84,7 +84,7 @@ def judge_blocks(data: bytes) -> None:
 
 
 def _is_whole(part: Block | str) -> bool:
-    """Whether a part is prose or a call, or a block that its own mark ends."""
+    """Report whether a part is prose or a call, or a block closed with its mark."""
     if isinstance(part, str):
         return _SHOWN.search(part) is None
     ends = {fold_mark(opening): fold_mark(end) for opening, end in _BLOCKS.items()}
@@ -109,7 +109,7 @@ _PROSE = st.sampled_from(["I look.", "Perhaps not.", "42", "", "The page says th
 
 
 def _block(opening: str) -> st.SearchStrategy[Block]:
-    inner = st.sampled_from([*_BLOCKS]).map(lambda one: f"{one}\n42\n{_BLOCKS[one]}")
+    inner = st.sampled_from([*_BLOCKS]).map(lambda mark: f"{mark}\n42\n{_BLOCKS[mark]}")
     content = st.lists(_PROSE | _written(HIDDEN) | inner, min_size=1, max_size=3).map("\n".join)
     return st.builds(Block, _spelled(opening), content, _spelled(_BLOCKS[opening]))
 
@@ -123,7 +123,7 @@ _REPLIES = st.builds(
         st.lists(_PROSE, max_size=1),
         st.lists(_written(MEANT), max_size=1),
         st.lists(_INVENTED, max_size=2),
-    ).map(lambda parts: [one for some in parts for one in some]),
+    ).map(lambda parts: [block for some in parts for block in some]),
     st.integers(0, 22),
     st.integers(0, 1),
     st.integers(0, 2),

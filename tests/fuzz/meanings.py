@@ -1,8 +1,8 @@
-"""One conversation and one reply in every API dialect: they have to mean the same in each.
+"""One conversation and one reply in every API dialect: they must mean the same in each.
 
 A case is a document with a conversation, an engine's reply and its finish reason. Every ordered
-pair of the four dialects is compared, streamed and whole: what the engine is sent, the words and
-the calls that the client gets, and whether the reply ended by itself.
+pair of the four dialects is compared, streamed and whole: the upstream request, the text and the
+calls that the client gets, and whether the reply ended by itself.
 """
 
 from itertools import permutations
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from proxy.backends.llama_server import LlamaServer
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.asgi import HandMadeClient
-from tests.fakes.languages import PATHS, Chat, Got, read_answer
+from tests.fakes.languages import PATHS, Chat, LanguageReply, read_answer
 from tests.fuzz.targets import Target
 from tests.fuzz.wire import STREAM, ask, cut
 
@@ -26,9 +26,9 @@ CITY: JsonObject = {
     "required": ["city"],
 }
 NATURAL = ("stop", "tool_calls", "eos", "stop_sequence", "end_turn")
-FOREIGN = ("abort", "error", "cancelled", "x\u001b[2J\n")  # no dialect's own words
+FOREIGN = ("abort", "error", "cancelled", "x\u001b[2J\n")  # without terms of one dialect
 CUT = ("length", "max_tokens", "content_filter", *FOREIGN)
-# what each dialect says of a reply that has ended by itself, in a whole answer or an event
+# how each dialect marks a natural end, in a whole response or an event
 _ENDED = {
     "chat": ('"finish_reason":"stop"', '"finish_reason":"tool_calls"'),
     "messages": ('"stop_reason":"end_turn"', '"stop_reason":"tool_use"'),
@@ -38,9 +38,9 @@ _ENDED = {
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
-    """A conversation of a user and an assistant by turns, and what the engine replies."""
+    """A conversation of alternating user and assistant messages, and the engine's reply."""
 
-    said: list[str]
+    texts: list[str]
     words: str
     city: str | None
     finish: str
@@ -49,7 +49,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Meaning(NamedTuple):
-    """What an engine was sent, and what its client got."""
+    """The upstream request, and the client's result."""
 
     sent: JsonValue
     status: bool
@@ -63,21 +63,21 @@ def read_case(data: bytes) -> Case | None:
         case = msgspec.json.decode(data, type=Case)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return case if 0 < len(case.said) < 8 and len(data) < 4096 else None
+    return case if 0 < len(case.texts) < 8 and len(data) < 4096 else None
 
 
 def reply_of(case: Case) -> bytes:
-    reply = spoken.START + (spoken.text(case.words) if case.words else b"")
+    reply = sse.START + (sse.text(case.words) if case.words else b"")
     if case.city is not None:
-        reply += spoken.call_delta("get_weather", json.dump_text({"city": case.city}))
-    return STREAM + reply + spoken.end(case.finish)
+        reply += sse.call_delta("get_weather", json.dump_text({"city": case.city}))
+    return STREAM + reply + sse.end(case.finish)
 
 
 def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
     """Send a case in a dialect to an engine that always replies the same."""
     path, write = PATHS[dialect]
     roles = ("user", "assistant")
-    turns = [(roles[number % 2], text) for number, text in enumerate(case.said)]
+    turns = [(roles[number % 2], text) for number, text in enumerate(case.texts)]
     if len(turns) % 2 == 0:
         turns.append(("user", "And now?"))
     system = [("system", case.system)] if case.system else []
@@ -93,7 +93,7 @@ def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
     return _meaning(dialect, sent, got, client.answer), client.answer
 
 
-def _meaning(dialect: str, sent: JsonValue, got: Got, answer: bytes) -> Meaning:
+def _meaning(dialect: str, sent: JsonValue, got: LanguageReply, answer: bytes) -> Meaning:
     has_ended = any(mark in answer.decode() for mark in _ENDED[dialect])
     calls: list[JsonValue] = [[name, arguments] for name, arguments in got.called]
     is_good = got.status == 200 and not got.error
@@ -124,19 +124,19 @@ def judge_pairs(data: bytes) -> None:
         for name in PATHS
         for stream in (False, True)
     }
-    for one, other in permutations(PATHS, 2):
+    for path, other in permutations(PATHS, 2):
         for stream in (False, True):
-            assert meanings[one, stream] == meanings[other, stream], (one, other, stream)
+            assert meanings[path, stream] == meanings[other, stream], (path, other, stream)
 
 
 def judge_finish(data: bytes) -> None:
-    """Check that only a natural end is told as one, and no reason reaches a client raw."""
+    """Check that only a natural end is reported as one, and that no raw reason reaches a client."""
     if (case := read_case(data)) is None:
         return
     for name in PATHS:
         for stream in (False, True):
             meaning, answer = play(case, name, stream=stream)
-            # a whole call stays one: vLLM says `length` of those as well
+            # a whole call is kept: vLLM reports `length` for those as well
             if case.finish not in NATURAL and meaning.status and not meaning.calls:
                 assert not meaning.has_ended, (name, stream, case.finish)
             if case.finish in FOREIGN:
@@ -152,7 +152,7 @@ _TEXT = st.text(
 def _cases(finish: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
     made = st.builds(
         Case,
-        said=st.lists(_TEXT, min_size=1, max_size=5),
+        texts=st.lists(_TEXT, min_size=1, max_size=5),
         words=_TEXT,
         city=st.none() | _TEXT,
         finish=finish,

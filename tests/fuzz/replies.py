@@ -1,7 +1,7 @@
-"""What has to hold for every reply, however it is written: oracles for the rescue, and its seeds.
+"""Invariants of every reply, however it is spelled: oracles for the rescue, and its seeds.
 
-`fuzz_one` judges one reply, which is in bytes because fuzzers make bytes. Which fuzzer that is, is
-not known here.
+`fuzz_one` judges one reply, which is in bytes because fuzzers make bytes. It does not depend on the
+fuzzer.
 """
 
 import random
@@ -35,13 +35,13 @@ JUDGES = {tool.name: Draft202012Validator(tool.parameters) for tool in REQUEST.t
 
 POLICIES = tuple(TextPolicy)
 LONGEST = 4_096  # characters
-MOST_CALLS = 40  # of functions for each character, and for each reply
+MOST_CALLS = 40  # function calls for each character, and for each reply
 MOST_CALLS_AT_ALL = 500
 
 _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
-_HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
-# only such a control token may end a call, whatever its name, or the end of a code fence
+_HALVES = [re.escape(closer[:end]) for closer in STRAY_CLOSERS for end in range(2, len(closer))]
+# only such a control token, of any name, or the end of a code fence may end a call
 _UNKNOWN_TOKEN = re.compile(r"(?:<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>|```)$")
 _HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
 
@@ -64,7 +64,7 @@ def fuzz_one(data: bytes) -> None:
 def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
     """Scan a text, and count the calls of functions that this takes."""
     calls = 0
-    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)  # which compiles what nobody needed before
+    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)  # this compiles the regular expressions
 
     def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls
@@ -82,26 +82,26 @@ def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
 
 def _check_findings(text: str, findings: Sequence[Finding]) -> None:
     """Check that nothing is lost or made up."""
-    found = [one for one in findings if isinstance(one, FoundCalls)]
-    for one in found:
-        assert one.source in text
-        for call in one.calls:
-            assert _is_spelled((call.name, call.arguments), one.source), one
+    calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
+    for found_call in calls:
+        assert found_call.source in text
+        for call in found_call.calls:
+            assert _is_spelled((call.name, call.arguments), found_call.source), found_call
     pieces = [
-        one.text if isinstance(one, Prose) else one.source
-        for one in findings
-        if isinstance(one, Prose | FoundCalls)
+        finding.text if isinstance(finding, Prose) else finding.source
+        for finding in findings
+        if isinstance(finding, Prose | FoundCalls)
     ]
     assert all(piece in text for piece in pieces)
-    if any(isinstance(one, LeftOut | EarlierThoughts) for one in findings):
+    if any(isinstance(finding, LeftOut | EarlierThoughts) for finding in findings):
         return
     kept = "".join(pieces)
     assert _without_leftovers(kept) == _without_leftovers(text)
-    assert found or kept == text
+    assert calls or kept == text
 
 
 def _without_leftovers(text: str) -> str:
-    """Leave out what may be left out behind a call: at the end also half a mark, and odd ones."""
+    """Remove the leftovers that may be dropped after a call: half a mark, and odd ones."""
     shorter = _LEFT_OUT.sub("", text)
     while shorter != text:
         text, shorter = shorter, _HALF_CLOSER.sub("", _UNKNOWN_TOKEN.sub("", shorter))
@@ -109,7 +109,7 @@ def _without_leftovers(text: str) -> str:
 
 
 def _is_spelled(value: JsonValue | tuple[JsonValue, ...], source: str) -> bool:
-    """Tell whether every word of a value stands in a text, unless some may be written otherwise."""
+    """Report whether every word of a value occurs in a text, unless it may be escaped."""
     if "\\" in source or "&" in source:
         return True
     return all(word in source for word in _words(value))
@@ -131,7 +131,7 @@ def _words(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
 
 
 def _check_outcome(case: Case, pieces: Sequence[str]) -> None:
-    """Check that a client gets valid calls of its own tools, the same in every way."""
+    """Check that a client gets valid calls of the offered tools, the same in every way."""
     text, whole = case.reply, outcome(case, [case.reply])
     assert outcome(case, pieces) == whole
     for name, arguments in whole.calls:
@@ -140,13 +140,13 @@ def _check_outcome(case: Case, pieces: Sequence[str]) -> None:
 
 
 def _check_observation(text: str, pieces: Iterable[str]) -> None:
-    """Check that guardrails that only observe let everything pass as it came."""
+    """Check that guardrails in observe mode pass everything on unchanged."""
     policy = Policy(mode=Mode.OBSERVE, text_policy=TextPolicy.RESPOND)
     turn = Playbook.of(REQUEST, policy).ask().turn
     events: list[ReplyEvent] = [*map(TextDelta, pieces), ReplyFinished("stop")]
-    shown = [one for event in events for one in turn.receive(event)]
-    assert "".join(one.text for one in shown if isinstance(one, TextDelta)) == text
-    assert not any(isinstance(one, ToolCalled) for one in shown)
+    shown = [seen_event for event in events for seen_event in turn.receive(event)]
+    assert "".join(event.text for event in shown if isinstance(event, TextDelta)) == text
+    assert not any(isinstance(event, ToolCalled) for event in shown)
     assert turn.next_request() is None
 
 

@@ -40,7 +40,7 @@ REPLIES: list[list[ReplyEvent | TemperError]] = [
 
 @dataclass
 class Tireless(ScriptedBackend):
-    """Plays the same replies by turns, however often it is asked."""
+    """Plays the same replies in turns, for any number of requests."""
 
     turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
 
@@ -60,8 +60,8 @@ class Tireless(ScriptedBackend):
 
     def forget(self) -> None:
         """Keep nothing of earlier requests, or memory would grow."""
-        for one in (self.upstream_requests, self.headers, self.counted, self.described):
-            one.clear()
+        for record in (self.upstream_requests, self.headers, self.counted, self.described):
+            record.clear()
 
 
 FRONTS = all_dialects()
@@ -100,7 +100,7 @@ _INPUTS = st.sampled_from(_KINDS).flatmap(
 
 
 def judge(data: bytes) -> None:
-    """Send a body; its first byte says where."""
+    """Send a body; its first byte selects the endpoint."""
     path = _KINDS[data[0] % len(_KINDS)] if data else _KINDS[0]
     client = HandMadeClient(data[1:], "POST", path)
     run(client.call(_app()))
@@ -108,7 +108,7 @@ def judge(data: bytes) -> None:
 
 
 def check(client: HandMadeClient, *, most: int) -> None:
-    """Check what every answer has to be: one that is documented, and whole."""
+    """Check the invariants of every response: documented, and whole."""
     assert client.status in (200, *range(400, most + 1)), client.answer[:500]
     if client.answer_headers["content-type"].startswith("text/event-stream"):
         assert client.status == 200
@@ -118,8 +118,8 @@ def check(client: HandMadeClient, *, most: int) -> None:
     elif client.status == 200:
         json.parse(client.answer)
     else:
-        told = json.parse(client.answer)
-        error = told.get("error") if isinstance(told, dict) else None
+        reply = json.parse(client.answer)
+        error = reply.get("error") if isinstance(reply, dict) else None
         assert isinstance(error, dict)
         assert error["message"]
 

@@ -1,4 +1,4 @@
-"""A tool server that answers as a file says; see `tool_servers`. It imports little, to be quick."""
+"""A tool server that answers from a file; see `tool_servers`. It imports little, to be quick."""
 
 import os
 import re
@@ -12,12 +12,12 @@ def main(script: str) -> None:
     with open(script, "rb") as file:  # noqa: PTH123 - `pathlib` takes as long as all the rest
         answers = file.read().split(b"\x1e")
     for line in sys.stdin.buffer:
-        found = _ID.search(line)
-        if found is None or b'"method"' not in line:
+        match = _ID.search(line)
+        if match is None or b'"method"' not in line:
             continue
         if not answers:
             return
-        os.write(1, answers.pop(0).replace(b'"$ID"', found[1]))
+        os.write(1, answers.pop(0).replace(b'"$ID"', match[1]))
 
 
 if __name__ == "__main__":

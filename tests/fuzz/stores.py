@@ -1,7 +1,7 @@
-"""A store that replicas share, which answers with anything: it is checked, and never believed.
+"""A store that replicas share, which answers with anything: its data is never trusted.
 
-An input is what the store answers, part by part. A part that begins with `S` is sealed as ours are,
-as a store may give back what once was there, or what another version has written.
+An input is the store's answers, part by part. A part that begins with `S` is sealed as Temper's
+values are, as a store may return old values, or those of another version.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ class Hostile:
         part = next(self._parts, b"")
         if part == b"!":
             raise StateUnavailable
-        place = self._places.get(name)
-        if part.startswith(b"S") and place is not None:
-            return place.seal(part[1:], _NONCE)
+        entry = self._places.get(name)
+        if part.startswith(b"S") and entry is not None:
+            return entry.seal(part[1:], _NONCE)
         return part or None
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
@@ -76,7 +76,7 @@ def judge(data: bytes) -> None:
     """Use such a store for answers and for responses: it may only ever be away."""
     sealing = Sealing(SECRETS, "temper")
     names = (*_NAMES, ("key", *_KEY))
-    places = {place.name: place for name in names for place in sealing.entries(*name)}
+    places = {entry.name: entry for name in names for entry in sealing.entries(*name)}
     run(_use(Hostile(data.split(SEPARATOR), places), sealing))
 
 
@@ -98,7 +98,9 @@ async def _use(store: Hostile, sealing: Sealing) -> None:
 def _read(responses: SharedResponses) -> None:
     for _ in range(2):
         with suppress(StateUnavailable):
-            assert all(isinstance(one.whole, bytes) for one in responses.chain("us", "resp_2"))
+            assert all(
+                isinstance(response.whole, bytes) for response in responses.chain("us", "resp_2")
+            )
         with suppress(StateUnavailable):
             responses.item("us", "msg_1")
         with suppress(StateUnavailable):
@@ -123,7 +125,7 @@ _SEALED = [
     b"",
 ]
 _PARTS = (
-    st.sampled_from(_SEALED).map(lambda one: b"S" + one)
+    st.sampled_from(_SEALED).map(lambda data: b"S" + data)
     | st.sampled_from([b"", b"!", b"1", b":1", b"\x01" + _NONCE])
     | st.binary(max_size=40)
 )

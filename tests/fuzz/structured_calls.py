@@ -1,9 +1,9 @@
-"""Valid structured calls: whatever their spelling, and in whatever pieces they come, unaltered.
+"""Valid structured calls arrive unaltered, in any spelling and in any pieces.
 
-A case is a document: the tools, the calls in the engine's own words, how these travel, and which
-client asks. What is valid is judged here by other means than Temper's: Python's own parser and
-`jsonschema`. A name that stands twice in an object makes no valid call, as parsers disagree on
-what that means (docs/decisions/0026-provenance.md).
+A case is a document: the tools, the raw calls of the engine, how these travel, and the client.
+Validity is judged independently of Temper: by Python's parser and `jsonschema`. An object with a
+duplicate name is not a valid call, as parsers disagree on its meaning
+(docs/decisions/0026-provenance.md).
 """
 
 import json as python_json
@@ -37,7 +37,7 @@ class Written(NamedTuple):
     text: str
 
 
-# how JSON may be written
+# spellings of JSON
 
 _ESCAPES = [
     '\\"',
@@ -175,7 +175,7 @@ def written_calls(draw: st.DrawFn) -> tuple[JsonObject, str]:
     """The schema of a tool, and arguments that satisfy it."""
     names = draw(st.lists(st.sampled_from(PARAMETERS), unique=True, max_size=4))
     members = [(name, draw(VALUES)) for name in names]
-    properties = {name: one.schema for name, one in members}
+    properties = {name: member.schema for name, member in members}
     schema: JsonObject = {"type": "object", "properties": properties}
     required = [name for name in names if draw(st.booleans())]
     if required:
@@ -185,8 +185,8 @@ def written_calls(draw: st.DrawFn) -> tuple[JsonObject, str]:
         schema["additionalProperties"] = extra
     if draw(st.integers(0, 4)) == 0:  # judged in combination
         schema["maxProperties"] = 9
-    given = [one for one in members if one[0] in required or draw(st.booleans())]
-    pairs = [(_spelled(name, draw(st.integers(0, 2))), one.text) for name, one in given]
+    given = [member for member in members if member[0] in required or draw(st.booleans())]
+    pairs = [(_spelled(name, draw(st.integers(0, 2))), member.text) for name, member in given]
     if extra not in (None, False):
         pairs += draw(st.lists(st.tuples(STRINGS, ANY), max_size=2))
     members_written = [draw(_member(*pair)) for pair in draw(st.permutations(_unique(pairs)))]
@@ -206,7 +206,7 @@ def cases(draw: st.DrawFn) -> bytes:
         {
             "path": draw(st.integers(0, len(PATHS) - 1)),
             "stream": draw(st.booleans()),
-            "whole": draw(st.booleans()),  # as one body, from the engine
+            "whole": draw(st.booleans()),  # the engine's whole body
             "ascii": draw(st.booleans()),
             "text": draw(st.sampled_from(["", "I look."])),
             "calls": calls,
@@ -215,7 +215,7 @@ def cases(draw: st.DrawFn) -> bytes:
     )
 
 
-# how a case is read, and whether Temper has to leave it alone
+# decoding a case, and whether Temper must leave it unchanged
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -247,19 +247,19 @@ _MOST_LEVELS = 90
 def is_healthy(case: Case) -> bool:
     names = [call.name for call in case.calls]
     is_named = bool(names) and set(names) <= {*NAMES} and len(set(names)) == len(names)
-    return is_named and all(_is_valid(bytes(one.schema), one.arguments) for one in case.calls)
+    return is_named and all(_is_valid(bytes(call.schema), call.arguments) for call in case.calls)
 
 
-@lru_cache(maxsize=16)  # a call is cut at each place in turn
-def _is_valid(written: bytes, arguments: str) -> bool:
-    """Tell by other means than Temper's whether arguments are what a schema wants."""
+@lru_cache(maxsize=16)  # a call is split at each position in turn
+def _is_valid(schema_text: bytes, arguments: str) -> bool:
+    """Report, by other means than Temper's, whether arguments satisfy a schema."""
     try:
         arguments.encode()
-        schema = python_json.loads(written)
+        schema = python_json.loads(schema_text)
         value = python_json.loads(
             arguments, object_pairs_hook=_unequivocal, parse_constant=_unequivocal
         )
-        python_json.dumps(value, ensure_ascii=False).encode()  # no half of a surrogate pair
+        python_json.dumps(value, ensure_ascii=False).encode()  # not half of a surrogate pair
         jsonschema.Draft202012Validator.check_schema(schema)
         is_right = jsonschema.Draft202012Validator(schema).is_valid(value)
     except (ValueError, RecursionError, jsonschema.SchemaError):
@@ -285,12 +285,13 @@ def _levels(value: object) -> int:
 
 
 def _is_wrapped(schema: Mapping[str, object], value: Mapping[str, object]) -> bool:
-    """Tell whether all arguments stand in a member that the schema does not know.
+    """Report whether all arguments are wrapped in a member that the schema does not define.
 
-    Such a schema takes any member only because it does not say so: the arguments are taken out.
+    Such a schema allows any member only because it does not forbid them: the arguments are
+    unwrapped.
     """
     known = cast("dict[str, object]", schema.get("properties") or {})
-    inner = [one for name, one in value.items() if name not in known]
+    inner = [member for name, member in value.items() if name not in known]
     return (
         len(value) == len(inner) == 1
         and "additionalProperties" not in schema
@@ -299,7 +300,7 @@ def _is_wrapped(schema: Mapping[str, object], value: Mapping[str, object]) -> bo
     )
 
 
-# what the engine sends
+# the engine's response
 
 
 def _dump(value: JsonValue, *, is_ascii: bool) -> bytes:
@@ -313,12 +314,12 @@ def _event(case: Case, delta: JsonObject, reason: str | None = None) -> bytes:
 
 
 def _cut_text(text: str, places: tuple[int, ...]) -> list[str]:
-    ends = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})
+    ends = sorted({position % (len(text) + 1) for position in places} | {0, len(text)})
     return [text[start:end] for start, end in pairwise(ends)]
 
 
 def sent(case: Case) -> bytes:
-    """Write what the engine sends: one body, or a stream."""
+    """Return the engine's response: one body, or a stream."""
     calls: list[JsonValue] = [
         {
             "id": f"call_{number}",
@@ -344,7 +345,7 @@ def sent(case: Case) -> bytes:
 
 
 def pieces_of(case: Case) -> Pieces:
-    """Cut what the engine sends as the network may, also within a character."""
+    """Split the engine's response as the network may, also within a character."""
     kind = b"application/json" if case.whole else b"text/event-stream"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: " + kind + b"\r\n\r\n"
     body = sent(case)
@@ -352,36 +353,36 @@ def pieces_of(case: Case) -> Pieces:
     return [head, *cut(body, places)]
 
 
-# what the client asks, and gets
+# the client's request and response
 
 
 def body_of(path: str, tools: Mapping[str, JsonObject], *, stream: bool) -> bytes:
-    """Write what a client asks, with these tools by name, in the language of a path."""
+    """Return a client's request with these tools by name, in the dialect of a path."""
     user: list[JsonValue] = [{"role": "user", "content": "Look."}]
-    told: JsonObject = {"model": "m", "stream": stream}
+    body: JsonObject = {"model": "m", "stream": stream}
     offered: list[JsonValue]
     match path:
         case "/v1/chat/completions":
             functions: list[JsonObject] = [
                 {"name": name, "parameters": schema} for name, schema in tools.items()
             ]
-            offered = [{"type": "function", "function": one} for one in functions]
-            told |= {"messages": user}
+            offered = [{"type": "function", "function": function} for function in functions]
+            body |= {"messages": user}
         case "/v1/messages":
             offered = [{"name": name, "input_schema": schema} for name, schema in tools.items()]
-            told |= {"messages": user, "max_tokens": 99}
+            body |= {"messages": user, "max_tokens": 99}
         case _:
             offered = [
                 {"type": "function", "name": name, "parameters": schema, "strict": False}
                 for name, schema in tools.items()
             ]
-            told |= {"input": "Look."}
-    return json.dump({**told, "tools": offered})
+            body |= {"input": "Look."}
+    return json.dump({**body, "tools": offered})
 
 
 _SPACE = " \t\r\n"
 
-Received = list[tuple[str, str]]  # the names of calls, and their arguments as text
+Received = list[tuple[str, str]]  # names of calls and their arguments as text
 
 
 def _events(body: bytes) -> list[JsonObject]:
@@ -400,7 +401,7 @@ def _chat(body: bytes) -> Received:
     functions = [
         cast("JsonObject", call["function"]) for call in _objects_in(message["tool_calls"])
     ]
-    return [(str(one["name"]), str(one["arguments"])) for one in functions]
+    return [(str(function["name"]), str(function["arguments"])) for function in functions]
 
 
 def _chat_stream(body: bytes) -> Received:
@@ -416,7 +417,7 @@ def _chat_stream(body: bytes) -> Received:
                 assert piece["index"] == len(calls) - 1
                 name, before = calls[-1]
                 calls[-1] = (name, before + str(function.get("arguments", "")))
-    assert [one for one in reasons if one] == ["tool_calls"]
+    assert [reason for reason in reasons if reason] == ["tool_calls"]
     return calls
 
 
@@ -449,8 +450,8 @@ def _messages_stream(body: bytes) -> Received:
 def _response(response: JsonValue) -> Received:
     whole = cast("JsonObject", response)
     assert whole["status"] == "completed"
-    items = [one for one in _objects_in(whole["output"]) if one["type"] == "function_call"]
-    return [(str(one["name"]), str(one["arguments"])) for one in items]
+    items = [item for item in _objects_in(whole["output"]) if item["type"] == "function_call"]
+    return [(str(item["name"]), str(item["arguments"])) for item in items]
 
 
 def _responses(body: bytes) -> Received:
@@ -462,11 +463,11 @@ def _responses_stream(body: bytes) -> Received:
     whole: dict[JsonValue, JsonValue] = {}
     calls: Received = []
     for event in _events(body):
-        place = event.get("output_index")
+        index = event.get("output_index")
         if event["type"] == "response.function_call_arguments.delta":
-            pieces[place] = pieces.get(place, "") + str(event["delta"])
+            pieces[index] = pieces.get(index, "") + str(event["delta"])
         elif event["type"] == "response.function_call_arguments.done":
-            whole[place] = event["arguments"]
+            whole[index] = event["arguments"]
         elif event["type"] == "response.completed":
             calls = _response(event["response"])
     assert [*pieces.values()] == [text for _, text in calls]
@@ -485,7 +486,7 @@ READERS: Mapping[tuple[str, bool], Callable[[bytes], Received]] = {
 
 
 def ask_for(case: Case) -> tuple[HandMadeClient, list[bytes]]:
-    """Ask as the client of a case does; returns it, and what the engine was asked."""
+    """Send the request of a case; return it with the upstream request."""
     path = PATHS[case.path % len(PATHS)]
     tools = {call.name: cast("JsonObject", json.parse(bytes(call.schema))) for call in case.calls}
     client = HandMadeClient(body_of(path, tools, stream=case.stream), "POST", path)
@@ -495,10 +496,10 @@ def ask_for(case: Case) -> tuple[HandMadeClient, list[bytes]]:
 
 
 def _report(client: HandMadeClient, *, stream: bool) -> dict[str, str]:
-    """Return what Temper says it did."""
+    """Return Temper's report about the response."""
     if not stream:
-        told = client.answer_headers.items()
-        return {name: value for name, value in told if name.startswith("x-temper-")}
+        headers = client.answer_headers.items()
+        return {name: value for name, value in headers if name.startswith("x-temper-")}
     (comment,) = re.findall(r"^: x-temper (.*)$", client.answer.decode(), re.MULTILINE)
     facts = dict(fact.split("=", 1) for fact in comment.split("; "))
     return {f"x-temper-{name}": value for name, value in facts.items()}
@@ -515,10 +516,10 @@ def judge(data: bytes) -> None:
     client, questions = ask_for(case)
     got = READERS[client.path, case.stream](client.answer)
     made = [(call.name, call.arguments) for call in case.calls]
-    if client.path == "/v1/messages" and not case.stream:  # arguments are no text there
+    if client.path == "/v1/messages" and not case.stream:  # arguments are objects there
         made = [(name, arguments.strip(_SPACE)) for name, arguments in made]
     if got != made and any(_WHOLE_FLOAT.search(arguments) for _, arguments in made):
-        # where an integer is due, 1.0 is written as 1
+        # where the schema requires an integer, 1.0 is written as 1
         assert [(name, json.parse(text)) for name, text in got] == [
             (name, json.parse(text)) for name, text in made
         ]

@@ -1,7 +1,7 @@
-"""What a fuzz target is: it feeds one source of input that comes from outside.
+"""A fuzz target feeds one source of foreign input.
 
-An input is bytes, whatever it stands for. So it can be kept in a file, made by a strategy, and
-changed by a fuzzer that follows the coverage.
+Every input is bytes. So it can be stored in a file, made by a strategy, and changed by a
+coverage-guided fuzzer.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def run(work: Coroutine[object, object, Result]) -> Result:
 
 
 def close() -> None:
-    """Close the loop; the next work gets one of its own."""
+    """Close the loop; the next run gets a new one."""
     if _runner.cache_info().currsize:
         _runner().close()
         _runner.cache_clear()

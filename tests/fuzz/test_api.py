@@ -1,4 +1,4 @@
-"""Whatever is sent to the documented endpoints, right or wrong: never a 5xx, always one error body.
+"""Arbitrary requests to the documented endpoints: never a 5xx, always one error body.
 
 HYPOTHESIS_PROFILE=searching makes a long run of it.
 """
@@ -32,10 +32,10 @@ APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=M
 DOCUMENT = APP.app.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-# nothing about these can be wrong, as they take nothing
+# nothing about these can be wrong, as they have no parameters
 PLAIN = {"/v1/models", "/healthz", "/readyz", "/health", "/metrics"}
 ASKED = [(path, method) for path in PATHS for method in PATHS[path] if path not in PLAIN]
-# any text may be the name of a model or of a response, so that only bodies can be wrong
+# any text may name a model or a response, so only bodies can be wrong
 WAYS = [
     (path, method, mode)
     for (path, method), mode in product(ASKED, GenerationMode)
@@ -56,7 +56,7 @@ class Case(Protocol):
 
 
 class Sent(TypedDict, total=False):
-    """What a case says is sent."""
+    """The request of a case."""
 
     method: str
     url: str
@@ -94,7 +94,7 @@ def send() -> Iterator[Send]:
 
 
 def is_of(schema: JsonValue, value: JsonValue) -> bool:
-    """Tell whether a value satisfies a schema of the document."""
+    """Report whether a value satisfies a schema of the document."""
     return Draft202012Validator({**cast("JsonObject", schema), **DOCUMENT}).is_valid(value)
 
 
@@ -111,7 +111,7 @@ def content_of(response: httpx.Response, case: Case) -> tuple[str, JsonValue]:
 
 
 def check(response: httpx.Response, case: Case) -> None:
-    """Check what every answer has to be."""
+    """Check the invariants of every response."""
     assert response.status_code < 500
     kind, schema = content_of(response, case)
     if kind == "text/event-stream":
@@ -121,7 +121,7 @@ def check(response: httpx.Response, case: Case) -> None:
         assert is_of(schema, body), body
         if response.status_code == 400 and "requestBody" in PATHS[case.path][case.method.lower()]:
             error = cast("dict[str, JsonObject | str]", body)["error"]
-            if isinstance(error, str):  # as Ollama has it: the message, which begins with the field
+            if isinstance(error, str):  # Ollama's format: the message begins with the field
                 error = {"message": error}
             field = str(error.get("param") or str(error["message"]).partition(":")[0])
             assert field, error
@@ -129,7 +129,7 @@ def check(response: httpx.Response, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("path", "method", "mode"), WAYS)
-def test_whatever_is_sent_the_answer_is_as_documented(
+def test_response_is_as_documented_for_any_request(
     path: str, method: str, mode: GenerationMode, send: Send
 ) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -141,7 +141,7 @@ def test_whatever_is_sent_the_answer_is_as_documented(
 
     statuses: set[int] = set()
     answers()
-    # what blocks and items hold is no matter of the schema: nearly all that are made up are refused
+    # the schema does not constrain blocks and items: nearly all generated ones are rejected
     is_described = "requestBody" in PATHS[path][method] and FRONTS.of(path).name == "chat"
     assert statuses <= ({200, 400} if method == "post" else {200, 404})
     assert 400 in statuses or mode is GenerationMode.POSITIVE
@@ -149,7 +149,7 @@ def test_whatever_is_sent_the_answer_is_as_documented(
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))
-def test_what_takes_nothing_answers_as_documented(path: str, send: Send) -> None:
+def test_routes_without_a_body_respond_as_documented(path: str, send: Send) -> None:
     case = SCHEMA[path]["get"].Case()
     response = send(case)
     check(response, case)

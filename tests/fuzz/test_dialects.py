@@ -1,4 +1,4 @@
-"""The languages of backends, whatever is said: read, or refused by name; never anything else."""
+"""The protocols of backends: arbitrary bytes are read, or rejected by name."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -85,28 +85,28 @@ def question_of(request: Request) -> UpstreamRequest:
 
 @settings(deadline=None)
 @given(BODIES)
-def test_a_request_is_read_or_refused_and_travels_as_it_was_written(body: bytes) -> None:
+def test_request_is_rejected_or_forwarded_unchanged(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
-    written = json.split_object(body)
-    sent = json.split_object(encode_request(question_of(request), {}))
+    members = json.split_object(body)
+    sent = json.split_object(encode_question(question_of(request), {}))
     ours = {"stream", "stream_options", "temper"}
     assert {name: raw for name, raw in sent.items() if name not in ours} == {
-        name: raw for name, raw in written.items() if name not in ours
+        name: raw for name, raw in members.items() if name not in ours
     }
-    assert [one.source for one in request.messages] == json.split_array(written["messages"])
+    assert [message.source for message in request.messages] == json.split_array(members["messages"])
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60) | VALUES.map(json.dump) | st.text(max_size=60).map(str.encode))
-def test_any_bytes_are_read_or_refused(body: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(body: bytes) -> None:
     assert read(body) is None or b'"messages"' in body
 
 
 @settings(deadline=None)
 @given(BODIES)
-def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: bytes) -> None:
+def test_request_is_sent_to_ollama_or_rejected_by_field(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -126,7 +126,7 @@ def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: byte
 
 @settings(deadline=None)
 @given(FOR_ANTHROPIC)
-def test_a_request_is_put_to_anthropic_or_refused_by_the_name_of_a_field(body: bytes) -> None:
+def test_request_is_sent_to_anthropic_or_rejected_by_field(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -183,7 +183,7 @@ LINE: JsonObject = {
 
 
 def parts_of(feed: Callable[[str], list[ReplyPart]], documents: list[JsonObject]) -> object:
-    """Read documents until one is no reply, which is a ValueError and nothing else."""
+    """Read documents until one is not a reply: that is a ValueError and nothing else."""
     parts: list[ReplyPart] = []
     try:
         for document in documents:
@@ -195,7 +195,7 @@ def parts_of(feed: Callable[[str], list[ReplyPart]], documents: list[JsonObject]
 
 @settings(deadline=None)
 @given(st.lists(nearly(CHUNK) | nearly(TEXT), max_size=3))
-def test_whatever_a_backend_streams_is_a_reply_or_none(chunks: list[JsonObject]) -> None:
+def test_any_backend_stream_is_a_reply_or_an_error(chunks: list[JsonObject]) -> None:
     first = ChunkDecoder()
     assert parts_of(first.feed, chunks) == parts_of(ChunkDecoder().feed, chunks)
     parts_of(lambda _: first.finish(), chunks[:1])
@@ -203,20 +203,20 @@ def test_whatever_a_backend_streams_is_a_reply_or_none(chunks: list[JsonObject])
 
 @settings(deadline=None)
 @given(nearly(TEXT))
-def test_the_short_way_to_read_a_chunk_reads_the_same(chunk: JsonObject) -> None:
+def test_fast_chunk_parser_equals_the_slow_one(chunk: JsonObject) -> None:
     """Only a reply that has begun may take it."""
     begun = ChunkDecoder()
     begun.feed('{"id":"c","choices":[]}')
     slow = parts_of(ChunkDecoder().feed, [{"id": "c", **chunk}])
     if isinstance(slow, list):
         assert parts_of(begun.feed, [chunk]) == [
-            one for one in slow if not isinstance(one, ReplyStarted)
+            event for event in slow if not isinstance(event, ReplyStarted)
         ]
 
 
 @settings(deadline=None)
 @given(st.lists(nearly(LINE), max_size=3))
-def test_whatever_ollama_streams_is_a_reply_or_none(lines: list[JsonObject]) -> None:
+def test_any_ollama_stream_is_a_reply_or_an_error(lines: list[JsonObject]) -> None:
     reader = LineReader()
     parts_of(lambda line: reader.feed(line.encode()), lines)
 
@@ -241,7 +241,7 @@ EVENTS: tuple[JsonObject, ...] = (
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(EVENTS).flatmap(nearly), max_size=8))
-def test_whatever_anthropic_streams_is_a_reply_or_none(events: list[JsonObject]) -> None:
+def test_any_anthropic_stream_is_a_reply_or_an_error(events: list[JsonObject]) -> None:
     reader = EventReader()
     parts_of(lambda event: reader.feed(Event(event)), events)
 

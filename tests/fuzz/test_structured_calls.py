@@ -22,7 +22,7 @@ SCHEMA: JsonObject = {
     },
     "required": ["s"],
 }
-# each value in a spelling that a parser of JSON would not write itself
+# each value in a spelling that no JSON serializer would write
 ODD = (
     ' {"a b" :1e5,\n"n": 18446744073709551616, '
     '"\\u0073":"\\/\\u00e9 \\ud83d\\ude00 \U0001f600 \u20ac", "any":[-0, 2.50, {} , [[ ]]]}\n'
@@ -52,19 +52,19 @@ def test_a_valid_call_is_never_altered(data: bytes) -> None:
 @pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_cut_anywhere_alters_nothing_not_even_within_a_character(
+def test_chunking_within_a_character_alters_nothing(
     *, path: int, stream: bool, whole: bool
 ) -> None:
     body = sent(case(path, whole=whole))
     assert is_healthy(case(path))
-    inside = [place for place in range(len(body)) if 0x80 <= body[place] < 0xC0]
+    inside = [position for position in range(len(body)) if 0x80 <= body[position] < 0xC0]
     assert len(inside) >= 5
-    for place in sorted({*share(range(len(body) + 1)), *inside}):
-        judge(msgspec.json.encode(case(path, place, stream=stream, whole=whole)))
+    for position in sorted({*share(range(len(body) + 1)), *inside}):
+        judge(msgspec.json.encode(case(path, position, stream=stream, whole=whole)))
     judge(msgspec.json.encode(case(path, *inside, stream=stream, whole=whole)))
 
 
-def test_most_of_what_is_made_is_healthy() -> None:
+def test_most_generated_cases_are_healthy() -> None:
     healthy: list[bool] = []
 
     @settings(max_examples=examples(EXAMPLES), deadline=None)
@@ -88,12 +88,12 @@ def test_most_of_what_is_made_is_healthy() -> None:
         '{"s": "a"',
     ],
 )
-def test_what_is_not_valid_is_no_case(arguments: str) -> None:
+def test_invalid_calls_are_not_cases(arguments: str) -> None:
     assert not is_healthy(case(0, arguments=arguments))
 
 
 @pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
-def test_a_name_that_stands_twice_with_two_values_is_asked_about(path: int) -> None:
+def test_duplicate_name_with_two_values_is_retried(path: int) -> None:
     client, questions = ask_for(case(path, arguments='{"s": "a", "s": "b"}', stream=False))
     assert len(questions) > 1
     assert b'"b"' not in client.answer

@@ -33,8 +33,8 @@ def loop() -> Iterator[None]:
     close()
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=[one.name for one in TARGETS])
-def test_every_target_accepts_its_first_inputs(target: Target) -> None:
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+def test_every_target_accepts_its_seeds(target: Target) -> None:
     @settings(max_examples=examples(FEW), deadline=None, suppress_health_check=list(HealthCheck))
     @given(target.inputs)
     def judge(data: bytes) -> None:
@@ -46,7 +46,7 @@ def test_every_target_accepts_its_first_inputs(target: Target) -> None:
 @pytest.mark.parametrize(
     ("target", "file"), KEPT, ids=[f"{target.name}-{file.name}" for target, file in KEPT]
 )
-def test_what_was_found_once_is_found_no_more(target: Target, file: Path) -> None:
+def test_stored_findings_stay_fixed(target: Target, file: Path) -> None:
     target.judge(file.read_bytes())
 
 
@@ -62,7 +62,7 @@ def fails(data: bytes) -> None:
 
 def swells(data: bytes) -> None:
     del data
-    bytearray(4 * watch.MOST_BYTES)  # whatever the process gives back meanwhile
+    bytearray(4 * watch.MOST_BYTES)  # even if the process frees memory meanwhile
 
 
 def does_nothing(data: bytes) -> None:
@@ -70,13 +70,13 @@ def does_nothing(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("judge", "kind"), [(fails, "AssertionError"), (swells, "Swelled")])
-def test_what_should_not_happen_is_found_and_its_input_kept(
+def test_failure_is_reported_and_its_input_stored(
     judge: Callable[[bytes], None], kind: str, tmp_path: Path
 ) -> None:
     judging = Judging(Target("planted", st.binary(), judge), tmp_path)
-    found = judging.judge(b"axb")
-    assert found is not None
-    assert found.startswith(kind)
+    judged = judging.judge(b"axb")
+    assert judged is not None
+    assert judged.startswith(kind)
     (finding,) = judging.tally.findings.values()
     assert finding.file is not None
     assert finding.file.read_bytes() == b"axb"
@@ -84,9 +84,7 @@ def test_what_should_not_happen_is_found_and_its_input_kept(
     assert f"--again {finding.file}" in str(finding)
 
 
-def test_a_step_that_takes_too_long_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_input_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_SECONDS", 0.001)
 
     def spins(data: bytes) -> None:
@@ -98,7 +96,7 @@ def test_a_step_that_takes_too_long_is_found(
     assert judging.tally.cost.seconds > 0.001
 
 
-def test_who_waits_for_ever_is_told_and_the_input_is_kept(tmp_path: Path) -> None:
+def test_hanging_input_is_reported_and_stored(tmp_path: Path) -> None:
     def waits(_: bytes) -> None:
         run(asyncio.Event().wait())
 
@@ -107,7 +105,7 @@ def test_who_waits_for_ever_is_told_and_the_input_is_kept(tmp_path: Path) -> Non
     assert [file.read_bytes() for file in (tmp_path / "planted").iterdir()] == [b"a"]
 
 
-def test_the_smallest_input_is_kept_of_each_kind(tmp_path: Path) -> None:
+def test_smallest_input_of_each_kind_is_stored(tmp_path: Path) -> None:
     judging = Judging(Target("planted", st.binary(), fails), tmp_path)
     for data in (b"axb", b"xb", b"axbc"):
         judging.judge(data)
@@ -125,7 +123,7 @@ def test_hypothesis_looks_for_the_smallest_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("judge", "status"), [(fails, 1), (does_nothing, 0)])
-def test_the_command_says_what_it_found_and_ends_accordingly(
+def test_command_reports_findings_and_sets_the_exit_status(
     judge: Callable[[bytes], None],
     status: int,
     tmp_path: Path,
@@ -136,10 +134,10 @@ def test_the_command_says_what_it_found_and_ends_accordingly(
     monkeypatch.setattr(campaign, "CORPUS", tmp_path)
     monkeypatch.setattr(command, "targets", lambda: ([planted], ["elsewhere: left out"]))
     assert command.main(["--minutes", "0.002", "--seed", "1"]) == status
-    told = capsys.readouterr().out
-    assert "elsewhere: left out" in told
-    assert ("again: python -m tests.fuzz --again" in told) == bool(status)
-    assert told.splitlines()[-1] == ("0 passed, 1 failed" if status else "1 passed, 0 failed")
+    output = capsys.readouterr().out
+    assert "elsewhere: left out" in output
+    assert ("again: python -m tests.fuzz --again" in output) == bool(status)
+    assert output.splitlines()[-1] == ("0 passed, 1 failed" if status else "1 passed, 0 failed")
     kept = [*tmp_path.rglob("planted/*")]
     assert len(kept) == status
     assert not kept or command.main(["--again", str(kept[0])]) == 1

@@ -20,26 +20,26 @@ from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.files import broken
 from tests.fuzz.targets import Target, in_file, run
 
-_SECONDS = 0.5  # that a script may be silent: every message of a good one comes at once
+_SECONDS = 0.5  # of silence in a script: all messages of a good one arrive at once
 _NO_RESTART = RestartPolicy(first_delay=600.0)
 PATIENCE = ServerTimeouts(start=_SECONDS, call=_SECONDS, restarts=_NO_RESTART, send=_SECONDS)
 _LIMITS = CallLimits(seconds=_SECONDS, result_chars=1000)
 _GLANCE = 0.002
-_SEPARATOR = b"\x1e"  # between two answers
-_LONGEST_RESULT = 1000 + 200  # characters, with the words that tell of the cut
+_SEPARATOR = b"\x1e"  # between two responses
+_LONGEST_RESULT = 1000 + 200  # characters, including the truncation notice
 
 _ID = re.compile(rb'"id":\s*("[^"]*"|-?\d+)')
 
 
-def answer_to(asked: bytes, answers: list[bytes], number: int) -> bytes:
-    """Return the answer of that number, with the id of what was asked."""
-    found = _ID.search(asked)
-    if found is None or number >= len(answers):
+def answer_to(request: bytes, answers: list[bytes], number: int) -> bytes:
+    """Return the answer of that number, with the id of the request."""
+    match = _ID.search(request)
+    if match is None or number >= len(answers):
         return b""
-    return answers[number].replace(b'"$ID"', found[1])
+    return answers[number].replace(b'"$ID"', match[1])
 
 
-# good messages, of the protocol before and after 2026
+# valid messages, of the protocol before and after 2026
 
 _INFO: JsonObject = {"name": "fake", "version": "1"}
 _SPEAKS: JsonObject = {
@@ -100,7 +100,7 @@ _SCRIPTS = st.tuples(_HELLO, _WELCOME, _LIST, _RESULTS, _NOISE).map(
 
 
 async def _use(spec: ServerSpec, patience: ServerTimeouts) -> str:
-    """Call the first tool of a server, if it tells any; returns what came of it."""
+    """Call the first tool of a server, if it lists any; return the result."""
     server = McpServer(spec, patience)
     settled = asyncio.create_task(server.wait_settled(patience.start))
     try:
@@ -129,13 +129,13 @@ def judge_pipe(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
     return run(_use(ServerSpec("fake", command=command, tools=("*",)), patience))
 
 
-# over HTTP: as JSON, as events, or with a head of its own
+# over HTTP: as JSON, as events, or with a raw head
 
 _KINDS = (b"application/json", b"text/event-stream", b"")
 
 
 def judge_http(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
-    """Serve a script, in the form that the first byte says; returns the result of a call."""
+    """Serve a script, in the form that the first byte selects; return the result of a call."""
     kind = _KINDS[data[0] % len(_KINDS)] if data else _KINDS[0]
     answers = data[1:].split(_SEPARATOR)
     number = 0
@@ -144,12 +144,12 @@ def judge_http(data: bytes, patience: ServerTimeouts = PATIENCE) -> str:
         nonlocal number
         with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             head = await reader.readuntil(b"\r\n\r\n")
-            found = re.search(rb"content-length: (\d+)", head.lower())
-            asked = await reader.readexactly(int(found[1])) if found else b""
-            if not head.startswith(b"POST") or b'"id"' not in asked:
+            match = re.search(rb"content-length: (\d+)", head.lower())
+            body = await reader.readexactly(int(match[1])) if match else b""
+            if not head.startswith(b"POST") or b'"id"' not in body:
                 writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
             else:
-                writer.write(_response(kind, answer_to(asked, answers, number)))
+                writer.write(_response(kind, answer_to(body, answers, number)))
                 number += 1
             await writer.drain()
         writer.close()

@@ -1,4 +1,4 @@
-"""A server of Valkey's protocol that answers with anything: whoever uses it is told it is away."""
+"""A server of Valkey's protocol that answers with anything: its user sees it as unavailable."""
 
 import asyncio
 from contextlib import suppress
@@ -23,7 +23,7 @@ class _Listener:
 
 
 def judge(data: bytes) -> None:
-    """Use a store whose server answers each packet with the next part of an input."""
+    """Use a store with a server that answers each packet with the next part of an input."""
     run(_play(data.split(SEPARATOR)))
 
 
@@ -45,7 +45,7 @@ async def _play(parts: list[bytes]) -> None:
 
 
 async def _use(store: ValkeyStore) -> None:
-    for asked in (
+    for command in (
         lambda: store.claim("a", b"1", 1.0),
         lambda: store.look_up("a"),
         lambda: store.keep({"a": b"1", "b": b"2"}, 1.0),
@@ -55,7 +55,7 @@ async def _use(store: ValkeyStore) -> None:
         lambda: store.forget(["a"]),
     ):
         with suppress(StateUnavailable):
-            answer = await asked()
+            answer = await command()
             assert answer is None or isinstance(answer, bool | bytes), answer
 
 

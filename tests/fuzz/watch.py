@@ -1,7 +1,7 @@
-"""Watches what an input costs: processor time, and memory at its peak beside the input itself.
+"""Measures the cost of an input: CPU time, and peak memory beyond the input itself.
 
-The kernel of Linux counts the peak of a process and begins anew when it is told to. Elsewhere
-memory is not watched.
+The Linux kernel counts the peak of a process and can reset it. On other systems memory is not
+measured.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from pathlib import Path
 from types import FrameType
 
 MEGABYTE = 2**20
-MOST_SECONDS = 1.0  # of processor time, for one input
-MOST_BYTES = 64 * MEGABYTE  # beyond what there was before
-COPIES = 8  # of an input that may be there at once, decoded ones included
-_HOPELESS = 10  # times the most seconds, after which an input is given up
-_IDLE_SECONDS = 60.0  # of any time, after which an input that only waits is given up
-_FROZEN_SECONDS = 600.0  # of any time, after which the process is
+MOST_SECONDS = 1.0  # CPU time per input
+MOST_BYTES = 64 * MEGABYTE  # bytes beyond the memory before
+COPIES = 8  # copies of an input in memory at once, decoded ones included
+_HOPELESS = 10  # multiple of the maximum, after which an input is given up
+_IDLE_SECONDS = 60.0  # of wall time, after which a waiting input is given up
+_FROZEN_SECONDS = 600.0  # of wall time, after which the process is killed
 
 _STANDARD_ERROR = 2
 _STATUS = Path("/proc/self/status")
@@ -39,7 +39,7 @@ class Swelled(AssertionError):
 
 @dataclass
 class Cost:
-    """What inputs have cost at most: seconds of processor time, and bytes."""
+    """The highest cost of the inputs: seconds of CPU time, and bytes."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -51,7 +51,7 @@ class Cost:
 
 @contextlib.contextmanager
 def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
-    """Measure what is done within; raises `Stalled` or `Swelled` where it is too much.
+    """Measure the block; raises `Stalled` or `Swelled` at its limits.
 
     `size` is that of the input, and `slowness` how many times slower everything is than usual.
     """
@@ -90,7 +90,7 @@ def _given_up_when_idle(seconds: float) -> Iterator[None]:
     def give_up(_number: int, _frame: FrameType | None) -> None:
         raise Stalled(f"waited for more than {seconds:g} s")
 
-    if signal.getsignal(signal.SIGALRM) is None:  # Atheris has the signal for itself
+    if signal.getsignal(signal.SIGALRM) is None:  # Atheris uses the signal itself
         yield
         return
     previous = signal.signal(signal.SIGALRM, give_up)
@@ -110,9 +110,9 @@ def _begin_peak() -> int:
 
 
 def _sizes() -> dict[str, int]:
-    """Return the process's memory now and at its peak, in bytes; nothing where it is not told."""
+    """Return the process's current and peak memory in bytes; empty where it is unavailable."""
     try:
-        told = _SIZES.findall(_STATUS.read_text())
+        sizes = _SIZES.findall(_STATUS.read_text())
     except OSError:
         return {}
-    return {name: int(kilobytes) * 1024 for name, kilobytes in told}
+    return {name: int(kilobytes) * 1024 for name, kilobytes in sizes}

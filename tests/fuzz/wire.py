@@ -31,14 +31,14 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
 
 def cut(data: bytes, places: Iterable[int]) -> Pieces:
-    """Cut bytes at some places, whatever numbers those are."""
+    """Split bytes at some offsets, which may be any numbers."""
     size = len(data)
-    ends = sorted({place % (size + 1) for place in places} | {0, size})
+    ends = sorted({position % (size + 1) for position in places} | {0, size})
     return [data[start:end] for start, end in pairwise(ends)]
 
 
 class Wire(asyncio.Transport):
-    """What a connection writes to, and what sends it the pieces when it has asked."""
+    """A connection's writer, and the sender of the pieces after a request."""
 
     def __init__(self, connection: Connection, pieces: Pieces) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Wire(asyncio.Transport):
 
     async def _send(self) -> None:
         for piece in self._pieces:
-            await asyncio.sleep(0)  # whoever reads gets this piece before the next
+            await asyncio.sleep(0)  # the reader gets this piece before the next
             await self._goes_on.wait()
             if not self._is_open:
                 return
@@ -76,7 +76,7 @@ class Wire(asyncio.Transport):
 
 
 class FedPool(ConnectionPool):
-    """An engine whose n-th answer to a question is the n-th list of pieces.
+    """An engine whose n-th response is the n-th list of pieces.
 
     The last one is repeated; every document is missing.
     """
@@ -102,7 +102,7 @@ class FedPool(ConnectionPool):
 
 
 class _Changing(DeferredBackend):
-    """Stands for one backend after the other."""
+    """A proxy object for one backend after the other."""
 
     name = "changing"
 
@@ -127,7 +127,7 @@ class _Changing(DeferredBackend):
 
 @cache
 def _served() -> tuple[Edge, _Changing]:
-    """Return an application, which takes long to make, and what stands for its backend."""
+    """Return an application, which takes long to make, and the proxy object of its backend."""
     serving, changing = ServerOptions(), _Changing()
     return create_app(serving.alone(changing), serving, Observers(meter=Metrics())), changing
 
@@ -143,7 +143,7 @@ async def _ask(
 def ask(
     engine: Callable[[BackendClient], Backend], client: HandMadeClient, *answers: Pieces
 ) -> FedPool:
-    """Ask Temper before an engine that answers so; returns what that engine was asked."""
+    """Send a request to Temper in front of an engine; return the upstream requests."""
     fed = FedPool(*answers)
     run(_ask(engine, fed, client))
     return fed

@@ -1,6 +1,6 @@
-"""Hosts of their own, and what runs on them: `pytest tests/hosts`, on Linux as root.
+"""Hosts as network namespaces, and programs on them: `pytest tests/hosts`, Linux and root.
 
-Nothing here is run unless this folder is named (tests/conftest.py). A client, two Tempers, a
+Nothing here runs unless this folder is named (tests/conftest.py). A client, two Tempers, a
 balancer, a store and two engines each have a network namespace; see `network.py`.
 """
 

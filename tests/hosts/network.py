@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-_NAMES = Path("/run/netns")  # where `ip netns` keeps them
+_NAMES = Path("/run/netns")  # where `ip netns` stores namespaces
 _NEW_NETWORK = 0x40000000  # of setns
 _NET = "10.77.0"
 _TABLE = "inet faults"
@@ -68,7 +68,7 @@ class Host:
     _threads: ThreadPoolExecutor | None = None
 
     def command(self, *command: str) -> tuple[str, ...]:
-        """Return the command that runs another one on this host."""
+        """Return a command that runs the given one on this host."""
         return "ip", "netns", "exec", self.namespace, *command
 
     def later(
@@ -85,7 +85,7 @@ class Host:
 
     @contextmanager
     def event_loop(self) -> Iterator[BlockingPortal]:
-        """Run an event loop on this host, in a thread of its own."""
+        """Run an event loop on this host, in a separate thread."""
         with start_blocking_portal() as portal:
             portal.call(self._enter)
             yield portal
@@ -96,15 +96,15 @@ class Host:
         self.mute()
 
     def deafen(self) -> None:
-        """Swallow all packets to it: it hears nothing, and can be heard."""
+        """Drop all packets to it; it can still send."""
         self._drop("input")
 
     def mute(self) -> None:
-        """Swallow all packets from it: it hears, and cannot be heard."""
+        """Drop all packets from it; it can still receive."""
         self._drop("output")
 
     def swallow_large(self, most: int) -> None:
-        """Swallow packets to it of more bytes, as a path does whose MTU nobody tells."""
+        """Drop larger packets to it, as a path with an unannounced MTU does."""
         self._drop("input", "meta", "length", ">", str(most))
 
     def restore(self) -> None:
@@ -126,9 +126,9 @@ class Host:
 
     def _enter(self) -> None:
         """Move this thread to the host: sockets that it opens are the host's."""
-        with (_NAMES / self.namespace).open("rb") as place:
+        with (_NAMES / self.namespace).open("rb") as namespace:
             libc = ctypes.CDLL(None, use_errno=True)
-            if libc.setns(place.fileno(), _NEW_NETWORK):
+            if libc.setns(namespace.fileno(), _NEW_NETWORK):
                 raise NoNetwork(os.strerror(ctypes.get_errno()))
 
     def close(self) -> None:
@@ -138,15 +138,15 @@ class Host:
 @contextmanager
 def network(*names: str) -> Iterator[Sequence[Host]]:
     """Make hosts on a switch; they are gone when the block ends."""
-    own = f"temper-{secrets.token_hex(4)}"
-    switch = f"{own}-switch"
+    prefix = f"temper-{secrets.token_hex(4)}"
+    switch = f"{prefix}-switch"
     with ExitStack() as stack:
         _namespace(stack, switch)
         run("ip", "-n", switch, "link", "add", "name", "bridge", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "bridge", "up")
         hosts: list[Host] = []
         for number, name in enumerate(names, start=1):
-            host = Host(name, f"{_NET}.{number}", f"{own}-{name}", switch)
+            host = Host(name, f"{_NET}.{number}", f"{prefix}-{name}", switch)
             _namespace(stack, host.namespace)
             _connect(host)
             stack.callback(host.close)

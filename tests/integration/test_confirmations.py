@@ -1,4 +1,4 @@
-"""Calls that need a person's yes: a real tool server behind Temper, a person before it."""
+"""Calls that require confirmation: a real tool server, and a scripted person."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ from proxy.mcp.specification import CallLimits
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import PATIENCE, program
-from tests.integration.test_dashboard import asked, code_of, following, objects
+from tests.integration.test_dashboard import code_of, following, get_data, objects
 from tests.patience import PATIENCE_SECONDS
 
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
@@ -45,7 +45,7 @@ OPERATOR = {"authorization": "Bearer operators"}
 
 @dataclass
 class Scene:
-    """A Temper whose tool `echo` needs a person's yes, and what its tool server was asked."""
+    """A Temper with the tool `echo`, which requires confirmation, and the calls of its server."""
 
     front: Front
     log: Path
@@ -62,20 +62,26 @@ class Scene:
         self.records.append(record)
 
     def results(self) -> list[JsonValue]:
-        """What the model was told last."""
-        messages = [json.parse(one) for one in self.front.backend.upstream_requests[-1].messages]
-        return [one["content"] for one in messages if isinstance(one, dict) and _is_result(one)]
+        """Return the tool results of the last upstream request."""
+        messages = [
+            json.parse(message) for message in self.front.backend.upstream_requests[-1].messages
+        ]
+        return [
+            message["content"]
+            for message in messages
+            if isinstance(message, dict) and _is_result(message)
+        ]
 
     async def pending(self, many: int = 1) -> list[JsonObject]:
         """Wait until so many calls wait for a person."""
         while True:
-            _, state = await asked(self.front, "state")
-            if len(found := objects(state["confirmations"])) == many:
-                return found
+            _, state = await get_data(self.front, "state")
+            if len(confirmations := objects(state["confirmations"])) == many:
+                return confirmations
 
-    async def answer(self, name: JsonValue, said: JsonObject) -> httpx.Response:
-        """Say what a person says."""
-        return await self.front.client.post(f"/ui/api/confirmations/{name}", json=said)
+    async def answer(self, name: JsonValue, decision: JsonObject) -> httpx.Response:
+        """Answer a confirmation as the operator."""
+        return await self.front.client.post(f"/ui/api/confirmations/{name}", json=decision)
 
 
 def _is_result(message: JsonObject) -> bool:
@@ -109,25 +115,25 @@ class _Sinks:
     all: list[Scene]
 
     def take(self, record: RequestRecord) -> None:
-        for one in self.all:
-            one.take(record)
+        for sink in self.all:
+            sink.take(record)
 
 
-def begun(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
+def begin(scene: Scene, *, stream: bool = False) -> asyncio.Task[Answer]:
     return asyncio.create_task(scene.front.ask(ASKING, stream=stream))
 
 
-async def test_a_call_that_is_allowed_is_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_allowed_call_is_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene, stream=stream)
+        answer = begin(scene, stream=stream)
         (call,) = await scene.pending()
         assert (call["server"], call["tool"], call["client"]) == ("fake", "echo", "")
         assert call["arguments"] == '{\n  "text": "Paris"\n}'
         assert isinstance(call["seconds_left"], float)
         assert 0 < call["seconds_left"] <= PATIENCE_SECONDS
         assert scene.ran == []
-        said = await scene.answer(call["id"], YES)
-        assert (said.status_code, said.json()) == (
+        response = await scene.answer(call["id"], YES)
+        assert (response.status_code, response.json()) == (
             200,
             {"confirmation": call["id"], "allowed": True},
         )
@@ -138,22 +144,25 @@ async def test_a_call_that_is_allowed_is_run(tmp_path: Path, *, stream: bool) ->
     assert (tool.status, tool.waited > 0) == ("done", True)
 
 
-async def test_a_call_that_is_refused_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene, stream=stream)
+        answer = begin(scene, stream=stream)
         (call,) = await scene.pending()
         assert (await scene.answer(call["id"], NO)).json()["allowed"] is False
         assert (await answer).text == "It was done."
         assert (scene.ran, scene.results()) == ([], [REFUSED])
-        late = await scene.answer(call["id"], YES)
-        assert (late.status_code, code_of(late.json())) == (404, "confirmation_over")
+        late_response = await scene.answer(call["id"], YES)
+        assert (late_response.status_code, code_of(late_response.json())) == (
+            404,
+            "confirmation_over",
+        )
     (tool,) = scene.records[0].tools
     assert (tool.status, tool.error, tool.seconds) == ("refused", "refused", 0.0)
 
 
-async def test_a_call_that_nobody_answers_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_unconfirmed_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
-        answer = await begun(scene, stream=stream)
+        answer = await begin(scene, stream=stream)
         assert answer.text == "It was done."
         assert (scene.ran, scene.results()) == ([], [UNANSWERED])
         assert await scene.pending(0) == []
@@ -161,11 +170,9 @@ async def test_a_call_that_nobody_answers_is_not_run(tmp_path: Path, *, stream: 
     assert (tool.status, tool.error) == ("refused", "unanswered")
 
 
-async def test_a_client_who_leaves_takes_the_question_along(
-    tmp_path: Path, *, stream: bool
-) -> None:
+async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: bool) -> None:
     async with needing_a_yes(tmp_path, ECHO) as scene:
-        asking = begun(scene, stream=stream)
+        asking = begin(scene, stream=stream)
         (call,) = await scene.pending()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -173,14 +180,14 @@ async def test_a_client_who_leaves_takes_the_question_along(
         assert (await scene.answer(call["id"], YES)).status_code == 404
         await scene.front.server.settle()
         assert scene.ran == []
-    assert [one.status for one in scene.records[0].tools] == ["cancelled"]
+    assert [tool.status for tool in scene.records[0].tools] == ["cancelled"]
 
 
-async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Path) -> None:
+async def test_decision_applies_to_repeated_calls_of_a_request(tmp_path: Path) -> None:
     again = calls("echo", '{ "text" : "Paris" }')
     other = calls("echo", '{"text": "Rome"}')
     async with needing_a_yes(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         await scene.answer(call["id"], YES)
         while (await scene.pending())[0]["id"] == call["id"]:
@@ -191,8 +198,8 @@ async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Pa
         await scene.answer(call["id"], NO)
         assert (await answer).text == "It was done."
         assert scene.results() == ["Paris", "Paris", REFUSED]
-        anew = begun(scene)
-        (call,) = await scene.pending()  # nothing is remembered for another request
+        anew = begin(scene)
+        (call,) = await scene.pending()  # the decision does not apply to another request
         await scene.answer(call["id"], NO)
         assert (await anew).text == "It was done."
     assert scene.ran == ["echo", "echo"]
@@ -205,7 +212,7 @@ async def test_the_answer_to_the_same_call_holds_within_the_request(tmp_path: Pa
         ("/v1/responses", {"input": "Delete it."}),
     ],
 )
-async def test_clients_of_all_languages_wait_for_a_person(
+async def test_clients_of_all_dialects_wait_for_confirmation(
     tmp_path: Path, path: str, body: JsonObject, *, stream: bool
 ) -> None:
     asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
@@ -217,30 +224,30 @@ async def test_clients_of_all_languages_wait_for_a_person(
         assert (scene.ran, scene.results()) == ([], [REFUSED])
 
 
-async def test_two_of_the_same_call_in_one_reply_are_one_question(tmp_path: Path) -> None:
+async def test_duplicate_calls_in_one_reply_need_one_confirmation(tmp_path: Path) -> None:
     twice = (
-        spoken.START
-        + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
-        + spoken.call_delta("echo", '{"text":"Paris"}', index=1, call_id="two")
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("echo", '{"text": "Paris"}', call_id="one")
+        + sse.call_delta("echo", '{"text":"Paris"}', index=1, call_id="two")
+        + sse.end("tool_calls")
     )
     async with needing_a_yes(tmp_path, twice, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         await scene.answer(call["id"], NO)
         assert (await answer).text == "It was done."
         assert scene.results() == [REFUSED, REFUSED]
 
 
-async def test_calls_that_need_no_yes_are_run_meanwhile(tmp_path: Path) -> None:
+async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
     both = (
-        spoken.START
-        + spoken.call_delta("echo", '{"text": "Paris"}', call_id="one")
-        + spoken.call_delta("nothing", "{}", index=1, call_id="two")
-        + spoken.end("tool_calls")
+        sse.START
+        + sse.call_delta("echo", '{"text": "Paris"}', call_id="one")
+        + sse.call_delta("nothing", "{}", index=1, call_id="two")
+        + sse.end("tool_calls")
     )
     async with needing_a_yes(tmp_path, both, SAYS, limits=CallLimits(parallel=1)) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         while scene.ran != ["nothing"]:  # noqa: ASYNC110 - it is another process's file
             await asyncio.sleep(0)
@@ -249,26 +256,26 @@ async def test_calls_that_need_no_yes_are_run_meanwhile(tmp_path: Path) -> None:
     assert scene.ran == ["nothing", "echo"]
 
 
-async def test_of_two_people_who_answer_at_once_one_is_heard(tmp_path: Path) -> None:
+async def test_only_one_of_two_simultaneous_decisions_is_accepted(tmp_path: Path) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         both = await asyncio.gather(scene.answer(call["id"], YES), scene.answer(call["id"], NO))
-        assert sorted(one.status_code for one in both) == [200, 404]
+        assert sorted(response.status_code for response in both) == [200, 404]
         assert (await answer).text == "It was done."
         was_allowed = both[0].status_code == 200
         assert scene.results() == (["Paris"] if was_allowed else [REFUSED])
         assert scene.ran == (["echo"] if was_allowed else [])
 
 
-async def test_signs_of_life_flow_while_a_person_thinks(tmp_path: Path) -> None:
+async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
         body = json.dump({**ASKING, "stream": True})
         async with scene.front.client.stream("POST", CHAT, content=body) as answer:
             chunks = answer.aiter_bytes()
             seen = b""
-            while seen.count(b"\n\n") < 4:  # the first of them is the beginning
+            while seen.count(b"\n\n") < 4:  # the first one starts the response
                 seen += await anext(chunks)
             (call,) = await scene.pending()
             await scene.answer(call["id"], YES)
@@ -276,18 +283,18 @@ async def test_signs_of_life_flow_while_a_person_thinks(tmp_path: Path) -> None:
     assert b"It was done." in rest
 
 
-async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path) -> None:
+async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene, following(scene.front) as events:
         name, state = await anext(events)
         assert (name, state["confirmations"]) == ("state", [])
-        answer = begun(scene)
+        answer = begin(scene)
         rows: dict[JsonValue, JsonObject] = {}
         pending: list[JsonObject] = []
-        told: JsonObject = {}
+        data: JsonObject = {}
         while not pending:
-            name, told = await anext(events)
-            rows |= {row["id"]: row for row in objects(told.get("rows", []))}
-            pending = objects(told.get("confirmations", []))
+            name, data = await anext(events)
+            rows |= {row["id"]: row for row in objects(data.get("rows", []))}
+            pending = objects(data.get("confirmations", []))
         (call,) = pending
         row = rows[call["request"]]
         (tool,) = objects(row["tools"])
@@ -298,12 +305,12 @@ async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path
         )
         assert (tool["server"], tool["name"]) == ("fake", "echo")
         await scene.answer(call["id"], YES)
-        while name != "confirmations" or told["confirmations"]:
-            name, told = await anext(events)
+        while name != "confirmations" or data["confirmations"]:
+            name, data = await anext(events)
         await answer
         while name != "tool_servers":
-            name, told = await anext(events)
-        (card,) = objects(told["tool_servers"])
+            name, data = await anext(events)
+        (card,) = objects(data["tool_servers"])
     assert (card["name"], card["state"], card["calls"], card["failures"]) == ("fake", "ready", 1, 0)
     assert (card["tools"], card["asking"], card["problem"]) == (15, 1, "")
 
@@ -323,7 +330,7 @@ async def test_whoever_watches_is_told_at_once_and_sees_who_waits(tmp_path: Path
         ),
     ],
 )
-async def test_only_the_operator_can_answer_and_only_from_the_page(
+async def test_only_the_operator_can_confirm_and_only_from_the_page(
     tmp_path: Path, headers: dict[str, str], refusal: tuple[int, str]
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
@@ -334,7 +341,7 @@ async def test_only_the_operator_can_answer_and_only_from_the_page(
         answer = asyncio.create_task(scene.front.ask(ASKING, headers=bob))
         state: JsonObject = {"confirmations": []}
         while not objects(state["confirmations"]):
-            _, state = await asked(scene.front, "state", **OPERATOR)
+            _, state = await get_data(scene.front, "state", **OPERATOR)
         (call,) = objects(state["confirmations"])
         assert call["client"] == "bob"
         path = f"/ui/api/confirmations/{call['id']}"
@@ -342,17 +349,17 @@ async def test_only_the_operator_can_answer_and_only_from_the_page(
         assert (denied.status_code, code_of(denied.json())) == refusal
         assert denied.headers.get("access-control-allow-origin") is None
         assert scene.ran == []
-        heard = await client.post(path, json=NO, headers=OPERATOR)
-        assert heard.status_code == 200
-        assert heard.headers["cache-control"] == "no-store"
+        response = await client.post(path, json=NO, headers=OPERATOR)
+        assert response.status_code == 200
+        assert response.headers["cache-control"] == "no-store"
         assert (await answer).text == "It was done."
     assert scene.ran == []
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"allow": 1}', b'{"allow": "true"}', b"x"])
-async def test_an_answer_is_true_or_false_and_nothing_else(tmp_path: Path, body: bytes) -> None:
+async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
     async with needing_a_yes(tmp_path, ECHO, SAYS) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         path = f"/ui/api/confirmations/{call['id']}"
         wrong = await scene.front.client.post(path, content=body)
@@ -363,10 +370,10 @@ async def test_an_answer_is_true_or_false_and_nothing_else(tmp_path: Path, body:
     assert scene.ran == []
 
 
-async def test_where_the_page_is_for_reading_only_nobody_answers(tmp_path: Path) -> None:
+async def test_read_only_page_cannot_confirm(tmp_path: Path) -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with needing_a_yes(tmp_path, ECHO, SAYS, serving=serving) as scene:
-        answer = begun(scene)
+        answer = begin(scene)
         (call,) = await scene.pending()
         denied = await scene.answer(call["id"], YES)
         assert (denied.status_code, code_of(denied.json())) == (403, "ui_read_only")
@@ -376,13 +383,15 @@ async def test_where_the_page_is_for_reading_only_nobody_answers(tmp_path: Path)
     assert scene.ran == []
 
 
-async def test_an_answer_to_nothing_is_too_late(tmp_path: Path) -> None:
+async def test_unknown_confirmation_is_404(tmp_path: Path) -> None:
     async with temper(observers=Observers(board=Board())) as front:
-        late = await front.client.post("/ui/api/confirmations/x", json=YES)
-    assert (late.status_code, code_of(late.json())) == (404, "confirmation_over")
+        response = await front.client.post("/ui/api/confirmations/x", json=YES)
+    assert (response.status_code, code_of(response.json())) == (404, "confirmation_over")
 
 
-async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_contains_the_confirming_operator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     access = Access(KEYS)
     serving = ServerOptions(access=access, operators=frozenset({"api_key"}))
@@ -394,7 +403,7 @@ async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptu
         (call,) = await scene.pending()
         await scene.answer(call["id"], YES)
         await answer
-    assert [one.getMessage() for one in caplog.records if "echo" in one.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if "echo" in record.getMessage()] == [
         "a call of fake.echo is waiting for approval at /ui (request req-7)",
         "a call of fake.echo was allowed by api_key from 127.0.0.1",
     ]

@@ -10,7 +10,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.examples import PROFILE
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.tokenizing import TokenizingBackend
@@ -56,41 +56,41 @@ def with_window(front: Front, tokens: int = WINDOW) -> None:
     }
 
 
-def shape(told: str) -> dict[str, int]:
+def shape(header: str) -> dict[str, int]:
     """Read the header."""
-    pairs = (part.split("=") for part in told.split("; "))
+    pairs = (part.split("=") for part in header.split("; "))
     return {name: int(number) for name, number in pairs}
 
 
-DONE = spoken.says("City number 3.")
+DONE = sse.says("City number 3.")
 
 
-def costs(prompt: int, said: bytes = spoken.text("It is warm."), reason: str = "stop") -> bytes:
-    """Answer, and tell what the prompt cost."""
-    finish = spoken.part([{"finish_reason": reason, "index": 0, "delta": {}}])
-    usage = spoken.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
-    return spoken.START + said + finish + usage + spoken.DONE
+def costs(prompt: int, reply: bytes = sse.text("It is warm."), reason: str = "stop") -> bytes:
+    """Return a reply with its usage."""
+    finish = sse.part([{"finish_reason": reason, "index": 0, "delta": {}}])
+    usage = sse.part([], usage={"prompt_tokens": prompt, "completion_tokens": 3})
+    return sse.START + reply + finish + usage + sse.DONE
 
 
-async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> None:
+async def test_short_conversation_is_forwarded_byte_for_byte(*, stream: bool) -> None:
     async with temper(DONE) as front:
         with_window(front)
         answer = await front.ask(conversation(2), stream=stream)
     sent = front.backend.upstream_requests[0].messages
     assert sent == json.split_array(json.dump(conversation(2)["messages"]))
-    told = shape(answer.report["context"])
-    assert (told["n_ctx"], told["tier"], told["epoch"]) == (WINDOW, 0, 0)
-    assert told["sent"] == told["client"] > 0
+    counts = shape(answer.report["context"])
+    assert (counts["n_ctx"], counts["tier"], counts["epoch"]) == (WINDOW, 0, 0)
+    assert counts["sent"] == counts["client"] > 0
 
 
-async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
+async def test_long_conversation_is_compacted_and_reported(*, stream: bool) -> None:
     async with temper(DONE) as front:
         with_window(front)
         answer = await front.ask(conversation(30), stream=stream)
     assert answer.status == 200
-    told = shape(answer.report["context"])
-    assert told["tier"] >= 1
-    assert told["sent"] < WINDOW < told["client"]
+    counts = shape(answer.report["context"])
+    assert counts["tier"] >= 1
+    assert counts["sent"] < WINDOW < counts["client"]
     sent = front.backend.upstream_requests[0].messages
     assert sent[:2] == [json.dump(SYSTEM), json.dump(QUESTION)]
     assert sent[-2:] == [json.dump(message) for message in step(29)]
@@ -99,7 +99,7 @@ async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
     assert b"hour 20" in sent[-1]
 
 
-async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
+async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
     async with temper(*[DONE] * 12) as front:
         with_window(front, 3 * WINDOW)
         epochs = []
@@ -109,7 +109,7 @@ async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
         sent = [question.messages for question in front.backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     cut = [now > before for before, now in itertools.pairwise(epochs)]
-    assert [not one for one in cut] == kept
+    assert [not is_cut for is_cut in cut] == kept
     assert 0 < sum(cut) <= 4
 
 
@@ -124,7 +124,7 @@ async def test_a_client_may_forbid_compaction(mode: str) -> None:
     assert ("x-temper-context" in answer.headers) is (mode == "report")
 
 
-async def test_a_wish_that_nobody_knows_is_refused_by_its_name() -> None:
+async def test_unknown_compaction_option_is_rejected_by_name() -> None:
     async with temper() as front:
         answer = await front.ask(conversation(1), headers={"x-temper-compaction": "please"})
     assert (answer.status, answer.error is not None) == (400, True)
@@ -132,8 +132,8 @@ async def test_a_wish_that_nobody_knows_is_refused_by_its_name() -> None:
     assert answer.error["param"] == "x-temper-compaction"
 
 
-async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: bool) -> None:
-    """The window is not known before: the refusal tells it, and what the prompt really costs."""
+async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
+    """The window is unknown before: the rejection reports it, with the real prompt size."""
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
@@ -142,9 +142,7 @@ async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: b
     assert shape(answer.report["context"])["tier"] >= 1
 
 
-async def test_what_cannot_be_shortened_enough_is_refused_with_both_numbers(
-    *, stream: bool
-) -> None:
+async def test_incompressible_prompt_is_rejected_with_both_numbers(*, stream: bool) -> None:
     long = request(messages=[{"role": "user", "content": "word " * 40_000}])
     async with temper() as front:
         with_window(front)
@@ -158,7 +156,7 @@ async def test_what_cannot_be_shortened_enough_is_refused_with_both_numbers(
     assert "maximum context length" in str(answer.error["message"])
 
 
-async def test_an_overflow_of_what_cannot_be_shortened_keeps_the_backends_words() -> None:
+async def test_incompressible_overflow_keeps_the_backend_message() -> None:
     async with temper(refuses(400, OVERFLOW), refuses(400, OVERFLOW)) as front:
         answer = await front.ask(conversation(1))
     assert answer.error is not None
@@ -166,7 +164,7 @@ async def test_an_overflow_of_what_cannot_be_shortened_keeps_the_backends_words(
     assert answer.error["n_prompt_tokens"] == 9000
 
 
-async def test_tokens_are_counted_as_they_would_be_sent() -> None:
+async def test_token_counts_equal_those_of_the_sent_prompt() -> None:
     async with temper() as front:
         with_window(front)
         counts = []
@@ -182,13 +180,13 @@ async def test_tokens_are_counted_as_they_would_be_sent() -> None:
     assert front.backend.upstream_requests == []
 
 
-async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
+async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
     cut = (
-        spoken.START
-        + spoken.text("It is")
-        + spoken.part([{"finish_reason": "length", "index": 0, "delta": {}}])
-        + spoken.part([], usage={"total_tokens": WINDOW, "prompt_tokens": 9})
-        + spoken.DONE
+        sse.START
+        + sse.text("It is")
+        + sse.part([{"finish_reason": "length", "index": 0, "delta": {}}])
+        + sse.part([], usage={"total_tokens": WINDOW, "prompt_tokens": 9})
+        + sse.DONE
     )
     async with temper(cut) as front:
         with_window(front)
@@ -197,13 +195,14 @@ async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
     assert "filled=1" in answer.report["context"]
 
 
-COST = len(json.dump(conversation(3))) // 5  # of a short one, so that the long one seems to fit
+# the usage of a short prompt, so that the long one seems to fit
+COST = len(json.dump(conversation(3))) // 5
 
 
-async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bool) -> None:
-    """The backend says that it read less than half of what was sent."""
-    shorter = costs(1900, spoken.text("City number 3."))
-    cut = costs(900, spoken.text("")) if stream else costs(900)
+async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bool) -> None:
+    """The backend reports that it read less than half of the prompt."""
+    shorter = costs(1900, sse.text("City number 3."))
+    cut = costs(900, sse.text("")) if stream else costs(900)
     async with temper(costs(COST), cut, shorter) as front:
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})
@@ -214,12 +213,12 @@ async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bo
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
 
 
-async def test_a_prompt_that_was_cut_after_its_answer_was_seen_is_an_error() -> None:
+async def test_truncation_detected_after_shown_text_is_an_error() -> None:
     async with temper(costs(COST), costs(900)) as front:
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})
-        asked = {**conversation(10), "tool_choice": "none", "max_tokens": 64}
-        answer = await front.ask(asked, stream=True)
+        body = {**conversation(10), "tool_choice": "none", "max_tokens": 64}
+        answer = await front.ask(body, stream=True)
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert "maximum context length" in str(answer.error["message"])
@@ -238,29 +237,29 @@ def in_words(text: str) -> int:
 
 
 def prose(number: int) -> list[JsonValue]:
-    """Make a step of long words, also in what is asked for."""
-    called, found = step(number)
+    """Return a step of long words, also in the arguments."""
+    called, result = step(number)
     assert isinstance(called, dict)
-    assert isinstance(found, dict)
+    assert isinstance(result, dict)
     saying = "nobody remembers everything about parameters\n"
     arguments = json.dump_text({"city": f"{saying * 2}{number}"})
     function: JsonObject = {"name": "get_weather", "arguments": arguments}
     call: JsonObject = {"id": f"call_{number}", "type": "function", "function": function}
-    return [{**called, "tool_calls": [call]}, {**found, "content": f"{number}: {saying * 12}"}]
+    return [{**called, "tool_calls": [call]}, {**result, "content": f"{number}: {saying * 12}"}]
 
 
 def chinese(number: int) -> list[JsonValue]:
     """Make a step in another script."""
-    called, found = step(number)
-    assert isinstance(found, dict)
-    return [called, {**found, "content": f"城市 {number}\n" + "今天晴朗而温暖。明天有雨。\n" * 40}]
+    called, result = step(number)
+    assert isinstance(result, dict)
+    return [called, {**result, "content": f"城市 {number}\n" + "今天晴朗而温暖。明天有雨。\n" * 40}]
 
 
 def emoji(number: int) -> list[JsonValue]:
     """Make a step that is dearer than it looks."""
-    called, found = step(number)
-    assert isinstance(found, dict)
-    return [called, {**found, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]
+    called, result = step(number)
+    assert isinstance(result, dict)
+    return [called, {**result, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]
 
 
 Steps = Callable[[int], list[JsonValue]]
@@ -282,8 +281,8 @@ async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> lis
     async with in_front_of(backend, None, ScriptedBackend()) as front:
         for number in range(turns):
             history += steps(number)
-            asked = request(messages=[SYSTEM, QUESTION, *history], max_tokens=64)
-            answer = await front.ask({**asked, "tool_choice": "none"})
+            body = request(messages=[SYSTEM, QUESTION, *history], max_tokens=64)
+            answer = await front.ask({**body, "tool_choice": "none"})
             statuses.append(answer.status)
     return statuses
 
@@ -303,10 +302,10 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
 
 @TEXTS
 @pytest.mark.parametrize("is_silent", [False, True])
-async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
+async def test_oversized_prompt_is_compacted_until_it_fits(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
 ) -> None:
-    """Nobody counts, so that nothing but refusals and totals tell what prompts cost."""
+    """Without token counting, only rejections and usage reveal the size of prompts."""
     backend = TokenizingBackend(
         tokenize=tokenize, window=14_336, can_count=False, is_silent=is_silent
     )
@@ -314,22 +313,20 @@ async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
     assert len(backend.refused) <= 6
 
 
-async def test_what_is_refused_again_and_again_is_passed_on_once_nothing_is_left_to_give_up() -> (
-    None
-):
+async def test_overflow_is_returned_when_nothing_is_left_to_compact() -> None:
     overflow = {**OVERFLOW, "n_prompt_tokens": 4097}
     async with temper(*[refuses(400, overflow)] * 20) as front:
         with_window(front)
         answer = await front.ask(conversation(8))
-    asked = [len(b"".join(question.messages)) for question in front.backend.upstream_requests]
+    sizes = [len(b"".join(question.messages)) for question in front.backend.upstream_requests]
     assert (answer.status, answer.error is not None) == (400, True)
-    assert 2 <= len(asked) <= 9
-    assert asked == sorted(set(asked), reverse=True)
+    assert 2 <= len(sizes) <= 9
+    assert sizes == sorted(set(sizes), reverse=True)
 
 
 @dataclass
 class Watching(TokenizingBackend):
-    """Remembers when it was asked to count, and what had happened before."""
+    """Records when tokens were counted, and the events before."""
 
     happened: list[str] = field(default_factory=list)
 
@@ -340,7 +337,7 @@ class Watching(TokenizingBackend):
         return await super().count_texts(texts, headers)
 
 
-async def test_a_process_answers_while_it_weighs_a_result_of_megabytes() -> None:
+async def test_server_responds_while_counting_a_result_of_megabytes() -> None:
     watching = Watching(tokenize=lambda text: len(text) // 4)
     long = "7" * 3_000_000
     call, result = step(0)
@@ -348,7 +345,7 @@ async def test_a_process_answers_while_it_weighs_a_result_of_megabytes() -> None
     messages = [SYSTEM, QUESTION, call, {**result, "content": long}]
     body = json.dump(request(messages=messages))
     async with in_front_of(watching, None, ScriptedBackend()) as front:
-        await front.ask(conversation(1))  # now the model is known
+        await front.ask(conversation(1))  # now the model's window is known
         watching.happened.clear()
         asking = asyncio.create_task(front.send(body))
         while not asking.done():

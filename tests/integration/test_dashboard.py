@@ -1,4 +1,4 @@
-"""The dashboard's data over HTTP: every row, the feed, who may look, and ending a request."""
+"""The dashboard's data over HTTP: every row, the feed, access control, canceling a request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -17,16 +17,16 @@ from proxy.observability.logs import RequestLog
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
 from proxy.observability.recording import KeptExchanges, Recording
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
 RESCUED = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
 SILENT = Script((Ending.NEVER,))
-TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
 RESPOND = {"x-temper-text-policy": "respond"}
 
 
@@ -48,7 +48,7 @@ def watched(*, keep: int = 0) -> Observers:
     return Observers((RequestLog(),), recording=Recording(None, 0, (), kept), board=board)
 
 
-async def asked(front: Front, path: str, **headers: str) -> tuple[int, JsonObject]:
+async def get_data(front: Front, path: str, **headers: str) -> tuple[int, JsonObject]:
     response = await front.client.get(f"/ui/api/{path}", headers=headers)
     body = json.parse(response.content)
     assert isinstance(body, dict)
@@ -56,13 +56,13 @@ async def asked(front: Front, path: str, **headers: str) -> tuple[int, JsonObjec
 
 
 async def rows_of(front: Front) -> list[JsonObject]:
-    _, state = await asked(front, "state")
+    _, state = await get_data(front, "state")
     return objects(state["requests"])
 
 
 def objects(value: JsonValue) -> list[JsonObject]:
     assert isinstance(value, list)
-    return [one for one in value if isinstance(one, dict)]
+    return [item for item in value if isinstance(item, dict)]
 
 
 def code_of(body: JsonObject) -> JsonValue:
@@ -85,11 +85,11 @@ async def following(front: Front) -> AsyncGenerator[AsyncIterator[tuple[str, Jso
 
     async with front.client.stream("GET", "/ui/api/events") as response:
         assert response.status_code == 200
-        async with aclosing(events(response.aiter_bytes())) as told:
-            yield told
+        async with aclosing(events(response.aiter_bytes())) as feed:
+            yield feed
 
 
-async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None:
+async def test_every_request_is_a_row_with_its_logged_figures() -> None:
     records, board = Records(), Board()
     scripts = (GOOD, RESCUED, says("Prose."), RESCUED, BROKEN, BROKEN, BROKEN)
     observers = Observers((records,), board=board)
@@ -98,7 +98,7 @@ async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None
             await front.ask(request(), headers=RESPOND)
         await front.send(b"{")
         rows = (await rows_of(front))[::-1]
-        _, state = await asked(front, "state")
+        _, state = await get_data(front, "state")
     assert [(row["status"], row["outcome"]) for row in rows] == [
         (record.status, record.outcome.value if record.outcome else None)
         for record in records.taken
@@ -125,11 +125,11 @@ async def test_every_request_is_a_row_with_the_figures_of_its_log_line() -> None
     assert isinstance(totals["start"], dict)
     everything = totals["start"][""]
     assert isinstance(everything, dict)
-    told = [everything[name] for name in ("clean", "repaired", "retried", "exhausted", "failed")]
-    assert told == [1, 1, 1, 1, 2]
+    counts = [everything[name] for name in ("clean", "repaired", "retried", "exhausted", "failed")]
+    assert counts == [1, 1, 1, 1, 2]
 
 
-async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: bool) -> None:
+async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
     rows: dict[JsonValue, JsonObject] = {}
     async with temper(GOOD, RESCUED, GOOD, observers=watched()) as front:
         await front.ask(request(), stream=stream)
@@ -148,18 +148,18 @@ async def test_the_state_and_what_was_told_since_make_a_later_state(*, stream: b
     assert all(rows[row["id"]] == row for row in later)
 
 
-async def test_a_flood_and_what_was_told_after_it_make_a_later_state() -> None:
+async def test_state_after_a_dropped_flood_is_consistent() -> None:
     rows: dict[JsonValue, JsonObject] = {}
-    flood = 80  # more than one batch has room for, fewer than a state
+    flood = 80  # more than fit one batch, fewer than fit a state
     async with temper(*[GOOD] * (flood + 1), observers=watched()) as front:
         async with following(front) as events:
             assert (await anext(events))[0] == "state"
             await asyncio.gather(*(front.ask(request()) for _ in range(flood)))
             await front.ask(request())
             while [row["phase"] for row in rows.values()].count("over") <= flood:
-                name, told = await anext(events)
+                name, data = await anext(events)
                 if name in ("state", "requests"):
-                    known = objects(told["requests" if name == "state" else "rows"])
+                    known = objects(data["requests" if name == "state" else "rows"])
                     rows = {
                         **({} if name == "state" else rows),
                         **{row["id"]: row for row in known},
@@ -169,14 +169,14 @@ async def test_a_flood_and_what_was_told_after_it_make_a_later_state() -> None:
     assert all(rows[row["id"]] == row for row in later)
 
 
-async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -> None:
+async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> None:
     async with temper(observers=watched()) as front, AsyncExitStack() as stack:
         leaving = await stack.enter_async_context(AsyncExitStack())
         for number in range(MOST_WATCHERS):
             where = leaving if number == 0 else stack
             events = await where.enter_async_context(following(front))
             assert (await anext(events))[0] == "state"
-        status, body = await asked(front, "events")
+        status, body = await get_data(front, "events")
         assert (status, code_of(body)) == (503, "too_many_watchers")
         await leaving.aclose()
         status = 503
@@ -186,28 +186,28 @@ async def test_the_seventeenth_watcher_is_sent_away_until_another_one_leaves() -
         assert status == 200
 
 
-async def test_of_many_watchers_that_come_at_once_no_more_than_the_bound_are_let_in() -> None:
+async def test_simultaneous_watchers_are_limited() -> None:
     async with temper(observers=watched()) as front, AsyncExitStack() as stack:
         opening = [front.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
         answers = await asyncio.gather(*map(stack.enter_async_context, opening))
         assert [answer.status_code for answer in answers].count(200) == MOST_WATCHERS
 
 
-async def test_what_a_page_of_another_site_reads_without_asking_is_refused() -> None:
+async def test_foreign_site_cannot_read_without_preflight() -> None:
     async with temper(observers=watched()) as front:
-        status, body = await asked(front, "state", **{"sec-fetch-site": "cross-site"})
+        status, body = await get_data(front, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
-        status, _ = await asked(front, "state", **{"sec-fetch-site": "same-origin"})
+        status, _ = await get_data(front, "state", **{"sec-fetch-site": "same-origin"})
         assert status == 200
 
 
 @pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
-async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream: bool) -> None:
+async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) -> None:
     serving = ServerOptions(parallel=1)
     async with temper(script, GOOD, serving=serving, observers=watched()) as front:
         body = request(tools=None, stream=stream)
         stuck = asyncio.create_task(front.client.post(CHAT, json=body))
-        question = await front.backend.asked()
+        question = await front.backend.next_request()
         (row,) = await rows_of(front)
         if script is TALKING and stream:
             while row["phase"] != "streaming":
@@ -225,15 +225,15 @@ async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream
     assert (ended["status"], ended["outcome"]) == (499, None)
 
 
-async def test_the_exchange_is_shown_or_why_it_is_not() -> None:
+async def test_exchange_is_shown_or_its_absence_explained() -> None:
     async with temper(GOOD, SILENT, observers=watched(keep=5000)) as front:
         await front.ask(request())
         await front.send(b"{")
         waiting = asyncio.create_task(front.client.post(CHAT, json=request()))
-        await front.backend.asked()
-        await front.backend.asked()
+        await front.backend.next_request()
+        await front.backend.next_request()
         living, refused, good = [str(row["id"]) for row in await rows_of(front)]
-        status, exchange = await asked(front, f"requests/{good}/exchange")
+        status, exchange = await get_data(front, f"requests/{good}/exchange")
         assert status == 200
         assert objects(exchange["calls"])[0]["name"] == "get_weather"
         reasons = {
@@ -243,7 +243,7 @@ async def test_the_exchange_is_shown_or_why_it_is_not() -> None:
             f"{good.partition('-')[0]}-99": "request_forgotten",
         }
         for name, reason in reasons.items():
-            status, body = await asked(front, f"requests/{name}/exchange")
+            status, body = await get_data(front, f"requests/{name}/exchange")
             assert (status, code_of(body)) == (404, reason)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -251,14 +251,14 @@ async def test_the_exchange_is_shown_or_why_it_is_not() -> None:
 
 
 @pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
-async def test_an_exchange_that_is_not_kept_has_its_reason(keep: int, reason: str) -> None:
+async def test_unstored_exchange_has_a_reason(keep: int, reason: str) -> None:
     async with temper(GOOD, observers=watched(keep=keep)) as front:
         await front.ask(request())
         (row,) = await rows_of(front)
         assert row["has_exchange"] is False
-        status, body = await asked(front, f"requests/{row['id']}/exchange")
+        status, body = await get_data(front, f"requests/{row['id']}/exchange")
         assert (status, code_of(body)) == (404, reason)
-        status, alone = await asked(front, f"requests/{row['id']}")
+        status, alone = await get_data(front, f"requests/{row['id']}")
         assert (status, alone) == (200, row)
 
 
@@ -267,11 +267,11 @@ async def test_older_rows_are_read_page_by_page() -> None:
         for _ in range(3):
             await front.ask(request())
         newest, middle, oldest = [row["id"] for row in await rows_of(front)]
-        _, page = await asked(front, f"requests?before={newest}&limit=1")
+        _, page = await get_data(front, f"requests?before={newest}&limit=1")
         assert [row["id"] for row in objects(page["requests"])] == [middle]
-        _, page = await asked(front, f"requests?before={middle}&limit=x")
+        _, page = await get_data(front, f"requests?before={middle}&limit=x")
         assert [row["id"] for row in objects(page["requests"])] == [oldest]
-        status, body = await asked(front, "requests?before=none")
+        status, body = await get_data(front, "requests?before=none")
     assert (status, code_of(body)) == (404, "before_restart")
 
 
@@ -317,22 +317,22 @@ async def test_the_data_is_for_the_operator_and_for_the_page(
             assert (await front.client.get(public)).status_code == 200
 
 
-async def test_no_key_is_in_anything_that_is_shown() -> None:
+async def test_dashboard_shows_no_keys() -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
     kept = KeptExchanges(50_000)
     recording = Recording(None, 0, (*KEYS.values(),), kept)
     observers = Observers(recording=recording, board=Board(has_exchange=kept.has))
     async with temper(GOOD, serving=serving, observers=observers) as front:
         front.client.headers["authorization"] = "Bearer operators"
-        quoting = request(user="bobs")  # even where a client writes it into a body
+        quoting = request(user="bobs")  # even if a client writes it into a body
         assert (await front.client.post(CHAT, json=quoting)).status_code == 200
         (row,) = await rows_of(front)
         paths = ("state", "requests", f"requests/{row['id']}", f"requests/{row['id']}/exchange")
-        told = [(await front.client.get(f"/ui/api/{path}")).text for path in paths]
+        pages = [(await front.client.get(f"/ui/api/{path}")).text for path in paths]
         async with following(front) as events:
-            told.append(str(await anext(events)))
-    assert [text for text in told if any(key in text for key in KEYS.values())] == []
-    assert "Bearer" not in "".join(told)
+            pages.append(str(await anext(events)))
+    assert [text for text in pages if any(key in text for key in KEYS.values())] == []
+    assert "Bearer" not in "".join(pages)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ async def test_no_other_page_and_no_client_can_end_a_request(
     assert response.status_code == refusal
 
 
-async def test_where_it_is_for_reading_only_nobody_ends_a_request() -> None:
+async def test_read_only_dashboard_cannot_cancel_requests() -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with temper(serving=serving, observers=watched()) as front:
         response = await front.client.post("/ui/api/requests/x-1/cancel", json={})

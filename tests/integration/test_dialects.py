@@ -1,4 +1,4 @@
-"""A language that nobody speaks, served beside the others."""
+"""A toy dialect, served next to the real ones."""
 
 import inspect
 from pathlib import Path
@@ -11,7 +11,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.fakes.toy_dialect import Shouting
 from tests.patience import PATIENCE_SECONDS
 
@@ -38,13 +38,13 @@ async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-async def test_another_language_is_served_streamed_and_whole() -> None:
+async def test_toy_dialect_is_served_streamed_and_whole() -> None:
     assert await shouted("/shout", b'{"SAY":"Hi"}') == (200, '{"SAID": "IT IS SUNNY."}')
     status, stream = await shouted("/shout", b'{"SAY":"Hi","STREAM":true}')
     assert (status, stream[:13], stream[-5:]) == (200, "IT IS SUNNY.(", " OVER")
 
 
-async def test_its_errors_and_counts_are_in_its_own_words() -> None:
+async def test_toy_dialect_has_its_own_errors_and_counts() -> None:
     assert await shouted("/shout", b"{}") == (400, "SAY: SAY SOMETHING.")
     status, counted = await shouted("/shout/count", b'{"SAY":"Hi"}')
     assert (status, counted.endswith(" TOKENS")) == (200, True)
@@ -52,6 +52,6 @@ async def test_its_errors_and_counts_are_in_its_own_words() -> None:
     assert (status, text[:31]) == (404, "THERE IS NO /SHOUT/NOWHERE. AVA")
 
 
-def test_a_front_end_takes_no_more_than_sixty_lines() -> None:
-    written = Path(inspect.getfile(Shouting)).read_text(encoding="utf-8")
-    assert sum(bool(line.strip()) for line in written.splitlines()) <= 60
+def test_toy_dialect_is_at_most_sixty_lines() -> None:
+    source = Path(inspect.getfile(Shouting)).read_text(encoding="utf-8")
+    assert sum(bool(line.strip()) for line in source.splitlines()) <= 60

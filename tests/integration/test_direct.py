@@ -1,4 +1,4 @@
-"""Content that is brought to the client past everybody who waits, over the whole HTTP path."""
+"""Content that bypasses the queue of events, over the whole HTTP path."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, request
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -69,8 +69,8 @@ class Steps:
 async def temper(
     steps: Steps, observers: Observers | None = None
 ) -> AsyncGenerator[tuple[Watched, httpx.AsyncClient], None]:
-    async with listening(ScriptedBackend(steps.script)) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+    async with listening(ScriptedBackend(steps.script)) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         app = Watched(create_app(ServerOptions().alone(engine), ServerOptions(), observers))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with (
@@ -83,11 +83,11 @@ async def temper(
 
 
 async def answer(
-    client: httpx.AsyncClient, steps: Steps, asked: JsonObject, headers: dict[str, str]
+    client: httpx.AsyncClient, steps: Steps, sent: JsonObject, headers: dict[str, str]
 ) -> tuple[int, bytes]:
     """Stream an answer; each time something comes the backend may go on."""
     going_on, received = steps.passed(), b""
-    body = {**asked, "stream": True}
+    body = {**sent, "stream": True}
     async with client.stream("POST", CHAT, json=body, headers=headers) as response:
         async for piece in response.aiter_bytes():
             received += piece
@@ -95,32 +95,32 @@ async def answer(
     return response.status_code, received
 
 
-def said() -> Steps:
-    return Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), spoken.end())
+def plain_steps() -> Steps:
+    return Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), sse.end())
 
 
 @pytest.mark.parametrize(
-    ("asked", "headers", "is_direct"),
+    ("body", "headers", "is_direct"),
     [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
-async def test_a_client_gets_the_same_on_either_way(
-    asked: JsonObject, headers: dict[str, str], *, is_direct: bool
+async def test_direct_and_queued_content_are_identical(
+    body: JsonObject, headers: dict[str, str], *, is_direct: bool
 ) -> None:
-    steps = said()
+    steps = plain_steps()
     async with temper(steps) as (app, client):
-        status, received = await answer(client, steps, asked, headers)
+        status, received = await answer(client, steps, body, headers)
     assert status == 200
     chunks = [line for line in received.split(b"\n\n") if b'"content":"' in line]
     assert len(chunks) == len(WORDS) + 2  # the first has the role
     assert received.endswith(b"data: [DONE]\n\n")
     assert b"outcome=clean" in received
     words = [word.strip(' "').encode() for word in WORDS]
-    directly = [word for word in words if not any(word in one for one in app.sent)]
+    directly = [word for word in words if not any(word in sent for sent in app.sent)]
     assert bool(directly) is is_direct
 
 
-async def test_a_recording_hears_everything(tmp_path: Path) -> None:
-    steps, file = said(), tmp_path / "recording.jsonl"
+async def test_recording_contains_direct_content(tmp_path: Path) -> None:
+    steps, file = plain_steps(), tmp_path / "recording.jsonl"
     async with temper(steps, Observers((), recording=Recording(file, 1_000_000, ()))) as (
         _,
         client,
@@ -131,8 +131,8 @@ async def test_a_recording_hears_everything(tmp_path: Path) -> None:
     assert exchange.generations[0][0] == ["text", "So: " + "".join(WORDS)]
 
 
-async def test_what_breaks_behind_direct_content_is_told() -> None:
-    steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.BREAKS)
+async def test_failure_after_direct_content_is_reported() -> None:
+    steps = Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), Ending.BREAKS)
     async with temper(steps) as (_, client):
         status, received = await answer(client, steps, PLAIN, {})
     assert status == 200
@@ -141,19 +141,19 @@ async def test_what_breaks_behind_direct_content_is_told() -> None:
     assert b"[DONE]" not in received
 
 
-async def test_a_limit_of_tokens_holds_for_direct_content() -> None:
-    endless = [spoken.text(f" and then {number} more words") for number in range(200)]
-    steps = Steps.of(spoken.START + spoken.text("So: "), *endless, Ending.NEVER)
+async def test_token_limit_applies_to_direct_content() -> None:
+    endless = [sse.text(f" and then {number} more words") for number in range(200)]
+    steps = Steps.of(sse.START + sse.text("So: "), *endless, Ending.NEVER)
     async with temper(steps) as (_, client):
         _, received = await answer(client, steps, request(tools=None, max_tokens=20), {})
     assert b'"finish_reason":"length"' in received
     assert received.count(b" more words") <= 60
 
 
-async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
-    steps = Steps.of(spoken.START + spoken.text("So: "), *map(spoken.text, WORDS), Ending.NEVER)
-    async with listening(backend := ScriptedBackend(steps.script)) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+async def test_disconnect_within_direct_content_cancels_the_work() -> None:
+    steps = Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), Ending.NEVER)
+    async with listening(backend := ScriptedBackend(steps.script)) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with serving(
                 create_app(ServerOptions().alone(engine), ServerOptions()), socket, 1

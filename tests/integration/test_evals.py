@@ -20,7 +20,7 @@ CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")
 
 
 def ignored(_progress: ArmProgress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 async def measured(
@@ -30,44 +30,44 @@ async def measured(
         families=families, profiles=(profile,), arms=("direct", *arms, "ceiling"), pace=0.0
     )
     records = await evaluate(choice, folder, ignored)
-    return {one.arm: one for one in results_of(records.runs, 200)}
+    return {result.arm: result for result in results_of(records.runs, 200)}
 
 
-async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_asked_twice(
+async def test_flawless_model_is_unchanged_and_never_retried(
     tmp_path: Path,
 ) -> None:
-    found = await measured(tmp_path, "healthy", *CONTROLS, families=FAMILIES[:4])
+    results = await measured(tmp_path, "healthy", *CONTROLS, families=FAMILIES[:4])
     for arm in CONTROLS:
-        one = found[arm]
-        assert one.same_bytes == one.runs
-        assert one.cost.generations_per_request == 1.0
-        assert one.against is not None
-        assert (one.against.helped, one.against.harmed) == (0, 0)
-        assert one.reach == 0.0
-        assert one.cost.generations == found["direct"].cost.generations
+        result = results[arm]
+        assert result.same_bytes == result.runs
+        assert result.cost.generations_per_request == 1.0
+        assert result.against is not None
+        assert (result.against.helped, result.against.harmed) == (0, 0)
+        assert result.reach == 0.0
+        assert result.cost.generations == results["direct"].cost.generations
 
 
-async def test_off_and_observe_are_as_direct_and_the_rest_does_no_harm(tmp_path: Path) -> None:
-    found = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
+async def test_off_and_observe_equal_direct_and_other_arms_do_no_harm(tmp_path: Path) -> None:
+    results = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
     for arm in ("temper-off", "temper-observe"):
-        assert found[arm].same_bytes == found[arm].runs
-    assert found["temper-observe"].reach
-    against = found["temper"].against
+        assert results[arm].same_bytes == results[arm].runs
+    assert results["temper-observe"].reach
+    against = results["temper"].against
     assert against is not None
     assert against.harmed == 0
     assert against.helped > 0
-    assert found["temper"].promoted == 0
+    assert results["temper"].promoted == 0
 
 
-async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path) -> None:
-    found = await measured(tmp_path, "values-only", "temper", families=FAMILIES[:4])
-    against = found["temper"].against
+async def test_wrong_values_cannot_be_corrected(tmp_path: Path) -> None:
+    results = await measured(tmp_path, "values-only", "temper", families=FAMILIES[:4])
+    against = results["temper"].against
     assert against is not None
     assert (against.helped, against.harmed) == (0, 0)
-    assert found["ceiling"].right == found["direct"].right
+    assert results["ceiling"].right == results["direct"].right
 
 
-def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path: Path) -> None:
+def test_killed_evaluation_resumes_without_losing_or_repeating_runs(tmp_path: Path) -> None:
     folder, runs = tmp_path / "out", 2 * 12 * 2
     flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "2")
     process = Program(
@@ -84,7 +84,7 @@ def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path
     assert ended("eval", "--resume", str(folder)).returncode == 0
     after = [*read_runs(folder)]
     assert after[: len(before)] == before
-    assert len({one.key for one in after}) == len(after) == runs
+    assert len({run.key for run in after}) == len(after) == runs
 
 
 LEAKED = """
@@ -101,7 +101,7 @@ words = ["21"]
 """
 
 
-async def test_calls_that_a_llama_server_leaks_are_found_and_off_changes_nothing(
+async def test_leaked_calls_of_a_llama_server_are_rescued_except_when_off(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("xllamacpp", reason="needs the extra `embedded`")
@@ -117,10 +117,10 @@ async def test_calls_that_a_llama_server_leaks_are_found_and_off_changes_nothing
         models=(model,), scenarios=tasks, arms=("direct", "temper-off", "temper")
     )
     records = await evaluate(choice, tmp_path / "out", ignored)
-    found = {one.arm: one for one in results_of(records.runs, 100)}
-    assert {arm: one.right for arm, one in found.items()} == {
+    results = {result.arm: result for result in results_of(records.runs, 100)}
+    assert {arm: result.right for arm, result in results.items()} == {
         "direct": 0,
         "temper-off": 0,
         "temper": 1,
     }
-    assert found["temper-off"].same_bytes == found["temper-off"].runs
+    assert results["temper-off"].same_bytes == results["temper-off"].runs

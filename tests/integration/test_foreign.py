@@ -1,4 +1,4 @@
-"""The guardrails in a loop of somebody else, beside the proxy: both make the same of a reply."""
+"""The guardrails in a foreign loop and in the proxy: both treat a reply alike."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from tests.corpus.cases import Case
 from tests.corpus.genuine import genuine
 from tests.corpus.quoted import quoted
 from tests.fakes.front import TOOLS, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.whole_replies import completion_of
 
 PARIS = '{"city": "Paris"}'
@@ -33,7 +33,7 @@ UNKNOWN = '<tool_call>\n{"name": "launch_rocket", "arguments": {"to": "mars"}}\n
 BROKEN = '<tool_call>{"name": "get_weather", "arguments": {"city": "Nice", "days": }}</tool_call>'
 VIOLATING = calls("get_weather", '{"town": "Nice"}')
 
-# what a model says in one attempt after the other
+# the model's replies, one per attempt
 LADDERS: dict[str, tuple[bytes, ...]] = {
     "a good call": (calls("get_weather", '{"city"', ': "Paris"}'),),
     "a leaked call": (says("Let me see.\n", *LEAKED),),
@@ -54,7 +54,7 @@ LADDERS: dict[str, tuple[bytes, ...]] = {
 
 @dataclass(frozen=True)
 class Heard:
-    """What a loop of somebody else got, and what it was told to send."""
+    """The events of a foreign loop, and the requests that it had to send."""
 
     answer: GuardedAnswer
     deltas: list[JsonObject]
@@ -99,29 +99,29 @@ def added(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
             assert not isinstance(event, StreamedError)
             reply.add(event)
     whole = reply.finish("stop")
-    found = [ToolCall(one.id or "", one.name, str(one.arguments)) for one in whole.calls]
-    return whole.text, [*map(str, found)]
+    calls = [ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls]
+    return whole.text, [*map(str, calls)]
 
 
 @pytest.mark.parametrize("title", LADDERS)
-async def test_the_same_replies_lead_to_the_same_questions_and_calls(
+async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
     title: str, *, stream: bool
 ) -> None:
     replies = LADDERS[title]
     guard = Guardrails(tools=tools_of(TOOLS), model="m", engine="llama-server")
     messages = cast("list[JsonObject]", request()["messages"])
-    heard = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
+    outcome = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
     async with temper(*replies) as front:
         answer = await front.ask(request(), stream=stream)
-    asked = [question.fields for question in front.backend.upstream_requests]
+    bodies = [question.fields for question in front.backend.upstream_requests]
 
-    assert heard.called == answer.called
-    assert (heard.answer.text or None) == (answer.text or None)
-    assert heard.answer.outcome.value == answer.report["outcome"]
-    assert heard.answer.finish_reason == answer.reason
-    assert added(heard.deltas) == (heard.answer.text, [*map(str, heard.answer.calls)])
-    assert len(heard.requests) == len(replies) == len(asked)
-    for ours, theirs in zip(heard.requests, asked, strict=True):
+    assert outcome.called == answer.called
+    assert (outcome.answer.text or None) == (answer.text or None)
+    assert outcome.answer.outcome.value == answer.report["outcome"]
+    assert outcome.answer.finish_reason == answer.reason
+    assert added(outcome.deltas) == (outcome.answer.text, [*map(str, outcome.answer.calls)])
+    assert len(outcome.requests) == len(replies) == len(bodies)
+    for ours, theirs in zip(outcome.requests, bodies, strict=True):
         for member in ("messages", "tools", "tool_choice", "response_format", "max_tokens"):
             default = "auto" if member == "tool_choice" else None
             assert without_ids(ours.get(member, default)) == without_ids(
@@ -150,11 +150,11 @@ def tools_of(offered: Sequence[JsonValue]) -> list[JsonObject]:
 def some(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator[Case]:
     """Choose a few cases from all over each kind."""
     for cases in kinds.values():
-        plain = [one for one in cases if one.reason == "stop" and not one.reasoning]
+        plain = [case for case in cases if case.reason == "stop" and not case.reasoning]
         yield from plain[:: max(1, len(plain) // per_kind)]
 
 
-async def test_what_models_write_instead_of_calls_is_read_alike(*, stream: bool) -> None:
+async def test_foreign_loop_and_proxy_rescue_the_same_calls(*, stream: bool) -> None:
     cases = [*some(genuine(), 6), *some(quoted(), 1)]
     policy = Policy(text_policy=TextPolicy.ACCEPT, attempts=1)
     guard = Guardrails(
@@ -164,17 +164,19 @@ async def test_what_models_write_instead_of_calls_is_read_alike(*, stream: bool)
         text_policy="accept",
         attempts=1,
     )
-    found = 0
+    count = 0
     async with temper(
-        *(says(one.reply) for one in cases), serving=ServerOptions(policy=policy)
+        *(says(case.reply) for case in cases), serving=ServerOptions(policy=policy)
     ) as front:
         for case in cases:
             messages = json.parse(case.request.fields["messages"])
-            asked: JsonObject = {"model": "m", "messages": messages, "tools": [*CORPUS_TOOLS]}
-            answer = await front.ask(asked, stream=stream)
+            body: JsonObject = {"model": "m", "messages": messages, "tools": [*CORPUS_TOOLS]}
+            answer = await front.ask(body, stream=stream)
             assert isinstance(messages, list)
-            heard = guarded(guard.turn(messages, stream=stream), [says(case.reply)], stream=stream)
-            assert heard.called == answer.called, case.title
-            assert (heard.answer.text or None) == (answer.text or None), case.title
-            found += len(answer.called)
-    assert found > len(cases) // 4
+            outcome = guarded(
+                guard.turn(messages, stream=stream), [says(case.reply)], stream=stream
+            )
+            assert outcome.called == answer.called, case.title
+            assert (outcome.answer.text or None) == (answer.text or None), case.title
+            count += len(answer.called)
+    assert count > len(cases) // 4

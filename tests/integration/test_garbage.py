@@ -1,4 +1,4 @@
-"""What a request leaves behind is freed at once: the garbage collector finds nothing of it."""
+"""The objects of a finished request are freed at once, without the garbage collector."""
 
 import contextlib
 import gc
@@ -21,7 +21,7 @@ from proxy.observability.observers import Observers
 from tests.fakes.front import CHAT, request
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import calls
+from tests.fakes.sse import calls
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 SOURCES = os.fspath(Path(proxy.__file__).parent)
@@ -29,34 +29,32 @@ SOURCES = os.fspath(Path(proxy.__file__).parent)
 
 @contextmanager
 def uncollected() -> Generator[list[object], None, None]:
-    """Collect nothing while the block runs; then give what only the collector would have freed."""
-    found: list[object] = []
+    """Disable collection in the block, then return the objects that only the collector frees."""
+    objects: list[object] = []
     gc.collect()
     gc.disable()
     try:
-        yield found
+        yield objects
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        found += gc.garbage
+        objects += gc.garbage
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
 
 
-def of_temper(one: object) -> bool:
-    """Whether something belongs to a request: an object of ours, or a call that goes on."""
-    if isinstance(one, FrameType):
-        return one.f_code.co_filename.startswith(SOURCES)
-    return type(one).__module__.startswith("proxy.")
+def of_temper(item: object) -> bool:
+    """Report whether an object is one of Temper or a running coroutine."""
+    if isinstance(item, FrameType):
+        return item.f_code.co_filename.startswith(SOURCES)
+    return type(item).__module__.startswith("proxy.")
 
 
 @pytest.mark.parametrize("observers", [Observers(), Observers(board=Board())])
-async def test_a_request_that_is_over_needs_no_garbage_collector(
-    observers: Observers, *, stream: bool
-) -> None:
-    async with listening(ScriptedBackend(GOOD, GOOD, GOOD)) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+async def test_finished_request_leaves_no_garbage(observers: Observers, *, stream: bool) -> None:
+    async with listening(ScriptedBackend(GOOD, GOOD, GOOD)) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         app = create_app(ServerOptions().alone(engine), ServerOptions(), observers)
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with (
@@ -64,9 +62,9 @@ async def test_a_request_that_is_over_needs_no_garbage_collector(
                 httpx.AsyncClient(trust_env=False, base_url=url_of(socket)) as client,
             ):
                 body = request(stream=stream)
-                await client.post(CHAT, json=body)  # whoever is first makes what stays
-                with uncollected() as found:
+                await client.post(CHAT, json=body)  # the first request fills the caches
+                with uncollected() as objects:
                     for _ in range(2):
                         assert (await client.post(CHAT, json=body)).is_success
         await engine.close()
-    assert [one for one in found if of_temper(one)] == []
+    assert [item for item in objects if of_temper(item)] == []

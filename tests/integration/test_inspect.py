@@ -1,4 +1,4 @@
-"""The suite as a task of Inspect AI, whose own command asks a simulated model over HTTP."""
+"""The suite as a task of Inspect AI, which evaluates a simulated model over HTTP."""
 
 import os
 import sys
@@ -15,14 +15,14 @@ from temper_evals.simulated.server import SimulatedServer, serve
 inspect_log = pytest.importorskip("inspect_ai.log", reason="needs the extra `inspect`")
 
 TASK = "temper_evals/inspect.py@temper_suite"
-# with calls at once, text that is to arrive as it is, tools that fail, demands, and quoted calls
+# parallel calls, raw text, failing tools, required steps, and quoted calls
 FAMILIES = ("parallel", "verbatim", "failing", "none", "trap", "forced", "ordered")
 
 
 async def inspected(
     profile: str, families: tuple[str, ...], folder: Path
 ) -> dict[str, tuple[bool, str]]:
-    """Let Inspect run these families; returns what is right, and why not."""
+    """Let Inspect run these families; return the scores and their explanations."""
     async with serve(SimulatedServer(load_profile(profile), 0.0)) as url:
         command = [
             *(
@@ -46,23 +46,23 @@ async def inspected(
 def scores_in(folder: Path) -> dict[str, tuple[bool, str]]:
     (path,) = folder.glob("*.eval")
     samples = inspect_log.read_eval_log(str(path)).samples
-    scores = {str(one.id): next(iter(one.scores.values())) for one in samples}
-    return {name: (one.value == "C", str(one.explanation)) for name, one in scores.items()}
+    scores = {str(sample.id): next(iter(sample.scores.values())) for sample in samples}
+    return {name: (score.value == "C", str(score.explanation)) for name, score in scores.items()}
 
 
-async def test_inspect_finds_right_what_the_plain_loop_finds_right(tmp_path: Path) -> None:
+async def test_inspect_scores_equal_those_of_the_plain_loop(tmp_path: Path) -> None:
     def ignore(_progress: ArmProgress) -> None:
-        """Nobody looks."""
+        """Ignore the progress."""
 
     choice = EvaluationChoice(families=FAMILIES, profiles=("p-small",), arms=("direct",), pace=0.0)
     records = await evaluate(choice, tmp_path / "own", ignore)
-    expected = {one.scenario: one.right for one in records.runs}
+    expected = {run.scenario: run.right for run in records.runs}
     assert {*expected.values()} == {True, False}
-    found = await inspected("p-small", FAMILIES, tmp_path / "logs")
-    assert {name: right for name, (right, _) in found.items()} == expected
+    scores = await inspected("p-small", FAMILIES, tmp_path / "logs")
+    assert {name: right for name, (right, _) in scores.items()} == expected
 
 
-async def test_a_request_that_fails_makes_a_run_wrong_and_ends_nothing(tmp_path: Path) -> None:
-    found = await inspected("healthy", ("long", "single"), tmp_path / "logs")
-    assert [name for name, (right, _) in found.items() if not right] == ["long-0"]
-    assert "exceeds the available context size" in found["long-0"][1]
+async def test_failed_request_makes_a_run_wrong_without_ending_the_suite(tmp_path: Path) -> None:
+    scores = await inspected("healthy", ("long", "single"), tmp_path / "logs")
+    assert [name for name, (right, _) in scores.items() if not right] == ["long-0"]
+    assert "exceeds the available context size" in scores["long-0"][1]

@@ -1,4 +1,4 @@
-"""What `/metrics` tells of real exchanges: outcomes, repairs, and where clients left."""
+"""The `/metrics` of real exchanges: outcomes, repairs, and disconnects."""
 
 import asyncio
 
@@ -9,16 +9,16 @@ from proxy.api.edge import Access
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 RESPOND = {"x-temper-text-policy": "respond"}
 SILENT = Script((Ending.NEVER,))
-TALKING = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
 
 
 def counting() -> Observers:
@@ -49,11 +49,11 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
     assert seen.value("temper_overhead_seconds_count") == 1
 
 
-async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
-    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+async def test_requests_are_counted_by_dialect() -> None:
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     async with temper(*[says("Hi.")] * 4, observers=counting()) as front:
-        await front.client.post("/v1/messages", json=asked)
-        await front.client.post("/api/chat", json=asked)
+        await front.client.post("/v1/messages", json=body)
+        await front.client.post("/api/chat", json=body)
         await front.client.post("/v1/messages", json={})
         await front.client.post("/v1/responses", json={"model": "m", "input": "Hi"})
         await front.ask(request(tools=None))
@@ -66,7 +66,7 @@ async def test_requests_are_counted_by_the_language_of_their_clients() -> None:
     assert seen.value(name, dialect="ollama", status="200") == 1
 
 
-async def test_failures_of_the_backend_and_of_clients_are_told_apart(*, stream: bool) -> None:
+async def test_backend_and_client_failures_are_counted_separately(*, stream: bool) -> None:
     async with temper(refuses(500, {"message": "no"}), observers=counting()) as front:
         await front.ask(request(), stream=stream)
         await front.send(b"{")
@@ -80,14 +80,14 @@ async def test_failures_of_the_backend_and_of_clients_are_told_apart(*, stream: 
     ("scripts", "phase"),
     [((SILENT,), "before_first_token"), ((says("Prose."), SILENT), "between_attempts")],
 )
-async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
+async def test_disconnects_are_counted_by_stage(
     *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
 ) -> None:
     async with temper(*scripts, observers=counting()) as front:
         task = asyncio.create_task(
             front.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
         )
-        upstream_requests = [await front.backend.asked() for _ in scripts]
+        upstream_requests = [await front.backend.next_request() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await upstream_requests[-1].left.wait()
@@ -98,20 +98,20 @@ async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
     assert seen.value("temper_requests_running") == 0
 
 
-async def test_a_client_that_left_while_it_read_is_counted_as_such() -> None:
+async def test_disconnect_while_reading_is_counted() -> None:
     async with temper(TALKING, observers=counting()) as front:
         body = request(tools=None, stream=True)
         async with front.client.stream("POST", CHAT, json=body) as response:
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        await (await front.backend.asked()).left.wait()
+        await (await front.backend.next_request()).left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
     assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
 
 
-async def test_the_load_is_that_of_this_moment() -> None:
+async def test_load_metrics_are_current() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(parallel=1)
     async with temper(*[Script((gate, GOOD))] * 3, serving=serving, observers=counting()) as front:
@@ -120,7 +120,7 @@ async def test_the_load_is_that_of_this_moment() -> None:
             "default_generation_settings": {"n_ctx": 1000},
         }
         asking = [asyncio.create_task(front.ask(request())) for _ in range(2)]
-        await front.backend.asked()
+        await front.backend.next_request()
         tired = asyncio.create_task(front.client.post(CHAT, json=request()))
         crowded = await until(front, "temper_requests_waiting", 2)
         assert crowded.value("temper_requests_running", model="default") == 1
@@ -144,7 +144,7 @@ async def until(front: Front, name: str, value: float) -> Exposition:
             return seen
 
 
-async def test_whose_key_it_was_is_counted_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_name_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
     with caplog.at_level("INFO"):
         async with temper(says("Hello."), serving=locked, observers=counting()) as front:
@@ -153,8 +153,8 @@ async def test_whose_key_it_was_is_counted_and_in_the_log(caplog: pytest.LogCapt
             response = await front.client.get("/metrics", headers=headers)
     seen = Exposition.read(response.text)
     assert seen.value("temper_client_requests_total", client="bob", outcome="clean") == 1
-    (told,) = (one for one in caplog.records if one.name == "proxy.requests")
-    record: object = vars(told)["request"]
+    (log_record,) = (record for record in caplog.records if record.name == "proxy.requests")
+    record: object = vars(log_record)["request"]
     assert isinstance(record, RequestRecord)
     assert record.client == "bob"
     assert "key-2" not in str(record)

@@ -1,4 +1,4 @@
-"""Several models behind one Temper, of which one has room: who is asked, who waits, who is told."""
+"""Several models in one Temper, one of which fits in memory: routing, queueing, events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -16,14 +16,14 @@ from proxy.errors import LaunchFailed
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from proxy.serving.services import Services
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, Front, request, serving_all
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.servers import Server
 from tests.fakes.sockets import listening
 
-GOOD = spoken.calls("get_weather", '{"city": "Paris"}')
+GOOD = sse.calls("get_weather", '{"city": "Paris"}')
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ async def two_models(
     services = []
     async with AsyncExitStack() as stack:
         for name, backend in backends.items():
-            behind = await stack.enter_async_context(listening(backend))
-            engine = LlamaServer(BackendClient(behind.url))
+            upstream = await stack.enter_async_context(listening(backend))
+            engine = LlamaServer(BackendClient(upstream.url))
             stack.push_async_callback(engine.close)
             services.append(serving.service(engine, name=name, aliases=(name * 3,), fleet=fleet))
         front = await stack.enter_async_context(
@@ -81,13 +81,13 @@ async def test_an_unknown_model_is_refused_with_the_known_ones(*, stream: bool) 
         assert two.servers["a"].starts + two.servers["b"].starts == 0
 
 
-async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: bool) -> None:
+async def test_busy_model_is_not_unloaded_and_the_next_one_waits(*, stream: bool) -> None:
     gate = asyncio.Event()
     async with two_models(Script((gate, GOOD)), GOOD) as two:
         for server in two.servers.values():
             server.finish()
         first = asyncio.create_task(two.ask("a", stream=stream))
-        await two.backends["a"].asked()
+        await two.backends["a"].next_request()
         second = asyncio.create_task(two.ask("b", stream=stream))
         third = asyncio.create_task(two.ask("a", stream=stream))
         await two.front.client.get("/v1/models")
@@ -99,8 +99,8 @@ async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: b
 
 
 @asynccontextmanager
-async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
-    """Ask for a in a stream and wait until that begins; yields what reads the whole of it."""
+async def begin(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
+    """Start a stream of model a; yield a function that reads the rest of it."""
     async with two.front.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
         pieces = aiter(came.aiter_raw())
         first = await anext(pieces)
@@ -114,13 +114,13 @@ async def begun(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], Non
         yield rest
 
 
-async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> None:
+async def test_stream_reports_its_wait_and_continues() -> None:
     async with (
         two_models(GOOD, timeouts=StreamTimeouts(keep_alive=0.01)) as two,
         AsyncExitStack() as stack,
     ):
         with two.fleet.lease("b"):
-            rest = await stack.enter_async_context(begun(two))
+            rest = await stack.enter_async_context(begin(two))
         two.servers["a"].finish()
         answer = await rest()
         assert answer.news[0].startswith(
@@ -130,7 +130,7 @@ async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> N
         assert answer.report["outcome"] == "clean"
 
 
-async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool) -> None:
+async def test_wait_timeout_returns_retry_after(*, stream: bool) -> None:
     async with two_models(timeouts=StreamTimeouts(load_wait=0.01)) as two:
         answer = await two.ask("a", stream=stream)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
@@ -139,8 +139,8 @@ async def test_whoever_waits_too_long_is_told_when_to_come_back(*, stream: bool)
         assert two.fleet.condition("a") == "loading"
 
 
-async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
-    async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begun(two) as rest:
+async def test_wait_timeout_within_a_stream_is_an_error_event() -> None:
+    async with two_models(timeouts=StreamTimeouts(keep_alive=0.01)) as two, begin(two) as rest:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         answer = await rest()
     assert answer.status == 200
@@ -148,7 +148,7 @@ async def test_a_wait_in_vain_that_has_begun_ends_with_an_error_event() -> None:
     assert answer.error["code"] == "backend_unavailable"
 
 
-async def test_a_model_that_cannot_be_loaded_leaves_the_others_alone(*, stream: bool) -> None:
+async def test_unloadable_model_does_not_affect_the_others(*, stream: bool) -> None:
     async with two_models(GOOD) as two:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         two.servers["b"].finish()
@@ -162,7 +162,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_others_alone(*, stream: 
 async def test_models_are_listed_without_loading_one() -> None:
     async with two_models() as two:
         listed = (await two.front.client.get("/v1/models")).json()
-        assert [(one["id"], one["status"]["value"]) for one in listed["data"]] == [
+        assert [(model["id"], model["status"]["value"]) for model in listed["data"]] == [
             ("a", "unloaded"),
             ("b", "unloaded"),
         ]

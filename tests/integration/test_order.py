@@ -6,11 +6,11 @@ from proxy.api.app import ServerOptions
 from proxy.api.assembly import server_options_of
 from proxy.conversation.json import JsonObject
 from proxy.settings import load_settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, request, temper
 
-WEATHER = spoken.calls("get_weather", '{"city": "Paris"}')
-TIME = spoken.calls("get_time", "{}")
+WEATHER = sse.calls("get_weather", '{"city": "Paris"}')
+TIME = sse.calls("get_time", "{}")
 
 
 ALONE: JsonObject = {"model_alias": "id-in-the-list", "total_slots": 1}
@@ -22,7 +22,7 @@ def ruled() -> ServerOptions:
 
 
 @pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])
-async def test_the_operators_rules_hold_by_every_name(*, model: str, stream: bool) -> None:
+async def test_operator_rules_apply_to_aliases(*, model: str, stream: bool) -> None:
     async with temper(WEATHER, TIME, serving=ruled()) as front:
         front.backend.properties = ALONE
         answer = await front.ask(request(model=model), stream=stream)
@@ -30,7 +30,7 @@ async def test_the_operators_rules_hold_by_every_name(*, model: str, stream: boo
     assert answer.report["outcome"] == "retried"
 
 
-async def test_a_step_that_is_not_offered_is_not_waited_for(*, stream: bool) -> None:
+async def test_unoffered_step_is_not_required(*, stream: bool) -> None:
     async with temper(WEATHER, serving=ruled()) as front:
         front.backend.properties = ALONE
         answer = await front.ask(request(tools=TOOLS[:1]), stream=stream)
@@ -38,7 +38,7 @@ async def test_a_step_that_is_not_offered_is_not_waited_for(*, stream: bool) -> 
     assert answer.report["repairs"] == "ruleskipped=1"
 
 
-async def test_a_clients_own_rules_have_to_be_such_that_can_be_kept(*, stream: bool) -> None:
+async def test_unsatisfiable_client_rules_are_rejected(*, stream: bool) -> None:
     rules: JsonObject = {"required_steps": ["gone"], "terminal_tools": ["get_weather"]}
     async with temper() as front:
         answer = await front.ask(request(temper={"workflow": rules}), stream=stream)

@@ -1,4 +1,4 @@
-"""What a client gets when Temper itself fails: an answer that says so, and a log that says why."""
+"""The response when Temper itself fails: an error for the client, and the reason in the log."""
 
 import logging
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from proxy.conversation.requests import UpstreamRequest
 from tests.fakes import scripted_backend
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.front import in_front_of, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 PLAIN = request(tools=None)
 PRICES: JsonObject = {
@@ -49,7 +49,7 @@ BRANCH = f'{{"left":{LEAF},"right":{LEAF}}}'
 
 
 class Buggy(ScriptedBackend):
-    """Fails amid its answer in a way that nobody foresaw."""
+    """Fails in the middle of a reply with an unexpected exception."""
 
     async def stream(
         self,
@@ -66,7 +66,7 @@ def tracebacks(records: Sequence[logging.LogRecord]) -> list[str]:
     return [str(record.exc_info[1]) for record in records if record.exc_info]
 
 
-async def test_a_bug_amid_a_stream_ends_it_with_an_error_event(
+async def test_bug_within_a_stream_is_an_error_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
@@ -78,7 +78,7 @@ async def test_a_bug_amid_a_stream_ends_it_with_an_error_event(
     assert "a bug of our own" in tracebacks(caplog.records)
 
 
-async def test_a_bug_amid_a_whole_answer_is_an_internal_error(
+async def test_bug_within_a_whole_response_is_an_internal_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
@@ -96,23 +96,25 @@ async def test_a_bug_amid_a_whole_answer_is_an_internal_error(
     ],
     ids=["names", "a tree"],
 )
-async def test_whatever_a_call_violates_it_is_asked_for_again(
+async def test_call_violating_its_schema_is_retried(
     *, schema: JsonObject, wrong: str, right: str, stream: bool
 ) -> None:
     function: JsonObject = {"name": "f", "parameters": schema}
-    asked = request(tools=[{"type": "function", "function": function}])
+    body = request(tools=[{"type": "function", "function": function}])
     async with temper(calls("f", wrong), calls("f", right)) as front:
-        answer = await front.ask(asked, stream=stream)
+        answer = await front.ask(body, stream=stream)
         assert len(front.backend.upstream_requests) == 2
     assert answer.status == 200
     assert answer.called == [("f", json.parse(right))]
 
 
 @pytest.mark.parametrize("mode", ["on", "observe"])
-async def test_whatever_an_answer_violates_it_is_answered(*, mode: str, stream: bool) -> None:
+async def test_answer_violating_its_schema_is_retried_only_with_guardrails_on(
+    *, mode: str, stream: bool
+) -> None:
     wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'
     form: JsonObject = {"type": "json_schema", "json_schema": {"name": "p", "schema": PRICES}}
-    asked = request(response_format=form)
+    body = request(response_format=form)
     async with temper(says(wrong), says(right)) as front:
-        answer = await front.ask(asked, stream=stream, headers={"x-temper-guardrails": mode})
+        answer = await front.ask(body, stream=stream, headers={"x-temper-guardrails": mode})
     assert (answer.status, answer.text) == (200, right if mode == "on" else wrong)

@@ -1,4 +1,4 @@
-"""What is passed on without guardrails, completions and embeddings, over the whole HTTP path."""
+"""Passthrough without guardrails, completions and embeddings, over the whole HTTP path."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.serving.services import Services
 from tests.fakes.front import in_front_of, serving_all, temper, temper_before
 from tests.fakes.loopback import own_address
-from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
+from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
@@ -22,18 +22,18 @@ CHUNK = b'data: {"choices": [{"text": "a"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-async def is_disconnected(question: Asked) -> None:
+async def is_disconnected(question: ReceivedRequest) -> None:
     await question.left.wait()
 
 
-async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -> None:
+async def test_passthrough_is_byte_for_byte_in_both_directions() -> None:
     answer = b'{ "data": [{"embedding": [1.0, 2.50e-3]}] }'
     async with temper(Script((answer,), headers=JSON)) as front:
         body = b'{"model":"m","input":["\xc3\xa9", [1, 2]],"dimensions": 3.0,"odd":{"a":null}}'
         response = await front.client.post(EMBEDDINGS, content=body)
-        (asked,) = front.backend.upstream_requests
+        (upstream_request,) = front.backend.upstream_requests
     assert (response.status_code, response.content) == (200, answer)
-    assert asked.raw == {
+    assert upstream_request.raw == {
         "model": b'"m"',
         "input": '["é", [1, 2]]'.encode(),
         "dimensions": b"3.0",
@@ -42,7 +42,7 @@ async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank", "/reranking", "/score"])
-async def test_a_ranking_goes_to_the_same_path(path: str) -> None:
+async def test_rerank_request_goes_to_the_same_path(path: str) -> None:
     ranked: JsonObject = {"results": [{"index": 1, "relevance_score": 0.75}]}
     async with temper() as front:
         front.backend.documents[path] = ranked
@@ -60,11 +60,11 @@ async def test_a_stream_comes_back_as_it_arrives() -> None:
             assert response.headers["cache-control"] == "no-cache"
             async for piece in response.aiter_bytes():
                 received += piece
-                gate.set()  # so the first chunk came before the second was sent
+                gate.set()  # so the first chunk arrived before the second was sent
     assert received == CHUNK + CHUNK + DONE
 
 
-async def test_silence_is_filled_with_comments() -> None:
+async def test_silence_is_filled_with_keep_alive_comments() -> None:
     gate = asyncio.Event()
     async with temper(
         Script((gate, CHUNK + DONE)), serving=ServerOptions(timeouts=StreamTimeouts(0.01))
@@ -80,18 +80,18 @@ async def test_silence_is_filled_with_comments() -> None:
 
 
 @pytest.mark.parametrize("steps", [(), (CHUNK,)], ids=["silent", "talking"])
-async def test_the_work_ends_when_the_client_leaves(*, stream: bool, steps: tuple[bytes]) -> None:
+async def test_disconnect_cancels_the_passthrough(*, stream: bool, steps: tuple[bytes]) -> None:
     async with temper(Script((*steps, Ending.NEVER))) as front:
         body = {"prompt": "Hi", "stream": stream}
         task = asyncio.create_task(front.client.post(COMPLETIONS, json=body))
-        question = await front.backend.asked()
+        question = await front.backend.next_request()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await is_disconnected(question)
         await front.server.settle()
 
 
-async def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+async def test_truncated_stream_ends_with_an_error() -> None:
     async with temper(Script((CHUNK + b'data: {"cho', Ending.BREAKS))) as front:
         response = await front.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": True})
     assert response.status_code == 200
@@ -99,7 +99,7 @@ async def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
     assert b"[DONE]" not in response.content
 
 
-async def test_a_whole_answer_that_breaks_off_is_a_502() -> None:
+async def test_truncated_whole_passthrough_is_a_502() -> None:
     async with temper(Script((b'{"da', Ending.BREAKS), headers=JSON)) as front:
         response = await front.client.post(EMBEDDINGS, json={"input": "Hi"})
     assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unavailable")
@@ -115,7 +115,7 @@ async def test_a_whole_answer_that_breaks_off_is_a_502() -> None:
         (refuses(429, "later", headers={"retry-after": "7"}), 429, "invalid_request"),
     ],
 )
-async def test_refusals_are_in_the_shape_of_all_errors(
+async def test_backend_rejections_have_the_common_error_format(
     *, refusal: Script, status: int, kind: str, stream: bool
 ) -> None:
     async with temper(refusal) as front:
@@ -127,7 +127,7 @@ async def test_refusals_are_in_the_shape_of_all_errors(
         assert response.headers["retry-after"] == "7"
 
 
-async def test_a_prompt_that_is_too_long_blames_the_prompt() -> None:
+async def test_oversized_prompt_error_names_the_prompt() -> None:
     error: JsonObject = {
         "code": 400,
         "message": "too long",
@@ -136,9 +136,9 @@ async def test_a_prompt_that_is_too_long_blames_the_prompt() -> None:
     }
     async with temper(refuses(400, error)) as front:
         response = await front.client.post(COMPLETIONS, json={"prompt": "Hi"})
-    told = response.json()["error"]
-    assert (response.status_code, told["code"]) == (400, "context_length_exceeded")
-    assert (told["param"], told["n_ctx"]) == ("prompt", 8)
+    details = response.json()["error"]
+    assert (response.status_code, details["code"]) == (400, "context_length_exceeded")
+    assert (details["param"], details["n_ctx"]) == ("prompt", 8)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_a_prompt_that_is_too_long_blames_the_prompt() -> None:
     ],
 )
 @pytest.mark.parametrize("path", [COMPLETIONS, EMBEDDINGS])
-async def test_what_is_no_request_reaches_nobody(
+async def test_invalid_request_is_not_forwarded(
     path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     async with temper(serving=ServerOptions(body=BodyLimits(20_000))) as front:
@@ -167,40 +167,40 @@ async def test_what_is_no_request_reaches_nobody(
     assert front.backend.upstream_requests == []
 
 
-async def test_only_headers_of_the_list_travel() -> None:
+async def test_only_allowed_headers_are_passed_through() -> None:
     sent = {"x-conversation-id": "1", "cookie": "a=b", "authorization": "Bearer k", "x-key": "k"}
     async with temper(Script((b"{}",), headers=JSON), api_key="own") as front:
         await front.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
-        heard = front.backend.upstream_requests[0].headers
-    assert heard["authorization"] == "Bearer own"
-    assert not {"x-conversation-id", "cookie", "x-key"} & set(heard)
-    assert heard["x-request-id"].startswith("req_")
+        headers = front.backend.upstream_requests[0].headers
+    assert headers["authorization"] == "Bearer own"
+    assert not {"x-conversation-id", "cookie", "x-key"} & set(headers)
+    assert headers["x-request-id"].startswith("req_")
 
 
-async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
-    one, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
+async def test_model_selects_the_backend_and_the_upstream_name() -> None:
+    backend, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
     serving = ServerOptions()
-    async with listening(one) as first, listening(other) as second:
-        engines = [LlamaServer(BackendClient(place.url)) for place in (first, second)]
+    async with listening(backend) as first, listening(other) as second:
+        engines = [LlamaServer(BackendClient(server.url)) for server in (first, second)]
         services = Services(
             [
                 serving.service(engines[0], name="small"),
                 serving.service(engines[1], name="embedder", aliases=("e",), upstream="org/e"),
             ]
         )
-        async with serving_all(services, serving, one) as front:
+        async with serving_all(services, serving, backend) as front:
             answered = await front.client.post(EMBEDDINGS, json={"model": "e", "input": "a"})
             unknown = await front.client.post(EMBEDDINGS, json={"model": "x", "input": "a"})
             nameless = await front.client.post(EMBEDDINGS, json={"input": "a"})
         for engine in engines:
             await engine.close()
-    assert (answered.status_code, one.upstream_requests) == (200, [])
+    assert (answered.status_code, backend.upstream_requests) == (200, [])
     assert other.upstream_requests[0].fields["model"] == "org/e"
     assert (unknown.status_code, nameless.status_code) == (404, 404)
     assert "small, embedder" in unknown.json()["error"]["message"]
 
 
-async def test_properties_are_those_that_the_backend_tells() -> None:
+async def test_properties_are_those_of_the_backend() -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "m"}]}
     backend.properties = {
@@ -209,11 +209,11 @@ async def test_properties_are_those_that_the_backend_tells() -> None:
         "total_slots": 3,
         "default_generation_settings": {"n_ctx": 4096, "seed": 1},
     }
-    async with listening(backend) as behind:
-        engine = LlamaServer(BackendClient(behind.url))
+    async with listening(backend) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url))
         async with in_front_of(engine, None, backend) as front:
-            told = (await front.client.get("/props")).json()
-    assert told == {
+            properties = (await front.client.get("/props")).json()
+    assert properties == {
         "model_alias": "m",
         "default_generation_settings": {"n_ctx": 4096},
         "chat_template": "{{ tools }}",
@@ -222,7 +222,7 @@ async def test_properties_are_those_that_the_backend_tells() -> None:
     }
 
 
-async def test_properties_of_a_backend_that_is_gone_are_a_502() -> None:
+async def test_properties_of_an_unreachable_backend_are_a_502() -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with temper_before(url) as front:

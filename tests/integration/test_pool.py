@@ -1,4 +1,4 @@
-"""Several servers of one model behind one Temper: who is asked, and what clients see of it."""
+"""Several servers of one model in one Temper: routing, and its effects for clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,11 +11,11 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.pool import Pool, PoolTimeouts
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, request
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 PLAIN = request(tools=None)
 BUSY = refuses(503, {"message": "busy", "type": "server_error"})
@@ -23,13 +23,13 @@ BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
 @dataclass(frozen=True)
 class FakeServers:
-    """Temper and the servers behind it."""
+    """Temper and its servers."""
 
     front: Front
     servers: Sequence[ScriptedBackend]
     urls: Sequence[str]
 
-    def asked(self) -> list[int]:
+    def request_counts(self) -> list[int]:
         return [len(server.upstream_requests) for server in self.servers]
 
 
@@ -71,35 +71,37 @@ def turn(number: int) -> JsonObject:
     return request(tools=None, messages=[{"role": "user", "content": "Paris?"}, *spoken_before])
 
 
-async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stream: bool) -> None:
+async def test_conversation_stays_with_one_server_named_in_a_header(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 4, [says("Hi.")] * 4) as scene:
         answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
-        assert sorted(scene.asked()) == [0, 4]
-        home = scene.urls[scene.asked().index(4)]
-        (server,) = (one for one in scene.servers if one.upstream_requests)
+        assert sorted(scene.request_counts()) == [0, 4]
+        home = scene.urls[scene.request_counts().index(4)]
+        (server,) = (server for server in scene.servers if server.upstream_requests)
     assert {answer.headers["x-temper-backend"] for answer in answers} == {home}
     (prefix,) = {answer.headers["x-temper-prefix"] for answer in answers}
-    assert [asked.headers["x-temper-prefix"] for asked in server.upstream_requests] == [prefix] * 4
+    assert [
+        upstream_request.headers["x-temper-prefix"] for upstream_request in server.upstream_requests
+    ] == [prefix] * 4
 
 
-async def test_a_clients_session_decides(*, stream: bool) -> None:
+async def test_session_header_selects_the_server(*, stream: bool) -> None:
     async with fake_servers([says("Hi.")] * 6, [says("Hi.")] * 6) as scene:
         for number in range(6):
-            asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
-            await scene.front.ask(asked, stream=stream, headers={"x-session-id": "one"})
-        assert sorted(scene.asked()) == [0, 6]
+            body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
+            await scene.front.ask(body, stream=stream, headers={"x-session-id": "one"})
+        assert sorted(scene.request_counts()) == [0, 6]
 
 
 async def test_conversations_spread_over_all_servers() -> None:
     async with fake_servers([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
         for number in range(80):
-            asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
-            await scene.front.ask(asked)
-        assert min(scene.asked()) >= 16  # of fair coins, one of 50 million times less
+            body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
+            await scene.front.ask(body)
+        assert min(scene.request_counts()) >= 16  # a fair coin fails this once in 50 million runs
 
 
 @pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])
-async def test_a_server_that_fails_early_is_replaced_unnoticed(
+async def test_server_that_fails_early_is_replaced_transparently(
     *, failure: Script | bytes, stream: bool
 ) -> None:
     async with fake_servers([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
@@ -114,22 +116,22 @@ async def test_a_server_that_fails_early_is_replaced_unnoticed(
         assert answer.headers["x-temper-backend"] == scene.urls[1]
 
 
-async def test_an_attempt_again_goes_to_the_server_that_has_the_prompt(*, stream: bool) -> None:
-    broken = spoken.calls("get_weather", '{"town": "Paris"}')
-    good = spoken.calls("get_weather", '{"city": "Paris"}')
+async def test_retry_goes_to_the_server_with_the_cached_prompt(*, stream: bool) -> None:
+    broken = sse.calls("get_weather", '{"town": "Paris"}')
+    good = sse.calls("get_weather", '{"city": "Paris"}')
     async with fake_servers([broken, good], [broken, good]) as scene:
         answer = await scene.front.ask(request(), stream=stream)
         assert answer.report["attempts"] == "2"
-        assert sorted(scene.asked()) == [0, 2]
+        assert sorted(scene.request_counts()) == [0, 2]
 
 
-async def test_a_server_without_a_free_slot_hands_over() -> None:
+async def test_server_without_a_free_slot_is_skipped() -> None:
     held = asyncio.Event()
     waiting = Script((held, says("Hi.")))
     async with fake_servers([waiting], [waiting], slots=1) as scene:
         first, second = (asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(2))
         for server in scene.servers:
-            await server.asked()
+            await server.next_request()
         held.set()
         used = {(await task).headers["x-temper-backend"] for task in (first, second)}
     assert used == set(scene.urls)

@@ -25,10 +25,10 @@ from proxy.observability.recording import (
 from proxy.observability.replay import Nudge, before_after, replay, replay_file
 from proxy.profiles.files import load_profiles
 from proxy.tools.executor import Status
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
 OFFERED = (served("find", "search"), served("open", "search"))
@@ -38,10 +38,10 @@ FIND, OPEN, SAYS = calls("find", '{"q": 1}'), calls("open", "{}"), says("It is "
 OWN = calls("get_weather", '{"city": "Paris"}')
 RESCUED = says('<tool_call>{"name": "find", "arguments": {"q": 2}}</tool_call>')
 BOTH = (
-    spoken.START
-    + spoken.call_delta("find", "{}", call_id="a")
-    + spoken.call_delta("get_weather", '{"city": "Paris"}', index=1, call_id="b")
-    + spoken.end("tool_calls")
+    sse.START
+    + sse.call_delta("find", "{}", call_id="a")
+    + sse.call_delta("get_weather", '{"city": "Paris"}', index=1, call_id="b")
+    + sse.end("tool_calls")
 )
 TOO_LONG: JsonObject = {
     "code": 400,
@@ -71,7 +71,7 @@ SCRIPTS: Mapping[str, tuple[Script | bytes, ...]] = {
 }
 
 
-def asked(**others: JsonValue) -> JsonObject:
+def hosted(**others: JsonValue) -> JsonObject:
     return request(tools=[TOOLS[0], ASKS], **others)
 
 
@@ -98,74 +98,78 @@ async def recorded(
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
-    _, exchange = await recorded(path, SCRIPTS[name], asked(), stream=stream)
+    _, exchange = await recorded(path, SCRIPTS[name], hosted(), stream=stream)
     assert isinstance(exchange.run, RecordedRun)
-    assert sum(one.generations for one in exchange.run.rounds) == len(exchange.generations)
+    assert sum(tool_round.generations for tool_round in exchange.run.rounds) == len(
+        exchange.generations
+    )
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) in (("same", ()), ("incomplete", ()))
     assert (replayed.status == "incomplete") == (name == "a failure behind a round")
 
 
-async def test_a_run_that_nobody_guards_is_judged_the_same(*, stream: bool, tmp_path: Path) -> None:
+async def test_run_without_guardrails_is_judged_the_same_offline(
+    *, stream: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "recording.jsonl"
     serving = ServerOptions(policy=Policy(mode=Mode.OFF))
-    await recorded(path, (FIND, SAYS), asked(), stream=stream, serving=serving)
+    await recorded(path, (FIND, SAYS), hosted(), stream=stream, serving=serving)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_a_prompt_that_grew_too_long_in_a_later_round_is_judged_the_same(
+async def test_overflow_in_a_later_round_is_judged_the_same_offline(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
     scripts = (FIND, refuses(400, TOO_LONG), SAYS)
     question: JsonValue = {"role": "user", "content": "How warm is it?"}
-    body = asked(messages=[*LONG, question])
+    body = hosted(messages=[*LONG, question])
     front, exchange = await recorded(path, scripts, body, stream=stream)
     assert (len(front.backend.upstream_requests), len(exchange.generations)) == (3, 3)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_a_recording_has_the_tools_and_what_became_of_their_calls(tmp_path: Path) -> None:
+async def test_recording_contains_tools_and_call_outcomes(tmp_path: Path) -> None:
     _, exchange = await recorded(
-        tmp_path / "recording.jsonl", (FIND, OPEN, SAYS), asked(), stream=False
+        tmp_path / "recording.jsonl", (FIND, OPEN, SAYS), hosted(), stream=False
     )
     assert exchange.run is not None
     assert exchange.run.owned == ("find", "open")
-    assert [one.outcomes for one in exchange.run.rounds] == [
+    assert [tool_round.outcomes for tool_round in exchange.run.rounds] == [
         (RecordedOutcome(name="find", arguments='{"q": 1}', text="21 degrees", status="done"),),
         (RecordedOutcome(name="open", arguments="{}", text=LOST, status="lost"),),
         (),
     ]
     tools = exchange.request["tools"]
     assert isinstance(tools, list)
-    assert [one["function"]["name"] for one in tools] == ["get_weather", "find", "open"]
+    assert [tool["function"]["name"] for tool in tools] == ["get_weather", "find", "open"]
 
 
-async def test_other_calls_than_then_end_the_replay(tmp_path: Path) -> None:
-    _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), asked(), stream=False)
+async def test_different_calls_end_the_replay(tmp_path: Path) -> None:
+    _, exchange = await recorded(tmp_path / "recording.jsonl", (FIND, SAYS), hosted(), stream=False)
     assert exchange.run is not None
     first, last = exchange.run.rounds
-    (found,) = first.outcomes
-    other = structs.replace(found, arguments='{"q": 9}')
+    (outcome,) = first.outcomes
+    other = structs.replace(outcome, arguments='{"q": 9}')
     rounds = (structs.replace(first, outcomes=(other,)), last)
     run = structs.replace(exchange.run, rounds=rounds)
     changed = structs.replace(exchange, run=run)
-    changes = {one.what: one.now for one in replay(changed, load_profiles(None)).changes}
+    changes = {change.what: change.now for change in replay(changed, load_profiles(None)).changes}
     assert changes["outcome"] == "calls other tools"
 
 
-async def test_the_dashboard_shows_what_tools_said_between_the_generations(tmp_path: Path) -> None:
+async def test_dashboard_shows_tool_results_between_generations(tmp_path: Path) -> None:
     _, exchange = await recorded(
         tmp_path / "recording.jsonl",
         (says("I'll look ", "that up now."), RESCUED, SAYS),
-        asked(),
+        hosted(),
         stream=False,
     )
     shown = before_after(msgspec.json.encode(exchange) + b"\n", load_profiles(None))
     first, second, third = shown.generations
-    assert [one.role for one in first.nudge] == ["user"]
+    assert [message.role for message in first.nudge] == ["user"]
     assert second.nudge == [Nudge("tool", "21 degrees")]
     assert (third.nudge, shown.calls) == ([], ())
     assert shown.text.endswith("It is 21 degrees.")

@@ -1,4 +1,4 @@
-"""What is recorded of real exchanges is judged the same offline, and holds no key."""
+"""Recordings of real exchanges are judged the same offline, and contain no key."""
 
 import asyncio
 from pathlib import Path
@@ -13,10 +13,10 @@ from proxy.inference.plan import Policy
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import replay_file
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import call_delta, calls, says
+from tests.fakes.sse import call_delta, calls, says
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')
@@ -24,7 +24,7 @@ RESCUED = says('<tool_call>{"name": "get_', 'weather", "arguments": {"city": "Pa
 UNREADABLE = refuses(
     500, {"message": "Failed to parse input at pos 3", "type": "server_error", "code": 500}
 )
-CUT_OFF = spoken.START + call_delta("get_weather", '{"city": "Par') + spoken.end("length")
+CUT_OFF = sse.START + call_delta("get_weather", '{"city": "Par') + sse.end("length")
 STEPS: JsonObject = {
     "workflow": {"required_steps": ["get_time"], "terminal_tools": ["get_weather"]}
 }
@@ -66,7 +66,7 @@ async def test_a_recording_is_judged_the_same_offline(
 @pytest.mark.parametrize(
     "policy", [Policy(is_strict=True), Policy(attempts=1)], ids=["strict", "one attempt"]
 )
-async def test_what_the_operator_decided_is_decided_again(policy: Policy, tmp_path: Path) -> None:
+async def test_operator_settings_apply_in_the_replay(policy: Policy, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     scripts, observers = [BROKEN] * policy.attempts, recording_to(path)
     async with temper(*scripts, serving=ServerOptions(policy=policy), observers=observers) as front:
@@ -75,7 +75,7 @@ async def test_what_the_operator_decided_is_decided_again(policy: Policy, tmp_pa
     assert (replayed.changes, replayed.status) == ((), "same")
 
 
-async def test_a_prompt_that_was_shortened_is_judged_by_its_second_turn(tmp_path: Path) -> None:
+async def test_compacted_prompt_is_judged_by_its_second_turn(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     overflow: JsonObject = {
         "code": 400,
@@ -91,11 +91,11 @@ async def test_a_prompt_that_was_shortened_is_judged_by_its_second_turn(tmp_path
     assert kept.generations[0] == (["failed", "context_overflow"],)
 
 
-async def test_an_exchange_without_an_end_is_kept_and_said_to_be_incomplete(
+async def test_incomplete_exchange_is_recorded_as_incomplete(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
-    talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
+    talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     observers, slow = recording_to(path), Timeouts(idle=0.05)
     async with temper(talking, observers=observers, timeouts=slow) as front:
         await front.ask(request(tools=None), stream=stream)
@@ -105,21 +105,21 @@ async def test_an_exchange_without_an_end_is_kept_and_said_to_be_incomplete(
     assert kept.generations == ((["text", "It is"], ["failed", "timed_out"]),)
 
 
-async def test_no_key_is_ever_in_it(*, stream: bool, tmp_path: Path) -> None:
+async def test_recording_contains_no_keys(*, stream: bool, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     keys = ("operators-key", "clients-key-1", "clients-key-2", "sk-abcdefghijklmnop0000")
-    said = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
-    async with temper(said, observers=recording_to(path)) as front:
-        asked = request(tools=None, messages=[{"role": "user", "content": " ".join(keys)}])
+    reply = says(f"I know {keys[0]} and {keys[1]} and {keys[2]} and {keys[3]}.")
+    async with temper(reply, observers=recording_to(path)) as front:
+        body = request(tools=None, messages=[{"role": "user", "content": " ".join(keys)}])
         headers = {"authorization": f"Bearer {keys[1]}", "x-api-key": keys[2]}
-        answer = await front.ask(asked, stream=stream, headers=headers)
+        answer = await front.ask(body, stream=stream, headers=headers)
     assert all(key in (answer.text or "") for key in keys)
     text = path.read_text(encoding="utf-8")
     assert not any(key in text for key in keys)
     assert replay_file(path, None)[0].changes == ()
 
 
-async def test_what_was_never_understood_is_not_recorded(tmp_path: Path) -> None:
+async def test_invalid_request_is_not_recorded(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     async with temper(observers=recording_to(path)) as front:
         await front.send(b"{")
@@ -171,14 +171,14 @@ ASKED_IN: dict[str, tuple[str, JsonObject]] = {
 
 
 @pytest.mark.parametrize("dialect", ASKED_IN)
-async def test_whatever_language_a_request_was_in_it_is_judged_the_same_offline(
+async def test_requests_of_every_dialect_are_judged_the_same_offline(
     *, dialect: str, stream: bool, tmp_path: Path
 ) -> None:
-    """The call is a good one but for what is enforced here: rules of order, allowed tools."""
+    """The call is valid except for rules that Temper enforces: order rules, allowed tools."""
     path = tmp_path / "recording.jsonl"
-    route, asked = ASKED_IN[dialect]
+    route, body = ASKED_IN[dialect]
     async with temper(GOOD, calls("get_time", "{}"), observers=recording_to(path)) as front:
-        answer = await front.client.post(route, json={"model": "m", "stream": stream, **asked})
+        answer = await front.client.post(route, json={"model": "m", "stream": stream, **body})
     assert answer.status_code == 200
     assert "get_time" in answer.text
     (kept,) = read_recording(path)
@@ -188,12 +188,12 @@ async def test_whatever_language_a_request_was_in_it_is_judged_the_same_offline(
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_many_at_once_do_not_mix(tmp_path: Path) -> None:
+async def test_concurrent_recordings_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     count = 8
     async with temper(*[GOOD] * count, observers=recording_to(path)) as front:
         await asyncio.gather(*[front.client.post(CHAT, json=request()) for _ in range(count)])
     kept = list(read_recording(path))
-    assert len({one.id for one in kept}) == count
-    assert all(one.changes == () for one in replay_file(path, None))
-    assert all(len(one.generations) == 1 for one in kept)
+    assert len({exchange.id for exchange in kept}) == count
+    assert all(replayed.changes == () for replayed in replay_file(path, None))
+    assert all(len(exchange.generations) == 1 for exchange in kept)

@@ -1,8 +1,8 @@
-"""Several Tempers before one engine: how long its queue gets, and how long a newcomer waits.
+"""Several Tempers in front of one engine: the length of its queue and a newcomer's wait.
 
-Each Temper lets in as many as the engine has slots, and its clients take turns. So the engine never
-has more than that times the replicas, and a flood of one client delays another by no more than what
-every replica has let in already.
+Each Temper admits as many requests as the engine has slots, and its clients take turns. So the
+engine never holds more than that number times the replicas, and a flood of one client delays
+another client by no more than the requests that every replica has admitted already.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ class Crowd:
     engine: FirstComeEngine
     fronts: list[Front] = field(default_factory=list)
     lines: list[WaitingQueue] = field(default_factory=list)
-    asked: list[asyncio.Task[None]] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def ask(self, replica: int, client: str) -> asyncio.Task[None]:
-        """Have a client ask at a replica."""
+        """Send a request of a client to a replica."""
         asking = asyncio.create_task(self._ask(self.fronts[replica % len(self.fronts)], client))
-        self.asked.append(asking)
+        self.tasks.append(asking)
         return asking
 
     async def end_round(self) -> None:
-        """End a round of the engine, and let what follows from that happen."""
+        """End a round of the engine, and let the effects settle."""
         await self.settle()
         self.engine.end_round()
         await self.settle()
@@ -55,7 +55,7 @@ class Crowd:
     def _is_settled(self) -> bool:
         served = sum(line.served for line in self.lines)
         waiting = sum(line.waiting for line in self.lines)
-        outstanding = sum(not one.done() for one in self.asked)
+        outstanding = sum(not task.done() for task in self.tasks)
         return self.engine.load == served and served + waiting == outstanding
 
     async def _ask(self, front: Front, client: str) -> None:
@@ -66,41 +66,41 @@ class Crowd:
 @asynccontextmanager
 async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
     """Run an engine and replicas before it; at the end everybody is answered."""
-    found = Crowd(FirstComeEngine(SLOTS))
+    clients = Crowd(FirstComeEngine(SLOTS))
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(listening(found.engine))
+        upstream = await stack.enter_async_context(listening(clients.engine))
         for _ in range(replicas):
-            engine = LlamaServer(BackendClient(behind.url))
+            engine = LlamaServer(BackendClient(upstream.url))
             stack.push_async_callback(engine.close)
             services = serving.alone(engine)
-            found.lines += [service.admission.queue for service in services]
+            clients.lines += [service.admission.queue for service in services]
             front = serving_all(services, serving, ScriptedBackend())
-            found.fronts.append(await stack.enter_async_context(front))
-        yield found
-        while not all(one.done() for one in found.asked):
-            await found.end_round()
-        await asyncio.gather(*found.asked)
+            clients.fronts.append(await stack.enter_async_context(front))
+        yield clients
+        while not all(task.done() for task in clients.tasks):
+            await clients.end_round()
+        await asyncio.gather(*clients.tasks)
 
 
 async def rounds_of_newcomers(
     replicas: int, *, shares: int = 1, newcomers: int = 4
 ) -> tuple[list[int], FirstComeEngine]:
-    """Flood the engine, and ask as somebody else at each replica; returns the rounds that took."""
+    """Flood the engine, then send a newcomer's request to each replica; return its rounds."""
     waited: list[int] = []
-    async with crowd(replicas, ServerOptions(replicas=shares)) as found:
+    async with crowd(replicas, ServerOptions(replicas=shares)) as clients:
         for number in range(newcomers):
-            for one in range(FLOOD - sum(not each.done() for each in found.asked)):
-                found.ask(one, "a")
-            await found.settle()
-            begun, newcomer = found.engine.rounds, found.ask(number, "b")
+            for request in range(FLOOD - sum(not each.done() for each in clients.tasks)):
+                clients.ask(request, "a")
+            await clients.settle()
+            begun, newcomer = clients.engine.rounds, clients.ask(number, "b")
             while not newcomer.done():
-                await found.end_round()
-            waited.append(found.engine.rounds - begun)
-    return waited, found.engine
+                await clients.end_round()
+            waited.append(clients.engine.rounds - begun)
+    return waited, clients.engine
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-async def test_the_engines_queue_and_the_wait_of_a_newcomer_are_bounded(replicas: int) -> None:
+async def test_engine_queue_and_newcomer_wait_are_bounded(replicas: int) -> None:
     waited, engine = await rounds_of_newcomers(replicas)
     assert engine.longest_queue <= (replicas - 1) * SLOTS
     assert max(waited) <= 2 * replicas
@@ -108,26 +108,26 @@ async def test_the_engines_queue_and_the_wait_of_a_newcomer_are_bounded(replicas
 
 
 @pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (4, 3)])
-async def test_replicas_that_know_of_each_other_leave_no_queue_in_the_engine(
+async def test_replica_aware_tempers_leave_no_queue_in_the_engine(
     replicas: int, rounds: int
 ) -> None:
     waited, engine = await rounds_of_newcomers(replicas, shares=replicas)
     assert engine.longest_queue == 0
-    assert max(waited) <= rounds  # with one slot each, the turn of the flood may come first
+    assert max(waited) <= rounds  # with one slot each, the flood may take the first turn
 
 
-async def test_more_replicas_than_slots_let_one_in_each() -> None:
+async def test_more_replicas_than_slots_admit_one_request_each() -> None:
     _, engine = await rounds_of_newcomers(6, shares=6, newcomers=1)
     assert engine.longest_queue == 6 - SLOTS
 
 
-async def test_a_temper_that_lets_all_in_has_the_newcomer_wait_for_all_of_the_flood() -> None:
-    async with crowd(1, ServerOptions(parallel=FLOOD + 1)) as found:
+async def test_unlimited_admission_makes_the_newcomer_wait_for_the_flood() -> None:
+    async with crowd(1, ServerOptions(parallel=FLOOD + 1)) as clients:
         for _ in range(FLOOD):
-            found.ask(0, "a")
-        await found.settle()
-        newcomer = found.ask(0, "b")
+            clients.ask(0, "a")
+        await clients.settle()
+        newcomer = clients.ask(0, "b")
         while not newcomer.done():
-            await found.end_round()
-        assert found.engine.longest_queue == FLOOD + 1 - SLOTS
-        assert found.engine.rounds > FLOOD // SLOTS
+            await clients.end_round()
+        assert clients.engine.longest_queue == FLOOD + 1 - SLOTS
+        assert clients.engine.rounds > FLOOD // SLOTS

@@ -1,6 +1,6 @@
-"""Two Tempers in front of one server, asked in turns: nothing differs from one of them alone.
+"""Two Tempers in front of one server, in turns: the responses equal those of one Temper.
 
-Nothing is kept between requests that an answer depends on, so replicas need no common memory.
+No state between requests affects a response, so replicas need no shared memory.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.answers import Answer
 from tests.fakes.front import request, temper_before
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
@@ -18,10 +18,10 @@ from tests.fakes.sockets import listening
 
 WINDOW = 4096
 _FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")
-# as from a server that was started anew with less
+# as from a server that was restarted with a smaller window
 OVERFLOW = refuses(400, {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 3072})
-GOOD = spoken.calls("get_weather", '{"city": "Graz"}')
-ANSWER = spoken.says("It is warm in Graz.")
+GOOD = sse.calls("get_weather", '{"city": "Graz"}')
+ANSWER = sse.says("It is warm in Graz.")
 SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
 QUESTION: JsonObject = {"role": "user", "content": "Which city is warm?"}
 
@@ -41,31 +41,34 @@ def steps(number: int, *, city: str = "") -> list[JsonValue]:
     return made
 
 
-def asked(number: int, **others: JsonValue) -> JsonObject:
+def body_of(number: int, **others: JsonValue) -> JsonObject:
     return request(messages=[SYSTEM, QUESTION, *steps(number)], **others)
 
 
-# A session as an agent would have it, with what the server says to each of its turns.
+# A session of an agent, with the server's replies to each turn.
 SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
-    (asked(0), [GOOD]),
-    (asked(1), [spoken.says("I'll check the weather now."), ANSWER]),
-    (asked(2), [spoken.calls("get_wether", '{"town": 5}'), GOOD]),
-    (asked(3), [spoken.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD]),
-    (asked(8), [ANSWER]),
-    (asked(14), [GOOD]),
-    (asked(16), [ANSWER]),
+    (body_of(0), [GOOD]),
+    (body_of(1), [sse.says("I'll check the weather now."), ANSWER]),
+    (body_of(2), [sse.calls("get_wether", '{"town": 5}'), GOOD]),
+    (
+        body_of(3),
+        [sse.says('<tool_call>\n{"name": "get_weather"}\n</tool_call>')] * 2 + [GOOD],
+    ),
+    (body_of(8), [ANSWER]),
+    (body_of(14), [GOOD]),
+    (body_of(16), [ANSWER]),
     (request(messages=[SYSTEM, QUESTION, *steps(4, city="Graz")]), [GOOD, ANSWER]),
     (
-        asked(0, temper={"workflow": {"prerequisites": [ORDER]}}),
-        [GOOD, spoken.calls("get_time", "{}")],
+        body_of(0, temper={"workflow": {"prerequisites": [ORDER]}}),
+        [GOOD, sse.calls("get_time", "{}")],
     ),
-    # last, because what a refusal teaches of the window is learnt, as what prompts cost is
-    (asked(15), [OVERFLOW, ANSWER]),
+    # last, because the window is learned from a rejection, and so is the usage of prompts
+    (body_of(15), [OVERFLOW, ANSWER]),
 )
 
 
 def unpriced(script: Script | bytes) -> Script | bytes:
-    """Leave out what the prompt cost: it is learnt, and scripts know nothing of prompts."""
+    """Remove the usage: it is learned, and scripts do not depend on prompts."""
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")
@@ -74,7 +77,7 @@ def unpriced(script: Script | bytes) -> Script | bytes:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a session looked like from both ends; `sent` are the bodies, without fresh ids."""
+    """Both ends of a session; `sent` are the upstream bodies, without fresh ids."""
 
     answers: list[Answer]
     sent: list[bytes]
@@ -89,34 +92,38 @@ async def played(replicas: int, *, stream: bool) -> Seen:
         "default_generation_settings": {"n_ctx": WINDOW},
     }
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(listening(server))
+        upstream = await stack.enter_async_context(listening(server))
         fronts = [
-            await stack.enter_async_context(temper_before(behind.url)) for _ in range(replicas)
+            await stack.enter_async_context(temper_before(upstream.url)) for _ in range(replicas)
         ]
         answers = [
             await fronts[number % replicas].ask(turn, stream=stream)
             for number, (turn, _) in enumerate(SESSION)
         ]
-    return Seen(answers, [_FRESH_ID.sub(b"call_x", one.body) for one in server.upstream_requests])
+    return Seen(
+        answers,
+        [
+            _FRESH_ID.sub(b"call_x", upstream_request.body)
+            for upstream_request in server.upstream_requests
+        ],
+    )
 
 
-def told(answer: Answer) -> tuple[object, ...]:
+def visible(answer: Answer) -> tuple[object, ...]:
     """Return all that a client learns but fresh ids."""
     prefix = answer.headers["x-temper-prefix"]
     return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
 
 
-async def test_a_session_that_changes_between_replicas_is_like_one_that_does_not(
-    *, stream: bool
-) -> None:
+async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) -> None:
     alone = await played(1, stream=stream)
     shared = await played(2, stream=stream)
     assert len(alone.sent) == sum(len(scripts) for _, scripts in SESSION)
     assert shared.sent == alone.sent
-    assert list(map(told, shared.answers)) == list(map(told, alone.answers))
+    assert list(map(visible, shared.answers)) == list(map(visible, alone.answers))
 
 
-async def test_the_session_has_in_it_what_could_be_remembered() -> None:
+async def test_session_covers_all_remembered_state() -> None:
     reports = [answer.report for answer in (await played(2, stream=False)).answers]
     assert {report["outcome"] for report in reports} == {"clean", "retried"}
     assert {"tier=0", "tier=2", "tier=3"} <= {

@@ -14,21 +14,21 @@ import proxy
 from proxy.api.hosted import open_app
 from proxy.api.server import listen, serving, url_of
 from proxy.settings import Settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS, until
 
 ROOT = Path(proxy.__file__).parent.parent
 PAGE = ROOT / "docs/architecture.md"
-MOST_MODULES = 64  # may only fall
+MOST_MODULES = 64  # may only decrease
 _LAST = "proxy/observability/logs.py"
 BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 
 
 @contextlib.contextmanager
 def executed_modules() -> Iterator[set[str]]:
-    """Collect the modules of `proxy` whose functions are called in this thread."""
+    """Collect the modules of `proxy` with functions that run in this thread."""
     modules: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
@@ -60,12 +60,12 @@ async def temper(backend_url: str) -> AsyncGenerator[httpx.AsyncClient, None]:
 
 
 async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
-    reply = Script((spoken.says("Hi", " there."),))
+    reply = Script((sse.says("Hi", " there."),))
     path = PAGE.read_text("utf-8").partition("## A plain chat")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `(proxy/[a-z_/]+\.py)`", path, re.MULTILINE)
     backend = ScriptedBackend(*[reply] * 4)
     async with listening(backend) as engine, temper(engine.url) as client:
-        for _ in range(3):  # imports, caches, and the first look at the model
+        for _ in range(3):  # imports, caches, and the first lookup of the model
             await client.post("/v1/chat/completions", json=BODY)
         with executed_modules() as executed:
             answer = await client.post("/v1/chat/completions", json=BODY)

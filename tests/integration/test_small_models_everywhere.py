@@ -12,8 +12,8 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import temper
-from tests.fakes.languages import Got, post
-from tests.fakes.scripted_backend import Asked, Ending, Script
+from tests.fakes.languages import LanguageReply, post
+from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script
 from tests.fakes.small_models import (
     BOOKING_REQUEST,
     FAILURES,
@@ -24,7 +24,7 @@ from tests.fakes.small_models import (
     ExecutedCall,
     write_call,
 )
-from tests.fakes.spoken import START, says, text
+from tests.fakes.sse import START, says, text
 from tests.patience import PATIENCE_SECONDS
 
 CLASSES = (
@@ -119,7 +119,7 @@ DIALECTS: dict[str, tuple[str, Callable[[Conversation], JsonObject]]] = {
 
 async def send(
     conversation: Conversation, dialect: str, *, stream: bool
-) -> tuple[Got, list[Asked]]:
+) -> tuple[LanguageReply, list[ReceivedRequest]]:
     """Send a conversation; returns the answer, and the requests that the backend received."""
     path, write = DIALECTS[dialect]
     replies = [
@@ -164,7 +164,7 @@ async def test_generation_is_stopped_at_the_third_copy_of_a_call(dialect: str) -
     conversation = Conversation(BOOKING_REQUEST, (STANDUP_RUN,), ())
     path, write = DIALECTS[dialect]
     line = f"{write_call('add_event', RETRO)}\n"
-    # each further copy comes only after the proxy has had time to read those before
+    # each further copy waits until the proxy has read the earlier ones
     pauses = [asyncio.Event() for _ in range(MANY)]
     further = [step for pause in pauses for step in (pause, text(line))]
     endless = Script((START + text(*[line] * COPIES), *further, Ending.NEVER))

@@ -1,4 +1,4 @@
-"""An engine with a language of its own, behind Temper, in as many lines as an adapter takes."""
+"""An engine with its own protocol, in as many lines as an adapter takes."""
 
 import inspect
 from collections.abc import AsyncGenerator
@@ -21,11 +21,11 @@ CALL = b'call get_weather {"city": "Paris", "days": 2}\nend\n'
 
 
 class ToyServer:
-    """Answers with these lines; `asked` are the bodies that came."""
+    """Answers with these lines; `bodies` are the request bodies."""
 
     def __init__(self, lines: bytes) -> None:
         self.lines = lines
-        self.asked: list[JsonValue] = []
+        self.bodies: list[JsonValue] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, is_open = b"", True
@@ -34,7 +34,7 @@ class ToyServer:
             body += message.get("body", b"")
             is_open = message.get("more_body", False)
         if scope["path"] == "/talk":
-            self.asked.append(json.parse(body))
+            self.bodies.append(json.parse(body))
         answer = self.lines if scope["path"] == "/talk" else b'{"names":[{"name":"m-1"}]}'
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": answer})
@@ -56,7 +56,7 @@ async def test_a_reply_of_a_toy_engine_is_an_answer() -> None:
         models = await front.client.get("/v1/models")
     assert (answer.text, streamed.text) == ("Hello", "Hello")
     assert models.json()["data"][0]["id"] == "m-1"
-    (first, _) = server.asked
+    (first, _) = server.bodies
     assert isinstance(first, dict)
     assert (first["temperature"], first["length"], first["name"]) == (0.5, 9, "m")
     assert first["said"] == [["user", "How is the weather in Paris?"]]
@@ -68,7 +68,7 @@ async def test_its_tool_calls_are_read() -> None:
     assert answer.called == [("get_weather", {"city": "Paris", "days": 2})]
 
 
-async def test_what_it_cannot_do_is_refused_by_name() -> None:
+async def test_unsupported_options_are_rejected_by_name() -> None:
     async with served(ToyServer(HELLO)) as front:
         answer = await front.ask(request(logit_bias={"1": 1}))
     assert answer.status == 400
@@ -76,11 +76,11 @@ async def test_what_it_cannot_do_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("lines", [b'say "Hel"\nfail it broke\n', b'say "Hel"\n', b"what\n"])
-async def test_a_reply_that_breaks_is_a_failure(lines: bytes) -> None:
+async def test_broken_reply_is_a_failure(lines: bytes) -> None:
     async with served(ToyServer(lines)) as front:
         assert (await front.ask(request())).status >= 500
 
 
-def test_an_engine_takes_no_more_than_a_hundred_and_twenty_lines() -> None:
-    written = Path(inspect.getfile(ToyEngine)).read_text(encoding="utf-8")
-    assert len(written.splitlines()) <= 120
+def test_toy_engine_is_at_most_a_hundred_and_twenty_lines() -> None:
+    source = Path(inspect.getfile(ToyEngine)).read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 120

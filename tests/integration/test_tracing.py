@@ -1,4 +1,4 @@
-"""Traces of real exchanges, read back: the client's trace goes on here and at the backend."""
+"""Traces of real exchanges, read back: the client's trace continues here and upstream."""
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -8,7 +8,7 @@ from proxy.observability.observers import Observers
 from proxy.observability.tracing import Tracing
 from tests.fakes.front import request, temper
 from tests.fakes.scripted_backend import Script, refuses
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = calls("get_weather", '{"city": "Paris"}')
@@ -18,25 +18,25 @@ def name_of(span: ReadableSpan) -> str:
     return f"{span.context.span_id:016x}"
 
 
-async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, stream: bool) -> None:
+async def test_each_attempt_is_the_parent_span_of_its_upstream_request(*, stream: bool) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
     async with temper(says("Prose."), GOOD, observers=observers) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-temper-text-policy": "respond"}
         await front.ask(request(), stream=stream, headers=headers)
-        told = [question.headers["traceparent"] for question in front.backend.upstream_requests]
+        parents = [question.headers["traceparent"] for question in front.backend.upstream_requests]
     tracing.close()
     first, second, whole = sorted(
         exporter.get_finished_spans(), key=lambda span: span.kind.name == "SERVER"
     )
-    assert told == [f"00-{TRACE}-{name_of(one)}-01" for one in (first, second)]
+    assert parents == [f"00-{TRACE}-{name_of(span)}-01" for span in (first, second)]
     assert whole.parent is not None
     assert f"{whole.parent.span_id:016x}" == PARENT
     assert {f"{span.context.trace_id:032x}" for span in (first, second, whole)} == {TRACE}
 
 
-async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: bool) -> None:
+async def test_traceparent_is_forwarded_unchanged_without_tracing(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await front.ask(request(tools=None), stream=stream, headers=headers)
@@ -44,7 +44,7 @@ async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: 
 
 
 @pytest.mark.parametrize("traces", [False, True])
-async def test_the_clients_state_travels_beside_its_trace(*, traces: bool, stream: bool) -> None:
+async def test_tracestate_is_forwarded_with_the_trace(*, traces: bool, stream: bool) -> None:
     observers = Observers((), traces=traces)
     async with temper(says("Hi."), says("Hi."), observers=observers) as front:
         for parent in (f"00-{TRACE}-{PARENT}-01", "nonsense"):
@@ -56,15 +56,15 @@ async def test_the_clients_state_travels_beside_its_trace(*, traces: bool, strea
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": f"00-{TRACE}-{PARENT}-01"}])
-async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> None:
+async def test_passthrough_requests_have_spans(headers: dict[str, str]) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)
     reply = Script((b"{}",), headers={"content-type": "application/json"})
     async with temper(reply, reply, observers=observers) as front:
-        for path, asked in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
-            await front.client.post(path, json={"model": "m", asked: "Hi"}, headers=headers)
-        told = [question.headers["traceparent"] for question in front.backend.upstream_requests]
+        for path, member in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
+            await front.client.post(path, json={"model": "m", member: "Hi"}, headers=headers)
+        parents = [question.headers["traceparent"] for question in front.backend.upstream_requests]
     tracing.close()
     names = [span.name for span in exporter.get_finished_spans()]
     attempts = exporter.get_finished_spans()[::2]
@@ -74,12 +74,12 @@ async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> N
         "embeddings m",
         "POST /v1/embeddings",
     ]
-    assert [header.split("-")[2] for header in told] == [name_of(span) for span in attempts]
+    assert [header.split("-")[2] for header in parents] == [name_of(span) for span in attempts]
     if headers:
-        assert {header.split("-")[1] for header in told} == {TRACE}
+        assert {header.split("-")[1] for header in parents} == {TRACE}
 
 
-async def test_a_failed_request_has_its_spans_too(*, stream: bool) -> None:
+async def test_failed_requests_have_spans(*, stream: bool) -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     observers = Observers((tracing,), traces=True)

@@ -1,15 +1,15 @@
-"""What a backend is sent: the client's own bytes, and headers from a short list."""
+"""The upstream request: the client's own bytes, and headers from a short list."""
 
 import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import TOOLS, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
-# members in an odd order, odd white space, escapes, numbers no serializer would write like this
+# members in unusual order, white space, escapes, numbers that no serializer would write
 ODD = {
     "seed": b"12345678901234567890123",
     "messages": b'[ {"content":"h\\u00e9 \\/ \xc3\xa9 \\ud83d\\ude00", "role" : "user",\n'
@@ -31,16 +31,16 @@ ODD_TOOL = (
 )
 
 
-def written(members: dict[str, bytes], *, stream: bool) -> bytes:
+def body_of(members: dict[str, bytes], *, stream: bool) -> bytes:
     """Write a body with a space before every comma."""
     more = {**members, "stream": b" true" if stream else b"  false", "temper": b'{"workflow":{}}'}
     inside = b" ,".join(b'"%s":%s' % (name.encode(), raw) for name, raw in more.items())
     return b"\n{" + inside + b"}\n"
 
 
-async def test_what_nobody_changed_travels_byte_for_byte(*, stream: bool) -> None:
+async def test_unchanged_request_is_forwarded_byte_for_byte(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
-        answer = await front.send(written(ODD, stream=stream))
+        answer = await front.send(body_of(ODD, stream=stream))
     assert answer.text == "Hi."
     raw = front.backend.upstream_requests[0].raw
     assert {name: raw[name] for name in ODD} == ODD
@@ -50,25 +50,23 @@ async def test_what_nobody_changed_travels_byte_for_byte(*, stream: bool) -> Non
     assert set(raw) - set(ODD) == {"stream", "stream_options", "return_progress"}
 
 
-async def test_tools_travel_byte_for_byte_and_respond_is_offered_behind_them(
-    *, stream: bool
-) -> None:
+async def test_tools_are_forwarded_byte_for_byte_followed_by_respond(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(calls("odd", '{"a": 1}')) as front:
         headers = {"x-temper-text-policy": "respond"}
-        answer = await front.send(written(members, stream=stream), headers)
+        answer = await front.send(body_of(members, stream=stream), headers)
     assert answer.called == [("odd", {"a": 1})]
-    own, respond = front.backend.upstream_requests[0].tools
-    assert own == ODD_TOOL
+    client_tool, respond = front.backend.upstream_requests[0].tools
+    assert client_tool == ODD_TOOL
     assert b'"name":"respond"' in respond
     assert front.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
 
 
-async def test_by_default_an_answer_is_equal_upstream_and_downstream(*, stream: bool) -> None:
+async def test_default_text_reply_equals_the_upstream_one(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[says("It", " is", " noon.")] * 2) as front:
-        guarded = await front.send(written(members, stream=stream))
-        plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
+        guarded = await front.send(body_of(members, stream=stream))
+        plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
     for question in front.backend.upstream_requests:
         assert question.raw["messages"] == members["messages"]
         assert question.raw["tools"] == members["tools"]
@@ -76,23 +74,21 @@ async def test_by_default_an_answer_is_equal_upstream_and_downstream(*, stream: 
     assert guarded.body == plain.body
 
 
-async def test_by_default_a_call_is_the_one_that_was_made_of_what_was_sent(*, stream: bool) -> None:
+async def test_default_call_equals_the_upstream_one(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
-        guarded = await front.send(written(members, stream=stream))
-        plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
+        guarded = await front.send(body_of(members, stream=stream))
+        plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
     assert {question.raw["tools"] for question in front.backend.upstream_requests} == {
         members["tools"]
     }
     assert (guarded.calls, guarded.reason) == (plain.calls, plain.reason)
 
 
-async def test_options_of_the_stream_are_kept_and_usage_is_always_asked_for(
-    *, stream: bool
-) -> None:
-    asked = request(stream_options={"include_usage": False, "chunk_size": 7})
+async def test_stream_options_are_kept_and_usage_always_requested(*, stream: bool) -> None:
+    body = request(stream_options={"include_usage": False, "chunk_size": 7})
     async with temper(says("Hi.")) as front:
-        await front.ask({**asked, "tools": None}, stream=stream)
+        await front.ask({**body, "tools": None}, stream=stream)
     options = front.backend.upstream_requests[0].fields["stream_options"]
     assert options == {"include_usage": True, "chunk_size": 7}
 
@@ -103,7 +99,7 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
     members = {**ODD, "tools": json.dump(TOOLS)}
     scripts = (calls("odd", "{}"), calls("odd", "{}"), says("{}"))
     async with temper(*scripts) as front:
-        await front.send(written(members, stream=stream))
+        await front.send(body_of(members, stream=stream))
     first, *others = (question.raw for question in front.backend.upstream_requests)
     assert len(others) == 2
     bounded = {"max_tokens", "max_completion_tokens"}  # of the constrained attempt
@@ -112,7 +108,7 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
         assert {name: raw[name] for name in kept} == {name: first[name] for name in kept}
 
 
-async def test_a_request_id_is_echoed_and_travels_on(*, stream: bool) -> None:
+async def test_request_id_is_echoed_and_forwarded(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
         plain = request(tools=None)
         answer = await front.ask(plain, stream=stream, headers={"X-Request-Id": "my-id.1:2_3"})
@@ -121,7 +117,7 @@ async def test_a_request_id_is_echoed_and_travels_on(*, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("odd", [None, "", "a b", 'a"b', "a" * 129, "é"])
-async def test_a_request_id_is_made_where_there_is_no_usable_one(odd: str | None) -> None:
+async def test_missing_or_invalid_request_id_is_generated(odd: str | None) -> None:
     async with temper(says("Hi.")) as front:
         headers = {} if odd is None else {"x-request-id": odd}
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
@@ -133,7 +129,7 @@ async def test_a_request_id_is_made_where_there_is_no_usable_one(odd: str | None
     assert front.backend.upstream_requests[0].headers["x-request-id"] == made
 
 
-async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
+async def test_only_allowed_headers_are_forwarded(*, stream: bool) -> None:
     headers = {
         "cookie": "session=1",
         "forwarded": "for=me",
@@ -179,7 +175,7 @@ LOCKED = ServerOptions(access=Access({"us": "front-key"}))
     ],
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
-async def test_the_backend_gets_its_own_key_or_that_of_the_client(
+async def test_backend_receives_its_configured_key_or_the_clients(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")
@@ -190,8 +186,8 @@ async def test_the_backend_gets_its_own_key_or_that_of_the_client(
     assert front.backend.upstream_requests[0].headers.get("authorization") == expected
 
 
-async def test_a_backend_is_always_asked_to_stream_and_to_report_progress(*, stream: bool) -> None:
-    async with temper(spoken.START + spoken.text("Hi.") + spoken.end()) as front:
+async def test_upstream_requests_always_stream_with_progress(*, stream: bool) -> None:
+    async with temper(sse.START + sse.text("Hi.") + sse.end()) as front:
         await front.ask(request(tools=None), stream=stream)
     fields = front.backend.upstream_requests[0].fields
     assert fields["stream"] is True

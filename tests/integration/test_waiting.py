@@ -1,6 +1,6 @@
-"""Commands that wait for a slow model: what a person sees meanwhile, and that Ctrl-C ends the wait.
+"""Commands that wait for a slow model: the progress shown, and Ctrl-C during the wait.
 
-The engine answers when the test lets it: a reply that never comes is the slowest there is.
+The engine answers on command: a reply that never comes is the slowest one.
 """
 
 import re
@@ -19,7 +19,7 @@ from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.pseudo_terminal import WatchedCommand, on_terminal
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import START, calls, end, part, text
+from tests.fakes.sse import START, calls, end, part, text
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 TOOLS = '''
@@ -49,12 +49,13 @@ ANNOUNCED = START + text("I'll check the weather.") + end()
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")  # nobody says where the cursor is
+    # there is no terminal that reports the cursor position
+    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
 
 
 @pytest.fixture
 def engine() -> Iterator[tuple[PacedEngine, str]]:
-    """An engine that reads every prompt for ever, until it is told otherwise."""
+    """An engine that processes every prompt forever, until a test releases it."""
     silent = PacedEngine(is_silent=True)
     with listening_in_thread(silent) as url:
         yield silent, url
@@ -106,7 +107,7 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
         assert activity not in command.visible
 
 
-def test_chat_ends_although_a_tool_that_was_given_up_still_runs() -> None:
+def test_chat_exits_while_an_abandoned_tool_still_runs() -> None:
     Path("tools.py").write_text(STUCK, encoding="utf-8")
     backend = ScriptedBackend(calls("get_weather", '{"city": "Paris"}'))
     with (
@@ -155,13 +156,13 @@ def test_doctor_without_a_terminal_shows_findings_only(
     silent, url = engine
     with temper("doctor", "--backend-url", url, *flags) as process:
         assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
-        time.sleep(1.5)  # in which a terminal would be shown the check
+        time.sleep(1.5)  # a terminal would show the check by now
         process.send_signal(signal.SIGINT)
-        said, complained = process.communicate(timeout=PATIENCE_SECONDS)
+        output, complained = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert complained == ""
-    assert "\x1b" not in said
-    assert "checking" not in said
+    assert "\x1b" not in output
+    assert "checking" not in output
 
 
 def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
@@ -169,8 +170,8 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
 ) -> None:
     silent, url = engine
     with on_terminal(120, "tune", "--backend-url", url, "--minutes", "30") as command:
-        told = r"29 min \d+ s left: without tools in the prompt, as \w+, \w+-\d+ \(\d+ s\)"
-        command.read_until(told)
+        pattern = r"29 min \d+ s left: without tools in the prompt, as \w+, \w+-\d+ \(\d+ s\)"
+        command.read_until(pattern)
         assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
         shown = interrupt(command)
     assert silent.left.acquire(timeout=PATIENCE_SECONDS)
@@ -178,22 +179,22 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     assert "left:" not in command.visible
 
 
-def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
+def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine
     done = ended("tune", "--backend-url", url, "--minutes", "0.1")
     assert done.returncode == 0, done.stderr
-    if silent.arrived.acquire(blocking=False):  # a busy machine starts no Temper in that time
+    if silent.arrived.acquire(blocking=False):  # a busy machine cannot start Temper in that time
         assert silent.left.acquire(timeout=PATIENCE_SECONDS)
     assert "respond: no case was finished: off" in done.stdout
-    told = " ".join(done.stdout.split())
-    assert "not one case was finished with a setting and without it. Pass --minutes " in told
+    text = " ".join(done.stdout.split())
+    assert "not one case was finished with a setting and without it. Pass --minutes " in text
     (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")
     assert file.read_bytes() == b""
 
 
-def test_eval_shows_the_current_run_and_after_ctrl_c_the_printed_command_goes_on(
+def test_eval_shows_the_current_run_and_can_be_resumed_after_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine

@@ -1,4 +1,4 @@
-"""What every answer looks like on the wire, in the details that clients rely on."""
+"""The wire format of every response, in the details that clients rely on."""
 
 import re
 
@@ -7,47 +7,47 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.plan import Policy
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import CHAT, request, temper
-from tests.fakes.spoken import calls, says
+from tests.fakes.sse import calls, says
 
 PLAIN = request(tools=None)
 RESPOND = {"x-temper-text-policy": "respond"}
 IDENTITY: JsonObject = {
-    "id": spoken.ID,
-    "created": spoken.CREATED,
-    "model": spoken.MODEL,
-    "system_fingerprint": spoken.FINGERPRINT,
+    "id": sse.ID,
+    "created": sse.CREATED,
+    "model": sse.MODEL,
+    "system_fingerprint": sse.FINGERPRINT,
 }
 
 
-async def test_an_answer_has_the_identity_that_the_backend_gave_it(*, stream: bool) -> None:
+async def test_response_has_the_identity_of_the_backend(*, stream: bool) -> None:
     async with temper(says("Hi.")) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.identity == IDENTITY
 
 
-async def test_an_answer_gets_an_identity_where_the_backend_gave_none(*, stream: bool) -> None:
-    bare = spoken.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
-    async with temper(bare + spoken.DONE) as front:
+async def test_response_gets_an_identity_if_the_backend_has_none(*, stream: bool) -> None:
+    bare = sse.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
+    async with temper(bare + sse.DONE) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.text == "Hi."
     assert set(answer.identity) == {"id", "created", "model"}
     assert re.fullmatch("chatcmpl-[0-9a-f]{24}", str(answer.identity["id"]))
     assert answer.identity["model"] == "m"
     assert isinstance(created := answer.identity["created"], int)
-    assert created > spoken.CREATED
+    assert created > sse.CREATED
 
 
 async def test_a_later_attempt_does_not_change_the_identity(*, stream: bool) -> None:
-    other = says("It is sunny.").replace(spoken.ID.encode(), b"chatcmpl-another")
+    other = says("It is sunny.").replace(sse.ID.encode(), b"chatcmpl-another")
     async with temper(says("Sunny."), other) as front:
         answer = await front.ask(request(), stream=stream, headers=RESPOND)
     assert (answer.text, answer.identity) == ("It is sunny.", IDENTITY)
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
-async def test_the_finish_reason_is_the_models(*, stream: bool, reason: str) -> None:
+async def test_finish_reason_is_that_of_the_model(*, stream: bool, reason: str) -> None:
     async with temper(says("Hi.", reason=reason)) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert (answer.text, answer.reason) == ("Hi.", reason)
@@ -56,31 +56,31 @@ async def test_the_finish_reason_is_the_models(*, stream: bool, reason: str) -> 
 async def test_a_whole_answer_has_its_usage() -> None:
     async with temper(says("Hi.")) as front:
         answer = await front.ask(PLAIN)
-    assert answer.usage == spoken.USAGE
+    assert answer.usage == sse.USAGE
 
 
-async def test_a_stream_has_its_usage_in_a_chunk_of_its_own_and_only_on_request() -> None:
+async def test_usage_is_a_separate_chunk_on_request() -> None:
     async with temper(says("Hi."), says("Hi.")) as front:
-        asked = request(tools=None, stream_options={"include_usage": True})
-        answer = await front.ask(asked, stream=True)
+        body = request(tools=None, stream_options={"include_usage": True})
+        answer = await front.ask(body, stream=True)
         without = await front.ask(PLAIN, stream=True)
-    assert [chunk.get("usage") for chunk in answer.chunks if "usage" in chunk] == [spoken.USAGE]
+    assert [chunk.get("usage") for chunk in answer.chunks if "usage" in chunk] == [sse.USAGE]
     assert answer.chunks[-1]["choices"] == []
-    assert answer.chunks[-1]["usage"] == spoken.USAGE
+    assert answer.chunks[-1]["usage"] == sse.USAGE
     assert without.usage is None
     assert all(chunk["choices"] for chunk in without.chunks)
 
 
-async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> None:
-    costly: JsonObject = {**spoken.USAGE, "prompt_tokens": 99}
+async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
+    costly: JsonObject = {**sse.USAGE, "prompt_tokens": 99}
     second = (
-        spoken.START
-        + spoken.text("It is sunny.")
-        + spoken.part([{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=costly)
+        sse.START
+        + sse.text("It is sunny.")
+        + sse.part([{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=costly)
     )
-    async with temper(says("Sunny."), second + spoken.DONE) as front:
-        asked = request(stream_options={"include_usage": True}) if stream else request()
-        answer = await front.ask(asked, stream=stream, headers=RESPOND)
+    async with temper(says("Sunny."), second + sse.DONE) as front:
+        body = request(stream_options={"include_usage": True}) if stream else request()
+        answer = await front.ask(body, stream=stream, headers=RESPOND)
     assert isinstance(answer.usage, dict)
     spent = answer.usage.pop("temper")
     assert answer.usage == costly
@@ -88,7 +88,7 @@ async def test_usage_is_that_of_the_reply_the_client_got(*, stream: bool) -> Non
     assert (spent["attempts"], spent["prompt_tokens"]) == (2, 110)
 
 
-async def test_a_call_comes_as_the_backend_streams_it() -> None:
+async def test_call_deltas_follow_the_backend() -> None:
     async with temper(calls("get_weather", '{"city"', ': "Pa', "ris", '"}')) as front:
         answer = await front.ask(request(), stream=True)
     brought = [call for delta in answer.deltas for call in pieces_of(delta)]
@@ -103,7 +103,7 @@ async def test_a_call_comes_as_the_backend_streams_it() -> None:
     ]
 
 
-async def test_a_call_comes_whole_in_one_delta_to_those_who_want_that() -> None:
+async def test_call_is_one_delta_on_request() -> None:
     serving = ServerOptions(policy=Policy(streams_calls=False))
     async with temper(calls("get_weather", '{"city"', ': "Paris"', "}"), serving=serving) as front:
         answer = await front.ask(request(), stream=True)
@@ -133,7 +133,7 @@ async def test_a_stream_begins_with_the_role_and_ends_with_the_report_and_the_en
     )
 
 
-async def test_the_headers_of_a_stream_keep_proxies_from_holding_it_back() -> None:
+async def test_stream_headers_disable_proxy_buffering() -> None:
     async with temper(says("Hi.")) as front:
         answer = await front.ask(PLAIN, stream=True)
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -143,7 +143,7 @@ async def test_the_headers_of_a_stream_keep_proxies_from_holding_it_back() -> No
     assert "x-temper-outcome" not in answer.headers
 
 
-async def test_the_headers_of_a_whole_answer_tell_what_was_done() -> None:
+async def test_headers_of_a_whole_response_report_interventions() -> None:
     leaked = '<tool_call>{"name": "get_weather", "arguments": {"city": 5}}</tool_call>'
     async with temper(says(leaked)) as front:
         answer = await front.ask(request())
@@ -158,8 +158,8 @@ async def test_token_probabilities_are_kept(*, stream: bool) -> None:
     token: JsonObject = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": []}
     logprobs: JsonObject = {"content": [token]}
     chosen: JsonObject = {"index": 0, "finish_reason": None, "logprobs": logprobs}
-    said = spoken.part([{**chosen, "delta": {"content": "Hi"}}])
-    async with temper(spoken.START + said + spoken.end()) as front:
+    chunk = sse.part([{**chosen, "delta": {"content": "Hi"}}])
+    async with temper(sse.START + chunk + sse.end()) as front:
         answer = await front.ask({**PLAIN, "logprobs": True}, stream=stream)
     assert b'"logprobs":{"content":[{"token":"Hi","logprob":-0.5' in answer.body
 
@@ -171,7 +171,7 @@ async def test_the_path_without_a_version_is_the_same_endpoint() -> None:
     assert len(front.backend.upstream_requests) == 1
 
 
-async def test_text_that_would_break_a_line_of_the_stream_arrives_unharmed(*, stream: bool) -> None:
+async def test_line_separators_in_text_arrive_unchanged(*, stream: bool) -> None:
     nasty = "a\r\nb\n\ndata: [DONE]\n\n\u2028\u0085\x00\x1b[31m\U0001f600\ud7ff"
     async with temper(says(nasty)) as front:
         answer = await front.ask(PLAIN, stream=stream)

@@ -1,4 +1,4 @@
-"""What holds of every real server behind Temper, whatever its model says."""
+"""Invariants of every real server behind Temper, for any model."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -13,32 +13,32 @@ Open: TypeAlias = Callable[[], AbstractAsyncContextManager[Front]]
 
 
 def question(model: str, **others: JsonValue) -> JsonObject:
-    """Write a question that asks for a call."""
-    asked = "What is the weather in Paris? Use the tool."
-    messages: list[JsonValue] = [{"role": "user", "content": asked}]
+    """Return a request that demands a call."""
+    prompt = "What is the weather in Paris? Use the tool."
+    messages: list[JsonValue] = [{"role": "user", "content": prompt}]
     return {"model": model, "messages": messages, "tools": list(TOOLS), **others}
 
 
-async def check_a_demanded_call(temper: Open, asked: JsonObject, *, stream: bool) -> None:
+async def check_a_demanded_call(temper: Open, body: JsonObject, *, stream: bool) -> None:
     async with temper() as front:
-        answer = await front.ask({**asked, "tool_choice": "required"}, stream=stream)
+        answer = await front.ask({**body, "tool_choice": "required"}, stream=stream)
     assert answer.error is None
     assert [name for name, _ in answer.called][:1] == ["get_weather"]
     assert answer.reason == "tool_calls"
 
 
-async def answer_after_a_call(temper: Open, asked: JsonObject, *instructions: JsonValue) -> Answer:
+async def answer_after_a_call(temper: Open, body: JsonObject, *instructions: JsonValue) -> Answer:
     """Have a call made, give its result, and go on; there may be instructions of the system."""
     async with temper() as front:
-        call = (await front.ask({**asked, "tool_choice": "required"})).calls[0]
+        call = (await front.ask({**body, "tool_choice": "required"})).calls[0]
         history: list[JsonValue] = [
             *instructions[:1],
-            *cast("list[JsonValue]", asked["messages"]),
+            *cast("list[JsonValue]", body["messages"]),
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
             *instructions[1:],
         ]
-        answer = await front.ask({**asked, "messages": history, "tool_choice": "none"})
+        answer = await front.ask({**body, "messages": history, "tool_choice": "none"})
     assert answer.error is None
     assert answer.text
     return answer

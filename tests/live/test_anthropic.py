@@ -1,7 +1,7 @@
-"""Temper before the real Anthropic API; it runs only where a key and a model are named for it.
+"""Temper with the real Anthropic API; runs only where a key and a model are configured.
 
 `ANTHROPIC_UPSTREAM_KEY` and `ANTHROPIC_UPSTREAM_MODEL`, and `ANTHROPIC_UPSTREAM_URL` for another
-server of the language. What a model says is its own affair; every run costs a few thousand tokens.
+server with that protocol. The text of a model is not tested; every run costs a few thousand tokens.
 """
 
 import os
@@ -44,12 +44,14 @@ async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
 
 async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
     instructions = ("Be brief.", "Answer in one sentence.")
-    said: list[JsonValue] = [{"role": "system", "content": one} for one in instructions]
-    usage = cast("JsonObject", (await answer_after_a_call(temper, ASKED, *said)).usage)
+    messages: list[JsonValue] = [
+        {"role": "system", "content": instruction} for instruction in instructions
+    ]
+    usage = cast("JsonObject", (await answer_after_a_call(temper, ASKED, *messages)).usage)
     assert cast("int", usage["prompt_tokens"]) > 0
 
 
-async def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:
+async def test_unknown_model_error_lists_the_known_models() -> None:
     async with temper() as front:
         answer = await front.ask({**ASKED, "model": "no-such-model"})
     assert answer.status == 404

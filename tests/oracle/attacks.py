@@ -208,7 +208,7 @@ def _respelled(chance: Random, header: bytes) -> bytes:
 
 
 def _content(chance: Random, number: int) -> bytes:
-    """Return a body: some words, or what a server would run if it took the body for a request."""
+    """Return a body: some words, or bytes that would be a request if taken out of the body."""
     embedded = b"GET /smuggled/%d HTTP/1.1\r\nhost: %b\r\nx: " % (number, HOST)
     whole = embedded[:-5] + b"\r\n\r\n"
     kinds = (b"", b"hello", b"x" * chance.randrange(40), whole, embedded, b"0\r\n\r\n" + whole)
@@ -264,7 +264,7 @@ def _chunked(chance: Random, content: bytes) -> bytes:
 
 
 def _chunk(chance: Random, content: bytes, *, odd: bool) -> bytes:
-    """Return a chunk; an empty one is the last, whose end follows the trailers."""
+    """Return a chunk; an empty one is the last, which ends after the trailers."""
     size = chance.choice(_SIZES) if odd and chance.random() < 0.7 else b"%x"
     head = size.replace(b"%x", b"%x" % len(content))
     end = chance.choice(_CHUNK_ENDS) if odd and chance.random() < 0.4 else b"\r\n"

@@ -1,4 +1,4 @@
-"""A client, HAProxy and Temper's own HTTP server on loopback, which all record what they read.
+"""A client, HAProxy and Temper's HTTP server on loopback, all of which record requests.
 
     client --+-- HAProxy, as it is --+-- connections.py -- a recorder -- edge.py -- an endpoint
              +-- HAProxy, lenient ---+
@@ -34,7 +34,7 @@ from tests.patience import PATIENCE_SECONDS
 
 ROUTES = ("haproxy", "lenient", "direct")
 MARK = "x-oracle"
-_QUIET_SECONDS = 0.005  # after that the client ends its side; too early only costs coverage
+_QUIET_SECONDS = 0.005  # then the client closes its side; too early only costs coverage
 _LIMITS = ConnectionLimits(PATIENCE_SECONDS, 64, PATIENCE_SECONDS, PATIENCE_SECONDS)
 _READING = "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
 _CONFIGURATION = f"""
@@ -74,7 +74,7 @@ class Request(NamedTuple):
 
 @dataclass
 class Reading:
-    """A request that reached the application, and what HAProxy's mark says of it."""
+    """A request that reached the application, and HAProxy's reading of it."""
 
     number: int
     request: Request
@@ -132,8 +132,8 @@ class Recorder:
         reading: Reading = scope["extensions"][MARK]
         if not reading.request.target.startswith(b"/unread"):
             reading.request = reading.request._replace(size=await _size_of(receive))
-        own = [(b"content-length", b"2"), (b"x-number", b"%d" % reading.number)]
-        await send({"type": "http.response.start", "status": 200, "headers": own})
+        headers = [(b"content-length", b"2"), (b"x-number", b"%d" % reading.number)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok"})
 
 
@@ -199,9 +199,9 @@ async def running_chain(program: str) -> AsyncGenerator[Chain, None]:
     """Run Temper's server and the HAProxy `program` before it."""
     recorder = Recorder()
     with ExitStack() as stack:
-        own, direct = (stack.enter_context(listen("127.0.0.1", 0)) for _ in range(2))
-        async with serving(recorder, own, 1, _LIMITS, also=[direct], signals=()):
-            with haproxy(program, _port(own)) as ports:
+        chain, direct = (stack.enter_context(listen("127.0.0.1", 0)) for _ in range(2))
+        async with serving(recorder, chain, 1, _LIMITS, also=[direct], signals=()):
+            with haproxy(program, _port(chain)) as ports:
                 yield Chain(recorder, {**ports, "direct": _port(direct)})
 
 

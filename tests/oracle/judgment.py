@@ -1,4 +1,4 @@
-"""Compares what HAProxy and Temper read of the same bytes: see `judge`."""
+"""Compares how HAProxy and Temper parse the same bytes: see `judge`."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,13 @@ from tests.oracle.chain import Chain, Reading, Request
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _NUMBER = re.compile(rb"x-number: (\d+)\r\n")
-# of a transfer coding that Temper does not read (RFC 9112, 6.1), and of a version of HTTP
+# for a transfer coding that Temper does not support (RFC 9112, 6.1), and for an HTTP version
 _GOOD_ERRORS = frozenset({b"501", b"505"})
 
 
 @dataclass
 class Oracle:
-    """Sends inputs along all routes, and keeps count of what became of them."""
+    """Sends inputs along all routes, and counts the results."""
 
     chain: Chain
     seed: int
@@ -41,7 +41,9 @@ class Oracle:
         self.forwarded += len(through)
         self.direct += len(direct)
         problems = [*self._of_marks(through), *_of_comparison(through, direct)]
-        self.findings += [f"input {number} ({route}): {one}\n    {data!r}" for one in problems]
+        self.findings += [
+            f"input {number} ({route}): {problem}\n    {data!r}" for problem in problems
+        ]
 
     async def _read(self, route: str, data: bytes, number: int) -> list[Reading]:
         recorder = self.chain.recorder
@@ -52,12 +54,12 @@ class Oracle:
             self.findings.append(f"input {number} ({route}): no end\n    {data!r}")
             return []
         self.findings += [
-            f"input {number} ({route}): {one}\n    {data!r}" for one in _of_answer(answer)
+            f"input {number} ({route}): {problem}\n    {data!r}" for problem in _of_answer(answer)
         ]
         return list(recorder.readings)
 
     def _of_marks(self, readings: Sequence[Reading]) -> Iterator[str]:
-        """Yield what Temper reads differently than HAProxy has forwarded it."""
+        """Yield the differences between a request as HAProxy forwarded it and as Temper read it."""
         for reading in readings:
             marked = reading.marked
             if marked is None:
@@ -69,16 +71,16 @@ class Oracle:
             self._marks.add(reading.mark)
 
 
-def _differ(one: Request, other: Request) -> bool:
-    sizes = {one.size, other.size} - {None}
-    hosts = {request.host.removesuffix(b":80") for request in (one, other)}  # the default port
-    return max(len(sizes), len(hosts)) > 1 or one[:2] != other[:2]
+def _differ(directly: Request, other: Request) -> bool:
+    sizes = {directly.size, other.size} - {None}
+    hosts = {request.host.removesuffix(b":80") for request in (directly, other)}  # the default port
+    return max(len(sizes), len(hosts)) > 1 or directly[:2] != other[:2]
 
 
 def _of_comparison(through: Sequence[Reading], direct: Sequence[Reading]) -> Iterator[str]:
-    """Yield where Temper takes the same bytes for other requests than HAProxy.
+    """Yield inputs that Temper and HAProxy parse into different requests.
 
-    Either may refuse what the other accepts; then it has read less.
+    Either may reject what the other accepts; then it has read less.
     """
     for ours, theirs in zip(direct, through, strict=False):
         marked = theirs.marked
@@ -88,9 +90,9 @@ def _of_comparison(through: Sequence[Reading], direct: Sequence[Reading]) -> Ite
 
 def _of_answer(answer: bytes) -> Iterator[str]:
     """Yield errors of the server, and responses in another order than that of their requests."""
-    bad = {one for one in _STATUS.findall(answer) if one >= b"500"} - _GOOD_ERRORS
+    bad = {status for status in _STATUS.findall(answer) if status >= b"500"} - _GOOD_ERRORS
     if bad:
         yield f"status {bad}"
-    numbers = [int(one) for one in _NUMBER.findall(answer)]
+    numbers = [int(number) for number in _NUMBER.findall(answer)]
     if numbers != sorted(set(numbers)):
         yield f"responses are mixed up: {numbers}"

@@ -12,7 +12,7 @@ from tests.oracle.judgment import Oracle
 
 pytestmark = pytest.mark.deploying
 FEW = 400
-MANY = 2_000  # each defect is found long before
+MANY = 2_000  # each defect is found much earlier
 _CODING = b"transfer-encoding: chunked"
 
 
@@ -24,7 +24,7 @@ async def test_haproxy_and_temper_read_the_same_requests(haproxy: str) -> None:
     assert min(oracle.forwarded, oracle.direct) > FEW / 10
 
 
-async def test_the_command_says_what_it_compared(
+async def test_command_prints_its_comparisons(
     haproxy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del haproxy

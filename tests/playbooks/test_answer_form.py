@@ -26,29 +26,29 @@ def begin(policy: Policy | None = None, choice: ToolChoice = ToolUse.AUTO) -> Pl
     return Playbook.of(make_request(answer_schema=CITY, choice=choice), policy).ask()
 
 
-def asked(book: Playbook) -> UpstreamRequest:
+def sent_request(book: Playbook) -> UpstreamRequest:
     assert book.upstream_request is not None
     return book.upstream_request
 
 
-def test_the_form_stays_away_from_the_backend_so_that_the_model_can_call() -> None:
+def test_response_format_is_not_sent_so_that_the_model_can_call() -> None:
     book = begin()
-    assert asked(book).omits == {"response_format"}
-    assert [tool.name for tool in asked(book).tools] == ["get_weather", "get_time"]
+    assert sent_request(book).omits == {"response_format"}
+    assert [tool.name for tool in sent_request(book).tools] == ["get_weather", "get_time"]
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
-def test_an_answer_in_the_right_form_is_shown_once_it_is_certain() -> None:
+def test_valid_answer_is_shown_once_it_is_certain() -> None:
     book = begin()
     write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_a_fence_around_the_answer_is_taken_off() -> None:
+def test_code_fence_is_removed_from_the_answer() -> None:
     book = begin()
     write(book, f"```json\n{PARIS}\n```").expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
@@ -56,21 +56,24 @@ def test_a_fence_around_the_answer_is_taken_off() -> None:
 
 
 @pytest.mark.parametrize("policy", TextPolicy)
-def test_an_answer_in_the_wrong_form_is_asked_for_in_the_clients_own_words(
+def test_invalid_answer_is_retried_with_the_client_schema(
     policy: TextPolicy,
 ) -> None:
     book = begin(Policy(text_policy=policy))
     write(book, "It is Paris.")
     book.ask()
-    assert asked(book).omits == frozenset()
-    assert (asked(book).parsing, asked(book).schema) == (Parsing.OURS, None)
+    assert sent_request(book).omits == frozenset()
+    assert (sent_request(book).parsing, sent_request(book).schema) == (
+        Parsing.OURS,
+        None,
+    )
     assert "not valid JSON" in str(book.last_message["content"])
     write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
     assert RejectedReply("invalid_answer") in book.turn.facts
 
 
-def test_the_schema_is_the_clients_own() -> None:
+def test_schema_is_the_client_schema_unchanged() -> None:
     book = begin()
     write(book, '{"city": 5}')
     book.ask()
@@ -95,7 +98,7 @@ def test_a_call_with_a_defect_still_climbs_the_ladder_of_calls() -> None:
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
 
 
-def test_an_answer_that_never_gets_its_form_goes_out_as_it_is_and_is_reported() -> None:
+def test_answer_that_stays_invalid_is_returned_and_reported() -> None:
     book = begin(Policy(attempts=2))
     write(book, "Paris.")
     book.ask()
@@ -104,22 +107,22 @@ def test_an_answer_that_never_gets_its_form_goes_out_as_it_is_and_is_reported() 
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_a_strict_turn_refuses_an_answer_in_the_wrong_form() -> None:
+def test_strict_turn_rejects_an_invalid_answer() -> None:
     book = begin(Policy(attempts=1, is_strict=True))
     with pytest.raises(GuardrailsExhausted, match="invalid_answer"):
         write(book, "Paris.")
 
 
-def test_an_answer_that_was_cut_off_is_not_asked_for_again() -> None:
+def test_truncated_answer_is_not_retried() -> None:
     book = begin()
     write(book, '{"city": "Pa', "length").expect(TextDelta('{"city": "Pa'), ReplyFinished("length"))
     book.end()
 
 
 @pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("get_time")])
-def test_where_a_call_is_demanded_the_form_has_no_say(choice: ToolChoice) -> None:
+def test_response_format_is_ignored_for_a_required_call(choice: ToolChoice) -> None:
     book = begin(choice=choice)
-    assert asked(book).omits == {"response_format"}
+    assert sent_request(book).omits == {"response_format"}
     write(book, LIKE_A_CALL)
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
 
@@ -127,9 +130,9 @@ def test_where_a_call_is_demanded_the_form_has_no_say(choice: ToolChoice) -> Non
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
 def test_unless_the_guardrails_are_on_the_backend_enforces_the_form(mode: Mode) -> None:
     book = begin(Policy(mode=mode))
-    assert asked(book).omits == frozenset()
+    assert sent_request(book).omits == frozenset()
 
 
 def test_without_a_choice_of_tools_the_backend_enforces_the_form() -> None:
     book = begin(choice=ToolUse.NONE)
-    assert asked(book).omits == frozenset()
+    assert sent_request(book).omits == frozenset()

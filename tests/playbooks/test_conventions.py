@@ -21,18 +21,18 @@ from proxy.inference.plan import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write
 
-NAMES = [one.name for one in CONVENTIONS]
+NAMES = [convention.name for convention in CONVENTIONS]
 PARIS = '{"city": "Paris"}'
 CALL = ToolCall("x", "get_weather", PARIS)
 RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 FINAL = '{"type": "final", "content": "It is noon."}'
 
 
-def told(name: str) -> Policy:
+def with_convention(name: str) -> Policy:
     return Policy(quirks=Quirks(convention=name))
 
 
-CONTRACT = told("json")
+CONTRACT = with_convention("json")
 
 
 def sent(book: Playbook) -> list[str]:
@@ -46,7 +46,7 @@ def answer(book: Playbook) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_in_the_convention_is_a_call(name: str) -> None:
-    book = Playbook.of(make_request(), told(name)).ask()
+    book = Playbook.of(make_request(), with_convention(name)).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tools == ()
     assert {"tools", "tool_choice"} <= book.upstream_request.omits
@@ -57,8 +57,8 @@ def test_a_call_in_the_convention_is_a_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: str) -> None:
-    book = Playbook.of(make_request(), told(name)).ask()
+def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
+    book = Playbook.of(make_request(), with_convention(name)).ask()
     before = sent(book)
     write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
     book.ask()
@@ -77,7 +77,7 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_constrained_attempt_needs_no_tools(name: str) -> None:
-    book = Playbook.of(make_request(), told(name)).ask()
+    book = Playbook.of(make_request(), with_convention(name)).ask()
     for _ in range(2):
         write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
         book.ask()
@@ -104,7 +104,7 @@ def test_a_final_answer_is_shown_while_it_is_written() -> None:
     assert answer(book) == "It is noon."
 
 
-def test_where_a_call_is_demanded_the_contract_has_no_final_form() -> None:
+def test_required_call_has_no_final_form() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED), CONTRACT).ask()
     assert '"final"' not in sent(book)[0]
     write(book, FINAL)
@@ -112,14 +112,14 @@ def test_where_a_call_is_demanded_the_contract_has_no_final_form() -> None:
     assert RejectedReply("prose") in book.turn.facts
 
 
-def test_where_no_call_is_allowed_the_final_form_is_still_understood() -> None:
+def test_final_form_is_read_where_no_call_is_allowed() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     assert '"final"' in sent(book)[0]
     write(book, FINAL)
     assert answer(book) == "It is noon."
 
 
-def test_where_no_call_is_allowed_none_gets_through_under_the_contract() -> None:
+def test_forbidden_call_is_never_returned_under_the_contract() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     write(book, find_convention("json").write_calls("", [CALL]))
     book.ask()
@@ -134,14 +134,14 @@ def test_the_last_answer_after_too_many_rounds_may_be_in_the_final_form() -> Non
     assert answer(book) == "It is noon."
 
 
-def test_an_answer_in_a_form_of_the_clients_own_needs_no_final_form() -> None:
+def test_answer_with_a_response_format_needs_no_final_form() -> None:
     book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
     assert '"final"' not in sent(book)[0]
     write(book, FINAL).expect(TextDelta(FINAL), ReplyFinished("stop"))
     book.end()
 
 
-REACT = told("react")
+REACT = with_convention("react")
 ACTION = find_convention("react").write_calls("A tool will know.", [CALL])
 ANSWERED = "Thought: Now I know.\nFinal Answer: It is noon.\n"
 CALLED = ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}'))
@@ -153,9 +153,9 @@ def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEve
     for piece in pieces:
         book.receive(TextDelta(piece))
     book.receive(ReplyFinished("stop"))
-    thoughts = "".join(one.text for one in book.shown if isinstance(one, ReasoningDelta))
+    thoughts = "".join(event.text for event in book.shown if isinstance(event, ReasoningDelta))
     rest: list[ReplyEvent] = []
-    rest += (one for one in book.shown if not isinstance(one, ReasoningDelta | TextDelta))
+    rest += (event for event in book.shown if not isinstance(event, ReasoningDelta | TextDelta))
     return thoughts, answer(book), rest
 
 
@@ -172,14 +172,14 @@ def shown_of(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyEve
     ],
 )
 @pytest.mark.parametrize("policy", [REACT, replace(REACT, text_policy=TextPolicy.ACCEPT)])
-def test_a_reply_in_labelled_lines_reaches_the_client_as_if_it_had_none(
+def test_labels_are_removed_from_the_reply(
     policy: Policy, reply: str, expected: tuple[str, str, list[ReplyEvent]]
 ) -> None:
     for pieces in chunkings(reply):
         assert shown_of(pieces, policy) == expected
 
 
-def test_thoughts_and_the_final_answer_are_shown_while_they_are_written() -> None:
+def test_labeled_reasoning_and_final_answer_are_streamed() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     book.receive(TextDelta("Thought: Now")).expect(ReasoningDelta("Now"))
     book.receive(TextDelta(" I know.\nFinal Answer: It is")).expect(ReasoningDelta(" I know."))
@@ -190,12 +190,12 @@ def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> N
     book = Playbook.of(make_request(), REACT).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.stops == ("\nObservation:",)
-    plain = Playbook.of(make_request(), told("hermes")).ask()
+    plain = Playbook.of(make_request(), with_convention("hermes")).ask()
     assert plain.upstream_request is not None
     assert plain.upstream_request.stops == ()
 
 
-def test_an_action_whose_input_is_no_object_is_asked_for_again() -> None:
+def test_action_without_an_object_as_input_is_retried() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     write(book, "Action: get_weather\nAction Input: Paris")
     book.ask()
@@ -204,14 +204,14 @@ def test_an_action_whose_input_is_no_object_is_asked_for_again() -> None:
     assert CALLED in book.shown
 
 
-def test_where_an_answer_has_a_form_of_its_own_the_label_is_taken_off() -> None:
+def test_label_is_removed_from_an_answer_with_a_response_format() -> None:
     book = Playbook.of(make_request(answer_schema={"type": "object"}), REACT).ask()
     assert "Final Answer" not in sent(book)[0]
     write(book, 'Thought: So.\nFinal Answer: {"time": "noon"}')
     assert answer(book) == '{"time": "noon"}'
 
 
-def test_where_a_call_is_demanded_a_final_answer_is_none() -> None:
+def test_final_answer_is_rejected_for_a_required_call() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED), REACT).ask()
     write(book, ANSWERED)
     assert answer(book) == ""
@@ -219,7 +219,7 @@ def test_where_a_call_is_demanded_a_final_answer_is_none() -> None:
     assert book.turn.next_request() is not None
 
 
-def test_what_the_model_invented_is_reported() -> None:
+def test_invented_result_is_reported() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     write(book, f"{ACTION}\nObservation: sunny")
     assert Dropped("invented_result") in book.turn.facts

@@ -74,7 +74,7 @@ def _chunks(tokens: list[str]) -> list[bytes]:
     """Write a call as a llama-server sends it: its name, then its arguments token by token."""
     call: JsonObject = {"id": "c", "type": "function", "function": {"name": "get_weather"}}
     more: list[JsonObject] = [{"function": {"arguments": token}} for token in tokens]
-    deltas: list[JsonObject] = [{"tool_calls": [{"index": 0, **one}]} for one in (call, *more)]
+    deltas: list[JsonObject] = [{"tool_calls": [{"index": 0, **delta}]} for delta in (call, *more)]
     choices: list[JsonObject] = [{"index": 0, "delta": delta} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
     return [encode_data(json.dump({"id": "r", "choices": [choice]})) for choice in choices]
@@ -91,10 +91,10 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
         parts: list[ReplyPart] = []
         shown: list[ReplyEvent] = []
         reading.feed(chunk, parts) if chunk else reading.finish(parts)
-        turn.receive_all([one for one in parts if not isinstance(one, StreamedError)], shown)
-        written = [one.data for one in client.feed(encoder.encode_all(shown))]
-        events_of = [json.parse(one) for one in written if one.startswith("{")]
-        sent.append("".join(_arguments(dialect, one) for one in events_of))
+        turn.receive_all([part for part in parts if not isinstance(part, StreamedError)], shown)
+        lines = [event.data for event in client.feed(encoder.encode_all(shown))]
+        events_of = [json.parse(line) for line in lines if line.startswith("{")]
+        sent.append("".join(_arguments(dialect, event) for event in events_of))
     return [*sent[1 : len(tokens) + 1], "".join(sent[len(tokens) + 1 :])]
 
 
@@ -120,15 +120,15 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
             4,
             '{"tags": ["a", "b"], "city": "x',
         ),
-        # the end of the reply is the verdict
+        # the end of the reply decides
         (["{", "}"], 2, "{}"),
     ],
 )
-def test_the_first_byte_leaves_with_the_chunk_that_makes_its_value_certain(
+def test_first_argument_byte_leaves_once_its_value_is_certain(
     dialect: str, tokens: list[str], certain: int, first: str
 ) -> None:
     sent = _sent(dialect, tokens)
     assert sent[: certain + 1] == [*[""] * certain, first]
     assert "".join(sent) == "".join(tokens)
-    if '"city"' in "".join(tokens[:certain]):  # a string goes on with each of its tokens
+    if '"city"' in "".join(tokens[:certain]):  # a string grows with each of its tokens
         assert sent[certain + 1 : -2] == tokens[certain + 1 : -1]

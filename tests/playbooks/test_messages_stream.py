@@ -1,4 +1,4 @@
-"""Whatever a turn shows in however many attempts: as a stream of Messages it is sound."""
+"""The Messages stream of a turn is valid after any number of attempts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ BROKEN = Problem(502, "server_error", "It broke off.", "call_broke_off")
 
 @st.composite
 def thoughtful(draw: st.DrawFn) -> list[ReplyEvent]:
-    """A reply with thoughts in any place but behind its end."""
+    """A reply with reasoning anywhere except after its end."""
     reply: tuple[list[Written], list[ReplyEvent]] = draw(replies())
     events = [*reply[1]]
     for _ in range(draw(st.integers(0, 3))):
@@ -31,7 +31,7 @@ def thoughtful(draw: st.DrawFn) -> list[ReplyEvent]:
 def show(
     stream: StreamEncoder, turn: Turn, answers: list[list[ReplyEvent]]
 ) -> tuple[list[ReplyEvent], bytes, bool]:
-    """Return what a turn shows, how it is written, and whether it broke off."""
+    """Return the events of a turn, the encoded stream, and whether it was cut off."""
     events: list[ReplyEvent] = []
     payload = stream.keep_alive()
     for answer in answers:
@@ -48,14 +48,12 @@ def show(
 
 
 def texts(content: list[JsonValue], kind: str) -> str:
-    found = [member(block, kind) for block in content if member(block, "type") == kind]
-    return "".join(f"{text}" for text in found)
+    blocks = [member(block, kind) for block in content if member(block, "type") == kind]
+    return "".join(f"{text}" for text in blocks)
 
 
 @given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
-def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
-    answers: list[list[ReplyEvent]], policy: Policy
-) -> None:
+def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(MessageStream(terms()), turn, answers)
     check(payload, is_broken=is_broken)
@@ -80,7 +78,7 @@ def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
 
 def _inputs(payload: bytes) -> list[str]:
     """Return the arguments of each call, as they were streamed."""
-    found: dict[int, str] = {}
+    inputs: dict[int, str] = {}
     kind: JsonValue = None
     for event in told(payload):
         if event["type"] == "content_block_start":
@@ -88,5 +86,5 @@ def _inputs(payload: bytes) -> list[str]:
         elif event["type"] == "content_block_delta" and kind == "tool_use":
             index, text = event["index"], member(event["delta"], "partial_json")
             assert isinstance(index, int)
-            found[index] = found.get(index, "") + f"{text}"
-    return [*found.values()]
+            inputs[index] = inputs.get(index, "") + f"{text}"
+    return [*inputs.values()]

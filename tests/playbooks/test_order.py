@@ -34,7 +34,7 @@ PARIS = '{"city": "Paris"}'
 RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 
 
-def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
+def test_looping_model_is_warned_and_its_call_withheld() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN, *RAN)).ask()
     assert book.last_message["role"] == "user"
     assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
@@ -49,7 +49,7 @@ def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
-def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
+def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()
     assert book.upstream_request is not None
@@ -90,7 +90,7 @@ def many_rounds(count: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("ran", [0, 2])
-def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran: int) -> None:
+def test_last_turn_of_a_run_demands_an_answer(ran: int) -> None:
     plan = plan_request(make_request(user_message("Hi"), *RAN * ran), Policy())
     turn = begin(plan, lambda: "id", lambda: True, is_last=True)
     upstream_request = turn.next_request()
@@ -102,7 +102,7 @@ def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran
     assert RoundsExceeded(ran) in turn.facts
 
 
-def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -> None:
+def test_required_call_is_made_after_any_number_of_rounds() -> None:
     policy = Policy(most_rounds=1)
     request = make_request(user_message("Hi"), *RAN, choice=ToolUse.REQUIRED)
     book = Playbook.of(request, policy).ask()
@@ -165,7 +165,7 @@ def test_a_prerequisite_has_to_be_met_with_the_same_argument() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", '{"city": "Rome"}')))
 
 
-def test_a_step_that_failed_was_not_taken() -> None:
+def test_failed_step_does_not_count() -> None:
     rules = Workflow(("get_time",), (), ("get_weather",))
     history = ran("get_time", "{}", "Error: no clock")
     book = Playbook.of(replace(make_request(user_message("Hi"), *history), workflow=rules)).ask()
@@ -178,7 +178,7 @@ FAILED = ran("get_weather", '{"city": "Pari"}', "Error: no such city")
 FAILED_AGAIN = ran("get_weather", '{"city": "Paaris"}', "Error: no such city")
 
 
-def test_a_model_whose_tools_all_fail_is_told_to_change_its_way_and_goes_on() -> None:
+def test_model_with_failing_tools_is_told_to_change_its_approach() -> None:
     history = (*FAILED, *FAILED_AGAIN, *FAILED)
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["role"] == "user"
@@ -192,7 +192,7 @@ def test_a_model_whose_tools_all_fail_is_told_to_change_its_way_and_goes_on() ->
     assert repairs(book.turn.facts) == "failures=3"
 
 
-def test_of_failures_nothing_is_said_until_there_are_too_many() -> None:
+def test_few_failures_are_not_mentioned() -> None:
     for history in ((*FAILED, *FAILED_AGAIN), (*FAILED, *FAILED_AGAIN, *RAN, *FAILED)):
         book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
         assert book.last_message["role"] == "tool"
@@ -200,7 +200,7 @@ def test_of_failures_nothing_is_said_until_there_are_too_many() -> None:
     assert book.last_message["role"] == "user"
 
 
-def test_a_failing_call_that_is_repeated_is_a_circle_first() -> None:
+def test_repeated_failing_call_is_treated_as_a_loop() -> None:
     book = Playbook.of(make_request(user_message("Hi"), *FAILED, *FAILED, *FAILED)).ask()
     assert LoopNoticed("get_weather", 3) in book.turn.facts
     assert FailuresNoticed(3) not in book.turn.facts
@@ -212,13 +212,13 @@ def test_a_model_that_lacks_an_argument_may_ask_the_user_for_it() -> None:
     book.ask()
     assert str(book.last_message["content"]).endswith("do not guess: ask the user.")
     write(book, "For which city?")
-    said = [event.text for event in book.shown if isinstance(event, TextDelta)]
-    assert "".join(said) == "For which city?"
+    texts = [event.text for event in book.shown if isinstance(event, TextDelta)]
+    assert "".join(texts) == "For which city?"
     assert book.shown[-1] == ReplyFinished("stop")
 
 
 @pytest.mark.parametrize("rules", [Workflow(("get_time",)), Workflow(("get_time",), (), ("end",))])
-def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflow) -> None:
+def test_premature_answer_is_not_shown(rules: Workflow) -> None:
     request = replace(make_request(stream=True), workflow=rules)
     book = Playbook.of(request, Policy(text_policy=TextPolicy.RESPOND)).ask()
     book.receive(TextDelta("It is "), TextDelta("noon."))
@@ -230,7 +230,7 @@ def test_an_answer_that_comes_too_early_is_not_shown_even_in_part(rules: Workflo
     assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_a_call_streams_also_while_no_answer_is_due() -> None:
+def test_calls_stream_while_a_step_is_required() -> None:
     request = replace(make_request(stream=True), workflow=Workflow(("get_time",)))
     book = Playbook.of(request).ask()
     book.receive(ToolCallStarted(0, "a", "get_weather"), ToolCallArgumentsDelta(0, '{"city": "'))

@@ -1,4 +1,4 @@
-"""Whatever a turn shows in however many attempts: as a stream of the Responses API it is sound."""
+"""The Responses stream of a turn is valid after any number of attempts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +18,7 @@ def texts(output: JsonValue, kind: str) -> str:
 
 
 @given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
-def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
-    answers: list[list[ReplyEvent]], policy: Policy
-) -> None:
+def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(decode().answering.begin(None), turn, answers)
     read = read_stream(payload)
@@ -30,13 +28,13 @@ def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
     if is_broken:
         assert read[-1]["type"] == "response.failed"
         return
-    said = client.whole.finish(client.reason or "")
+    message = client.whole.finish(client.reason or "")
     answer = whole(decode(), events)
     assert member(read[-1]["response"], "output") == answer["output"]
-    assert texts(answer["output"], "message") == said.text
+    assert texts(answer["output"], "message") == message.text
     if answer["status"] != "completed":
         return
-    assert texts(answer["output"], "reasoning") == said.reasoning
+    assert texts(answer["output"], "reasoning") == message.reasoning
     calls = [item for item in objects(answer["output"]) if item["type"] == "function_call"]
     made = [(call["name"], call["arguments"], call["call_id"]) for call in calls]
-    assert made == [(call.name, call.arguments, call.id) for call in said.calls]
+    assert made == [(call.name, call.arguments, call.id) for call in message.calls]

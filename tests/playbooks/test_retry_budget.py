@@ -1,4 +1,4 @@
-"""Retries that nobody allows: the ladder ends where it stands, with the best reply there is."""
+"""Retries without a budget: the ladder ends at once, with the best reply so far."""
 
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.facts import ReplyOutcome, Withheld, outcome, repairs
@@ -12,7 +12,7 @@ def refused(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
     return Playbook(prepare(make_request(), policy, CountedIds(), lambda: False)).ask()
 
 
-def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
+def test_prose_is_the_answer_without_retry_budget() -> None:
     book = refused(TextPolicy.RESPOND)
     write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
@@ -20,27 +20,27 @@ def test_prose_is_the_answer_where_nobody_may_ask_again() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_a_broken_call_is_left_out_where_nobody_may_ask_again() -> None:
+def test_broken_call_is_dropped_without_retry_budget() -> None:
     book = refused()
     call(book, "get_weather", "{}")
     problem = "get_weather: /city: is required but missing"
-    told = f"The model gave no usable reply in 1 attempt: invalid arguments ({problem})."
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    error = f"The model gave no usable reply in 1 attempt: invalid arguments ({problem})."
+    book.expect(TextDelta(error), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
     assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"
 
 
-def test_a_turn_asks_for_leave_before_each_attempt_but_the_first() -> None:
-    asked: list[bool] = []
+def test_each_retry_requests_budget() -> None:
+    decisions: list[bool] = []
 
     def may_retry() -> bool:
-        asked.append(True)
+        decisions.append(True)
         return True
 
     book = Playbook(prepare(make_request(), Policy(), CountedIds(), may_retry)).ask()
-    assert asked == []
+    assert decisions == []
     for count in (1, 2):
         call(book, "get_weather", "{}")
         book.ask()
-        assert len(asked) == count
+        assert len(decisions) == count

@@ -1,4 +1,4 @@
-"""What holds of every run, whatever models, tools and people do."""
+"""Invariants of every run, for arbitrary models, tools and people."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ choices = st.sampled_from(
 
 
 class Player:
-    """Plays a run with what is drawn, and checks it after each step."""
+    """Plays a run with drawn events, and checks it after each step."""
 
     def __init__(self, book: RunBook, data: st.DataObject) -> None:
         self.book = book
@@ -79,7 +79,7 @@ class Player:
 
 
 def check_history(messages: Sequence[Message]) -> None:
-    """Check that behind each reply there is one result for each of its calls, in their order."""
+    """Check that each reply is followed by one result for each of its calls, in order."""
     waiting: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -92,7 +92,7 @@ def check_history(messages: Sequence[Message]) -> None:
 
 
 @given(terms, choices, st.data())
-def test_the_history_is_valid_and_what_a_client_sees_is_one_reply(
+def test_history_is_valid_and_the_client_receives_one_reply(
     chosen: RunTerms, choice: ToolUse | NamedTool, data: st.DataObject
 ) -> None:
     player = Player(RunBook.of(chosen, choice=choice), data)

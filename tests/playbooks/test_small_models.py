@@ -1,4 +1,4 @@
-"""What a small model writes after its tools have run, and the answer that the client gets for it.
+"""Replies of a small model after its tools have run, and the response to the client.
 
 No call runs twice, no markup is shown, and every turn ends in words. The neighbors of each failure,
 which look like it and are right, pass unchanged and cost one generation.
@@ -70,7 +70,7 @@ def make_history(conversation: Conversation) -> list[Message]:
 
 @dataclass
 class Run:
-    """A turn whose model gives the replies of a conversation, in pieces of `size` characters."""
+    """A turn with the scripted replies of a conversation, in pieces of `size` characters."""
 
     book: Playbook
     size: int
@@ -143,7 +143,7 @@ LEAST_PIECE, WHOLE = 1, 100_000
 
 
 @pytest.mark.parametrize("conversation", FAILURE_ROWS)
-def test_a_failure_ends_in_new_calls_or_in_words(conversation: Conversation, stream: bool) -> None:
+def test_failure_ends_in_new_calls_or_words(conversation: Conversation, stream: bool) -> None:
     played = run(conversation, stream=stream)
     assert played.calls == conversation.calls
     assert played.text == conversation.text
@@ -163,7 +163,7 @@ def test_a_failure_ends_in_new_calls_or_in_words(conversation: Conversation, str
 
 @pytest.mark.parametrize("conversation", FAILURE_ROWS)
 @pytest.mark.parametrize("size", [LEAST_PIECE, WHOLE])
-def test_the_pieces_of_a_reply_change_nothing(conversation: Conversation, size: int) -> None:
+def test_chunking_does_not_matter(conversation: Conversation, size: int) -> None:
     played = run(conversation, stream=True, size=size)
     assert (played.calls, played.text) == (conversation.calls, conversation.text)
     assert not any(mark in played.text for mark in MARKUP)
@@ -349,7 +349,7 @@ def test_a_structured_call_is_repeated(executed: ExecutedCall, stream: bool) -> 
     assert book.turn.next_request() is None
 
 
-def test_the_text_of_a_call_that_the_engine_recognized_is_no_second_call(stream: bool) -> None:
+def test_text_of_a_recognized_call_is_not_a_second_call(stream: bool) -> None:
     request = make_request(user_message(MAIL_REQUEST), tools=OFFERED, stream=stream)
     book = Playbook.of(request).ask()
     book.receive(TextDelta(write_call("send_mail", MAIL)))
@@ -367,13 +367,13 @@ def test_two_forms_of_a_call_are_one(stream: bool) -> None:
     assert played.calls == (("send_mail", MAIL),)
 
 
-def test_a_turn_without_any_words_ends_in_what_the_tools_returned(stream: bool) -> None:
+def test_turn_without_words_ends_in_the_tool_results(stream: bool) -> None:
     again = write_call("send_mail", MAIL)
     played = run(Conversation(MAIL_REQUEST, (MAIL_RUN,), (again, again, again)), stream=stream)
     assert (played.calls, played.text) == ((), "send_mail returned ok: true.")
 
 
-def test_an_answer_in_the_form_of_the_client_is_no_echo(stream: bool) -> None:
+def test_answer_in_the_client_format_is_not_an_echo(stream: bool) -> None:
     schema: JsonObject = {
         "type": "object",
         "properties": {"city": STRING, "weather": STRING},

@@ -1,4 +1,4 @@
-"""Calls that the client sees while they are written, and what becomes of them."""
+"""Calls that are streamed to the client, and their end when they turn out wrong."""
 
 import pytest
 from msgspec.structs import replace
@@ -66,7 +66,7 @@ def arguments(events: list[ReplyEvent], index: int = 0) -> str:
     return text
 
 
-def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict() -> None:
+def test_healthy_call_is_streamed_and_closed_after_validation() -> None:
     book = streamed()
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city"'))
     assert (book.shown, book.turn.state) == ([], TurnState.LISTENING)
@@ -86,10 +86,10 @@ def test_a_healthy_call_is_shown_as_it_is_written_and_closed_behind_the_verdict(
 def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
     book = begin(streamed().receive(TextDelta(prose)), "get_weather", PARIS)
     book.receive(ReplyFinished("tool_calls"))
-    place = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
-    said = "".join(event.text for event in book.shown[:place] if isinstance(event, TextDelta))
-    assert said == prose
-    assert not any(isinstance(event, TextDelta) for event in book.shown[place:])
+    index = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
+    text = "".join(event.text for event in book.shown[:index] if isinstance(event, TextDelta))
+    assert text == prose
+    assert not any(isinstance(event, TextDelta) for event in book.shown[index:])
 
 
 def test_white_space_before_a_call_that_is_not_shown_commits_to_nothing() -> None:
@@ -109,13 +109,13 @@ def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
-def test_who_does_not_stream_or_does_not_want_it_gets_calls_whole(policy: Policy | None) -> None:
+def test_calls_are_whole_without_streaming_or_on_request(policy: Policy | None) -> None:
     book = streamed(policy) if policy else Playbook.of(make_request()).ask()
     begin(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
 
 
-def test_with_guardrails_off_calls_stream_as_they_come() -> None:
+def test_calls_stream_unchanged_with_guardrails_off() -> None:
     for mode in (Mode.OFF, Mode.OBSERVE):
         book = begin(streamed(Policy(mode=mode)), "launch_rocket", "{broken")
         assert arguments(book.shown) == "{broken"
@@ -123,7 +123,7 @@ def test_with_guardrails_off_calls_stream_as_they_come() -> None:
         assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_a_coerced_value_is_shown_as_it_will_be() -> None:
+def test_coerced_value_is_shown_in_its_final_form() -> None:
     book = begin(streamed(), "get_weather", '{"days": "3", "city": "Paris", "unit": "C"}')
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"days": 3, "city": "Paris", "unit": "c"}'
@@ -137,7 +137,7 @@ def test_a_call_of_another_spelling_is_shown_under_the_offered_name() -> None:
     book.expect(ToolCallStarted(0, "x", "get_weather"))
 
 
-def test_what_can_be_repaired_is_continued_from_where_the_client_stands() -> None:
+def test_repair_continues_from_the_shown_prefix() -> None:
     book = begin(streamed(), "write", '{"path": "a", "mode": "new", "text": "say "hi" now"}')
     book.receive(ReplyFinished("tool_calls"))
     value = json.parse(arguments(book.shown))
@@ -155,7 +155,7 @@ def test_two_calls_stream_one_after_the_other() -> None:
 
 
 def broken(tail: str = '"mode": "old"}') -> Playbook:
-    """A call whose later member is wrong, behind two that the client has seen."""
+    """A call with a wrong later member, after two members that the client has received."""
     book = begin(streamed(), "write", '{"path": "a.txt", "text": "Hello", ' + tail)
     book.receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == '{"path": "a.txt", "text": "Hello'
@@ -163,14 +163,14 @@ def broken(tail: str = '"mode": "old"}') -> Playbook:
     return book.ask()
 
 
-def test_a_retry_is_asked_to_begin_as_what_was_shown() -> None:
+def test_retry_is_prompted_to_begin_with_the_shown_prefix() -> None:
     book = broken()
     content = str(book.last_message["content"])
     assert "/mode" in content
     assert 'begin its arguments exactly with {"path": "a.txt", "text": "Hello' in content
 
 
-def test_a_retry_that_goes_on_completes_the_call() -> None:
+def test_retry_that_continues_completes_the_call() -> None:
     book = broken()
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
     book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
@@ -178,7 +178,7 @@ def test_a_retry_that_goes_on_completes_the_call() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_a_retry_that_does_something_else_is_rejected_and_the_next_one_is_pinned() -> None:
+def test_diverging_retry_is_rejected_and_the_next_one_pinned() -> None:
     book = broken()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()
@@ -193,7 +193,7 @@ def test_a_retry_that_does_something_else_is_rejected_and_the_next_one_is_pinned
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_a_call_that_nothing_completes_ends_in_an_error_and_no_finish_reason(
+def test_uncompleted_call_is_an_error_without_finish_reason(
     is_strict: bool,
 ) -> None:
     book = broken()
@@ -208,20 +208,20 @@ def test_a_call_that_nothing_completes_ends_in_an_error_and_no_finish_reason(
     book.end()
 
 
-def test_a_strict_turn_ends_as_it_always_does() -> None:
+def test_strict_turn_ends_with_its_usual_error() -> None:
     book = begin(streamed(Policy(attempts=1, is_strict=True)), "get_weather", '{"days": 1}')
     with pytest.raises(GuardrailsExhausted) as raised:
         book.receive(ReplyFinished("tool_calls"))
     assert not isinstance(raised.value, CallBrokeOff)
 
 
-def test_where_nobody_may_ask_again_a_wrong_call_ends_in_an_error() -> None:
+def test_wrong_shown_call_is_an_error_without_retry_budget() -> None:
     book = begin(streamed(Policy(attempts=1)), "get_weather", '{"days": 1}')
     with pytest.raises(CallBrokeOff):
         book.receive(ReplyFinished("tool_calls"))
 
 
-def test_a_reply_that_cannot_be_read_is_asked_for_raw_and_has_to_go_on() -> None:
+def test_unparsable_reply_is_retried_raw_and_must_continue() -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.receive(ReplyUnreadable("peg-native"))
@@ -231,7 +231,7 @@ def test_a_reply_that_cannot_be_read_is_asked_for_raw_and_has_to_go_on() -> None
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-def test_a_call_that_was_cut_off_stays_as_it_is(reason: str) -> None:
+def test_truncated_call_stays_unchanged(reason: str) -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
     book.receive(ReplyFinished(reason))
     assert arguments(book.shown) == '{"city": "Par'
@@ -240,7 +240,7 @@ def test_a_call_that_was_cut_off_stays_as_it_is(reason: str) -> None:
     book.end()
 
 
-def test_a_second_call_that_was_cut_off_does_not_finish_as_calls() -> None:
+def test_truncated_second_call_does_not_finish_as_calls() -> None:
     for stop_strings, reason in ((False, "length"), (True, "tool_calls")):
         book = begin(streamed(stop_strings=stop_strings), "get_weather", PARIS)
         begin(book, "get_weather", '{"city": "Ro', 1).receive(ReplyFinished(reason))
@@ -249,7 +249,7 @@ def test_a_second_call_that_was_cut_off_does_not_finish_as_calls() -> None:
         assert book.shown[-1] == ReplyFinished("length")
 
 
-def test_a_call_that_is_whole_is_closed_although_the_reply_was_cut_off() -> None:
+def test_complete_call_of_a_truncated_reply_is_closed() -> None:
     book = begin(streamed(), "get_weather", PARIS)
     book.receive(ReplyFinished("length"))
     assert arguments(book.shown) == PARIS
@@ -263,18 +263,18 @@ def test_a_reply_without_an_end_is_cut_off_in_its_call() -> None:
     book.expect(ReplyFinished("length"))
 
 
-def test_a_backend_that_dies_in_a_call_leaves_nothing_to_fall_back_to() -> None:
+def test_backend_failure_within_a_shown_call_has_no_fallback() -> None:
     book = begin(streamed(), "get_weather", '{"city": "Par')
     assert book.turn.abandon() == ()
 
 
-def test_a_backend_that_dies_while_a_call_is_to_be_completed_leaves_an_error() -> None:
+def test_backend_failure_while_completing_a_call_is_an_error() -> None:
     book = broken()
     assert book.turn.abandon() == ()
 
 
 def good_and_bad() -> Playbook:
-    """A good call that the client has seen whole, and a bad one behind it."""
+    """A good call that the client has received whole, and a bad one after it."""
     book = begin(streamed(), "get_weather", PARIS)
     begin(book, "launch_rocket", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown) == PARIS
@@ -282,7 +282,7 @@ def good_and_bad() -> Playbook:
     return book.ask()
 
 
-def test_a_bad_call_costs_the_good_one_before_it_nothing() -> None:
+def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
     book = good_and_bad()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
@@ -313,7 +313,7 @@ def test_a_retry_that_fails_leaves_the_good_call() -> None:
     book.end()
 
 
-def test_a_good_call_stands_when_the_ladder_ends() -> None:
+def test_good_call_is_kept_when_the_ladder_ends() -> None:
     book = good_and_bad()
     for last in (False, True):
         call(book, "launch_rocket", "{}")
@@ -324,7 +324,7 @@ def test_a_good_call_stands_when_the_ladder_ends() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_a_name_that_cannot_be_right_shows_nothing_and_the_ladder_is_free() -> None:
+def test_call_with_an_impossible_name_is_not_shown() -> None:
     book = begin(streamed(), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
@@ -334,13 +334,13 @@ def test_a_name_that_cannot_be_right_shows_nothing_and_the_ladder_is_free() -> N
     assert arguments(book.shown) == PARIS
 
 
-def test_text_behind_a_call_follows_when_the_call_is_closed() -> None:
+def test_text_after_a_call_follows_when_the_call_is_closed() -> None:
     book = begin(streamed(), "get_weather", PARIS)
     book.receive(TextDelta("Let me see."), ReplyFinished("tool_calls"))
     assert book.shown[-3:-1] == [ToolCallArgumentsDelta(0, '"}'), TextDelta("Let me see.")]
 
 
-def test_of_several_calls_where_one_is_wanted_the_first_is_the_one() -> None:
+def test_first_of_several_calls_is_returned_where_one_is_wanted() -> None:
     book = begin(streamed(parallel=False), "get_weather", PARIS)
     begin(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert arguments(book.shown, 0) == PARIS

@@ -1,4 +1,4 @@
-"""Whatever a model writes in however many attempts: what the client sees of calls stays true."""
+"""The calls streamed to the client stay true over any number of attempts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,25 +89,25 @@ def calls(draw: st.DrawFn) -> Written:
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
     """A reply: perhaps prose, then calls, in pieces of any size, and an end of any kind."""
-    written = draw(st.lists(calls(), max_size=3))
+    items = draw(st.lists(calls(), max_size=3))
     events: list[ReplyEvent] = []
     prose = draw(
         st.sampled_from(["", "It is noon.", "I'll check that now.", "Let me see:\n", "\n\n"])
     )
     events += [TextDelta(prose)] if prose else []
-    for index, call in enumerate(written):
+    for index, call in enumerate(items):
         events.append(ToolCallStarted(index, draw(st.sampled_from([None, "same"])), call.name))
         size = draw(st.integers(1, 9))
         for at in range(0, len(call.arguments), size):
             events.append(ToolCallArgumentsDelta(index, call.arguments[at : at + size]))
     if draw(st.integers(0, 5)) == 0:  # the end of the tokens, anywhere
-        return written, [*events[: draw(st.integers(0, len(events)))], ReplyFinished("length")]
-    return written, [*events, ReplyFinished("tool_calls" if written else "stop")]
+        return items, [*events[: draw(st.integers(0, len(events)))], ReplyFinished("length")]
+    return items, [*events, ReplyFinished("tool_calls" if items else "stop")]
 
 
 @dataclass
 class Client:
-    """What a client makes of a stream, and whether anything in it was out of place."""
+    """A client's view of a stream, and whether any event was out of order."""
 
     whole: ReplyInProgress = field(default_factory=ReplyInProgress)
     shown: dict[int, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Client:
         for event in events:
             assert self.reason is None, "nothing follows the end"
             self.whole.add(event)
-            self.order += spoken(event)
+            self.order += positions(event)
             if isinstance(event, ToolCallStarted):
                 assert event.index == len(self.shown), "calls are numbered in order"
                 self.shown[event.index] = ""
@@ -128,8 +128,8 @@ class Client:
                 self.reason = event.reason
 
 
-def spoken(event: ReplyEvent) -> list[tuple[str, str]]:
-    """Tell where the characters of an event belong, one by one, in order."""
+def positions(event: ReplyEvent) -> list[tuple[str, str]]:
+    """Yield the position of each character of an event, in order."""
     match event:
         case TextDelta(text):
             return [("text", character) for character in text]
@@ -159,7 +159,7 @@ POLICIES = st.builds(Policy, text_policy=st.sampled_from(TextPolicy), attempts=s
 
 
 @given(st.lists(replies(), min_size=3, max_size=3), POLICIES, st.booleans())
-def test_a_call_that_ends_in_tool_calls_is_valid_and_half_a_call_never_does(
+def test_only_valid_calls_finish_with_tool_calls(
     answers: list[tuple[list[Written], list[ReplyEvent]]], policy: Policy, parallel: bool
 ) -> None:
     request = make_request(tools=TOOLS, stream=True, parallel=parallel)
@@ -182,34 +182,35 @@ def test_a_call_that_ends_in_tool_calls_is_valid_and_half_a_call_never_does(
 
 
 @given(replies())
-def test_a_healthy_reply_is_what_the_model_wrote_byte_for_byte(
+def test_healthy_reply_is_unchanged_byte_for_byte(
     reply: tuple[list[Written], list[ReplyEvent]],
 ) -> None:
-    written, events = reply
+    items, events = reply
     turn = prepare(make_request(tools=TOOLS, stream=True), Policy(), CountedIds())
     client = Client()
     is_whole = events[-1] != ReplyFinished("length")
-    if not (written and is_whole and all(call.is_healthy for call in written)):
+    if not (items and is_whole and all(call.is_healthy for call in items)):
         return
     assert run_turn(turn, [events], client) is None
     assert client.reason == "tool_calls"
     assert [(call.name, call.arguments) for call in client.whole.finish("").calls] == [
-        (call.name, call.arguments) for call in written
+        (call.name, call.arguments) for call in items
     ]
-    if all(call.arguments.strip("{} \n") for call in written):  # one without is shown as a whole
-        assert client.order == [one for event in events for one in spoken(event)]
+    # a call without arguments is shown as a whole
+    if all(call.arguments.strip("{} \n") for call in items):
+        assert client.order == [piece for event in events for piece in positions(event)]
     assert attempts(turn.facts) == 1
 
 
 @given(replies(), st.integers(0, 400))
-def test_a_reply_that_breaks_off_at_any_byte_never_ends_in_tool_calls(
-    reply: tuple[list[Written], list[ReplyEvent]], place: int
+def test_reply_truncated_at_any_byte_never_finishes_with_tool_calls(
+    reply: tuple[list[Written], list[ReplyEvent]], cut: int
 ) -> None:
     _, events = reply
     turn = prepare(make_request(tools=TOOLS, stream=True), Policy(), CountedIds())
     turn.next_request()
     client = Client()
-    for event in events[: min(place, len(events) - 1)]:
+    for event in events[: min(cut, len(events) - 1)]:
         client.see(turn.receive(event))
     client.see(turn.cut_off())
     assert client.reason in (None, "length")

@@ -1,4 +1,4 @@
-"""What prose is worth while tools are offered: every row of the table of text policies."""
+"""The treatment of prose while tools are offered: every row of the text policy table."""
 
 import pytest
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ def nudge(book: Playbook) -> str:
 
 
 def announced(policy: Policy | None = None) -> Playbook:
-    """A turn whose model has announced a call, and was asked for it."""
+    """A turn in which the model has announced a call and was prompted for it."""
     book = Playbook.of(make_request(), policy).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -95,10 +95,10 @@ def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
 def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     book = announced()
     assert book.upstream_request is not None
-    said, asked = book.upstream_request.messages[-2:]
-    assert (said.role, said.text) == ("assistant", ANNOUNCED)
-    assert "call it now (get_weather, get_time)" in asked.text
-    assert "write DONE" in asked.text
+    reply, question = book.upstream_request.messages[-2:]
+    assert (reply.role, reply.text) == ("assistant", ANNOUNCED)
+    assert "call it now (get_weather, get_time)" in question.text
+    assert "write DONE" in question.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -107,14 +107,14 @@ def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     assert repairs(book.turn.facts) == "announced"
 
 
-def test_what_is_said_when_resumed_is_shown_behind_a_blank_line() -> None:
+def test_text_of_a_resumed_reply_follows_a_blank_line() -> None:
     book = announced()
     write(book, ANSWER)
     book.expect(TextDelta(f"\n\n{ANSWER}"), ReplyFinished("stop"))
     book.end()
 
 
-def test_what_is_said_beside_the_resumed_call_is_kept() -> None:
+def test_text_next_to_the_resumed_call_is_kept() -> None:
     book = announced()
     book.receive(TextDelta("Paris it is."))
     call(book, "get_weather", PARIS)
@@ -153,7 +153,7 @@ def test_a_complete_answer_is_completed_by_an_empty_message() -> None:
 
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
-def test_a_complete_answer_is_completed_by_a_word_where_there_is_no_such_tool(word: str) -> None:
+def test_complete_answer_is_confirmed_by_a_word_without_the_answer_tool(word: str) -> None:
     book = announced()
     assert "write DONE" in nudge(book)
     write(book, word)
@@ -161,13 +161,13 @@ def test_a_complete_answer_is_completed_by_a_word_where_there_is_no_such_tool(wo
     book.end()
 
 
-def test_a_message_that_says_more_is_added() -> None:
+def test_respond_message_with_more_text_is_added() -> None:
     book = announced(TOLD)
     call(book, "respond", '{"message": "No need, it is sunny."}')
     book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
 
 
-def test_a_bad_call_after_an_announcement_is_asked_for_once_more() -> None:
+def test_bad_call_after_an_announcement_is_retried() -> None:
     book = announced()
     call(book, "get_weather", "{}")
     book.ask()
@@ -182,21 +182,21 @@ NO_CITY, NO_TOOL = ("get_weather", "{}"), ("launch_rocket", "{}")
 
 
 def corrected(name: str, arguments: str, policy: Policy | None = None) -> Playbook:
-    """A turn whose model was told that its call was wrong."""
+    """A turn in which the model was sent the error of its call."""
     return call(Playbook.of(make_request(), policy).ask(), name, arguments).ask()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "reply"),
     [
-        *((NO_CITY, one) for one in ("Sorry, it is sunny.", "DONE", ANNOUNCED, "")),
-        *((NO_TOOL, one) for one in ("DONE", ANNOUNCED, "")),
+        *((NO_CITY, reply) for reply in ("Sorry, it is sunny.", "DONE", ANNOUNCED, "")),
+        *((NO_TOOL, reply) for reply in ("DONE", ANNOUNCED, "")),
     ],
 )
-def test_behind_a_rejected_call_prose_does_not_end_the_turn_before_the_constrained_attempt(
-    wrong: tuple[str, str], said: str
+def test_prose_after_a_rejected_call_does_not_skip_the_constrained_attempt(
+    wrong: tuple[str, str], reply: str
 ) -> None:
-    book = write(corrected(*wrong), said)
+    book = write(corrected(*wrong), reply)
     book.shown.clear()
     book.ask()
     assert "get_weather" in str(book.schema())
@@ -207,7 +207,7 @@ def test_behind_a_rejected_call_prose_does_not_end_the_turn_before_the_constrain
     assert attempts(book.turn.facts) == 3
 
 
-def test_the_constrained_attempt_leaves_the_prose_behind_a_rejected_call_a_way_out() -> None:
+def test_constrained_attempt_allows_prose_after_a_rejected_call() -> None:
     book = write(corrected(*NO_CITY), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     book.shown.clear()
@@ -231,13 +231,13 @@ def test_the_constrained_attempt_may_correct_the_call_and_make_no_other(
     assert "get_time" not in schema
 
 
-def test_who_has_named_no_tool_that_there_is_may_take_any_in_the_end() -> None:
+def test_constrained_attempt_allows_any_tool_after_unknown_names() -> None:
     book = call(corrected(*NO_TOOL), "launch_rocket", "{}")
     book.ask()
-    assert all(one in str(book.schema()) for one in ("get_weather", "get_time", "respond"))
+    assert all(name in str(book.schema()) for name in ("get_weather", "get_time", "respond"))
 
 
-def test_who_has_called_no_tool_that_there_is_may_answer_instead() -> None:
+def test_prose_after_unknown_tool_names_is_an_answer() -> None:
     book = write(corrected(*NO_TOOL), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
@@ -246,14 +246,14 @@ def test_who_has_called_no_tool_that_there_is_may_answer_instead() -> None:
     assert attempts(book.turn.facts) == 2
 
 
-def test_behind_a_rejected_call_a_question_to_the_user_is_an_answer() -> None:
+def test_question_to_the_user_after_a_rejected_call_is_an_answer() -> None:
     book = write(corrected(*NO_CITY), "For **which city?**")
     assert book.shown[-1] == ReplyFinished("stop")
     assert attempts(book.turn.facts) == 2
 
 
 @pytest.mark.parametrize("policy", [ACCEPT, UNCONSTRAINED])
-def test_prose_behind_a_rejected_call_stands_where_no_more_is_asked(policy: Policy) -> None:
+def test_prose_after_a_rejected_call_is_kept_without_retries(policy: Policy) -> None:
     book = write(corrected(*NO_CITY, policy), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
@@ -261,7 +261,7 @@ def test_prose_behind_a_rejected_call_stands_where_no_more_is_asked(policy: Poli
     book.end()
 
 
-def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
+def test_announcement_is_kept_without_retry_budget() -> None:
     book = Playbook.of(make_request(), Policy(attempts=1, is_strict=True)).ask()
     write(book, ANNOUNCED)
     assert book.shown[-1] == ReplyFinished("stop")
@@ -270,7 +270,7 @@ def test_where_nobody_may_ask_again_an_announcement_stands() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_an_announcement_with_its_call_is_no_announcement() -> None:
+def test_announcement_followed_by_its_call_is_not_resumed() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta(ANNOUNCED))
     call(book, "get_weather", PARIS)
@@ -295,7 +295,7 @@ def test_an_answer_that_only_announces_is_resumed_like_prose() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"), [(TOLD, "It is noon."), (TOLD, ""), (RESPOND, ANNOUNCED)]
 )
-def test_any_other_answer_of_the_tool_ends_the_turn(policy: Policy, message: str) -> None:
+def test_any_other_respond_message_ends_the_turn(policy: Policy, message: str) -> None:
     book = Playbook.of(make_request(), policy).ask()
     call(book, "respond", f'{{"message": "{message}"}}')
     assert shown_text(book) == message
@@ -311,7 +311,7 @@ def test_an_announcement_that_was_cut_off_is_not_resumed() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), TOLD, RESPOND, REQUIRE])
-def test_an_empty_reply_is_asked_for_again(policy: Policy) -> None:
+def test_empty_reply_is_retried(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(ReplyFinished("stop"))
     book.ask()
@@ -324,7 +324,7 @@ def test_an_accepted_empty_reply_is_an_answer() -> None:
     book.end()
 
 
-def test_prose_of_a_model_that_should_respond_is_asked_about_with_a_way_out() -> None:
+def test_prose_under_policy_respond_is_nudged_with_an_alternative() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, ANSWER)
     book.ask()
@@ -335,7 +335,7 @@ def test_prose_of_a_model_that_should_respond_is_asked_about_with_a_way_out() ->
     book.end()
 
 
-def test_a_required_call_leaves_no_way_out() -> None:
+def test_required_call_has_no_alternative() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, ANSWER)
     book.ask()
@@ -346,7 +346,7 @@ def test_a_required_call_leaves_no_way_out() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), ACCEPT, RESPOND])
-def test_while_a_step_is_missing_prose_is_held_and_no_answer(policy: Policy) -> None:
+def test_prose_before_a_required_step_is_held(policy: Policy) -> None:
     for rules in (STEPS, Workflow(("get_time",))):
         book = Playbook.of(replace(make_request(), workflow=rules), policy).ask()
         write(book, ANSWER)
@@ -359,7 +359,7 @@ def test_while_a_step_is_missing_prose_is_held_and_no_answer(policy: Policy) -> 
         assert RejectedReply("step_missing") in book.turn.facts
 
 
-def test_while_a_step_is_missing_a_message_is_no_answer_either() -> None:
+def test_respond_message_before_a_required_step_is_held() -> None:
     book = Playbook.of(replace(make_request(), workflow=STEPS), RESPOND).ask()
     call(book, "respond", '{"message": "Done."}')
     book.ask()
@@ -391,7 +391,7 @@ def test_after_the_steps_prose_is_an_answer() -> None:
     book.end()
 
 
-def test_thoughts_of_two_attempts_are_set_apart() -> None:
+def test_reasoning_of_two_attempts_is_separated() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReasoningDelta("One.")).expect(ReasoningDelta("One."))
     write(book, ANNOUNCED)

@@ -1,4 +1,4 @@
-"""A call in a syntax that no reader knows: nobody sees it, and it is asked for once."""
+"""A call in a syntax that no parser reads: hidden from the client, and retried once."""
 
 import pytest
 from hypothesis import given
@@ -19,21 +19,21 @@ PARIS = '{"city": "Paris"}'
 TOLD = Policy(quirks=Quirks(convention="hermes"))
 
 
-def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
-    """A turn whose model has written such a call, and was asked for it."""
+def retried(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
+    """A turn in which the model has written such a call and was prompted for a readable one."""
     book = Playbook.of(make_request(tools=TOOLS), policy).ask()
     write(book, text)
     return book.ask()
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
-    book = asked_again(text)
+def test_unknown_syntax_is_hidden_and_retried(text: str) -> None:
+    book = retried(text)
     assert book.upstream_request is not None
-    *before, asked = book.upstream_request.messages
-    assert not any(text in one.text for one in before)
-    assert "in a form that is not read" in asked.text
-    assert "call it now (get_weather, get_time, search)" in asked.text
+    *before, question = book.upstream_request.messages
+    assert not any(text in message.text for message in before)
+    assert "in a form that is not read" in question.text
+    assert "call it now (get_weather, get_time, search)" in question.text
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -43,7 +43,7 @@ def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", SEEN)
-def test_one_that_begins_as_prose_does_is_seen_and_asked_for(text: str) -> None:
+def test_unknown_syntax_after_prose_is_shown_and_retried(text: str) -> None:
     book = Playbook.of(make_request(tools=TOOLS)).ask()
     write(book, text)
     book.shown.clear()
@@ -55,8 +55,8 @@ def test_one_that_begins_as_prose_does_is_seen_and_asked_for(text: str) -> None:
     book.expect(ReplyFinished("tool_calls"))
 
 
-def test_an_answer_to_the_question_is_shown_as_it_comes() -> None:
-    book = asked_again()
+def test_answer_to_the_nudge_is_streamed() -> None:
+    book = retried()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
     book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -65,8 +65,8 @@ def test_an_answer_to_the_question_is_shown_as_it_comes() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), TOLD])
-def test_what_the_model_confirms_to_be_its_answer_is_shown(policy: Policy) -> None:
-    book = asked_again(policy=policy)
+def test_text_confirmed_as_the_answer_is_shown(policy: Policy) -> None:
+    book = retried(policy=policy)
     if policy is not TOLD:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
     else:
@@ -75,28 +75,28 @@ def test_what_the_model_confirms_to_be_its_answer_is_shown(policy: Policy) -> No
     book.end()
 
 
-def test_an_answer_that_begins_with_the_word_is_shown_from_its_beginning() -> None:
-    book = asked_again()
+def test_answer_beginning_with_the_confirmation_word_is_shown_whole() -> None:
+    book = retried()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
 
 
 @pytest.mark.parametrize("again", [HARMONY, HELD[2], "I'll check the weather."])
-def test_it_is_asked_for_only_once(again: str) -> None:
-    book = asked_again()
+def test_unknown_syntax_is_retried_only_once(again: str) -> None:
+    book = retried()
     write(book, again)
-    told = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
-    said = shown_text(book)
-    assert said.startswith(told if again in (HARMONY, HELD[2]) else again)
-    assert said.count(again) == (again not in (HARMONY, HELD[2]))
+    error = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
+    text = shown_text(book)
+    assert text.startswith(error if again in (HARMONY, HELD[2]) else again)
+    assert text.count(again) == (again not in (HARMONY, HELD[2]))
     assert book.shown[-1] == ReplyFinished("stop")
     book.shown.clear()
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_a_bad_call_after_it_is_asked_for_once_more() -> None:
-    book = asked_again()
+def test_bad_call_after_unknown_syntax_is_retried() -> None:
+    book = retried()
     call(book, "get_weather", "{}")
     book.ask()
     assert book.schema() is not None
@@ -105,14 +105,14 @@ def test_a_bad_call_after_it_is_asked_for_once_more() -> None:
 @pytest.mark.parametrize(
     "policy", [Policy(attempts=1), Policy(text_policy=TextPolicy.ACCEPT), Policy(mode=Mode.OFF)]
 )
-def test_where_nobody_asks_again_it_is_an_answer(policy: Policy) -> None:
+def test_unknown_syntax_is_an_answer_without_retries(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     write(book, HARMONY)
     assert shown_text(book) == HARMONY
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_who_only_observes_is_told_of_it() -> None:
+def test_unknown_syntax_is_reported_in_observe_mode() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     book.receive(TextDelta(HARMONY)).expect(TextDelta(HARMONY))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -122,21 +122,21 @@ def test_who_only_observes_is_told_of_it() -> None:
 @pytest.mark.parametrize(
     ("reason", "wish"), [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY}")]
 )
-def test_one_that_was_cut_off_or_only_repeated_is_an_answer(reason: str, wish: str) -> None:
+def test_truncated_or_copied_unknown_syntax_is_an_answer(reason: str, wish: str) -> None:
     book = Playbook.of(make_request(user_message(wish))).ask()
     write(book, HARMONY, reason)
     assert shown_text(book) == HARMONY
     assert book.shown[-1] == ReplyFinished(reason)
 
 
-def test_one_that_a_reader_refused_as_quoted_is_an_answer() -> None:
+def test_quoted_unknown_syntax_is_an_answer() -> None:
     shown = f'<tools>{{"name": "get_weather", "arguments": {PARIS}}}</tools>'
     book = Playbook.of(make_request(user_message(f"Say: {shown}"), tools=TOOLS)).ask()
     write(book, shown)
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_a_message_of_the_tool_for_answers_is_one_whatever_it_looks_like() -> None:
+def test_respond_message_is_an_answer_in_any_syntax() -> None:
     book = Playbook.of(make_request(), TOLD).ask()
     call(book, "respond", '{"message": "get_weather{city: Paris}"}')
     assert book.shown[-1] == ReplyFinished("stop")
@@ -144,11 +144,11 @@ def test_a_message_of_the_tool_for_answers_is_one_whatever_it_looks_like() -> No
 
 
 @given(st.sampled_from(HELD), st.lists(st.integers(1, 9), max_size=30))
-def test_it_is_the_same_in_whatever_pieces_it_comes(text: str, sizes: list[int]) -> None:
+def test_unknown_syntax_is_recognized_in_any_chunking(text: str, sizes: list[int]) -> None:
     book = Playbook.of(make_request(tools=TOOLS)).ask()
-    place = 0
+    position = 0
     for size in sizes:
-        book.receive(TextDelta(text[place : place + size]))
-        place += size
-    book.receive(TextDelta(text[place:]), ReplyFinished("stop"))
+        book.receive(TextDelta(text[position : position + size]))
+        position += size
+    book.receive(TextDelta(text[position:]), ReplyFinished("stop"))
     book.ask()

@@ -1,8 +1,8 @@
 """Real models behind Temper: `TEMPER_REAL_MODELS=DIR pytest tests/real`.
 
 Nothing here runs unless this folder is named (tests/conftest.py). Each model gets one llama-server
-and one Temper for all tests. Generations take seconds to minutes on a processor, so nothing here
-has a limit on time but one that a hanging process would exceed.
+and one Temper for all tests. Generations take seconds to minutes on a CPU, so the only time limits
+are those that a hanging process would exceed.
 """
 
 import time
@@ -87,13 +87,13 @@ class LiveAnswer:
         return ["".join(str(piece[-1]) for piece in pieces) for pieces in self.generations]
 
 
-# without a model only test_models.py is collected, which says so once
+# without a model only test_models.py is collected, which reports it once
 collect_ignore_glob = [] if chosen() else [f"test_{name}.py" for name in NEEDING_A_MODEL]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "model" in metafunc.fixturenames:
-        metafunc.parametrize("model", chosen(), ids=lambda one: one.id, scope="session")
+        metafunc.parametrize("model", chosen(), ids=lambda model: model.id, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +122,7 @@ def temper(
     environment = {
         "TEMPER_BACKEND__API_KEY": server.api_key,
         "TEMPER_RECORDING__PATH": str(recording),
-        # on a busy machine a token may take minutes, which says nothing about Temper
+        # on a busy machine a token may take minutes, independent of Temper
         "TEMPER_BACKEND__IDLE_SECONDS": str(GENERATION_SECONDS),
     }
     with (

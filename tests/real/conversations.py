@@ -1,9 +1,8 @@
 """Conversations in which small models fail after a result, with the class of each failure.
 
-The classes were seen with Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M, temperature 0, the
-embedded llama-server of xllamacpp 2026.10). Each conversation ends where the model has to go on.
-Its next generation is the model's own; another build or another model may fail in another way, so
-tests require only what holds for every reply.
+The classes were seen with Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M, temperature 0, the embedded
+llama-server of xllamacpp 2026.10). Each conversation ends where the model has to continue. Another
+build or another model may fail in another way, so tests require only what holds for every reply.
 """
 
 from collections.abc import Sequence
@@ -35,7 +34,7 @@ def tool(name: str, description: str, /, **parameters: JsonValue) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-# the same tools in every conversation: the engine reads them once
+# the same tools in every conversation: the engine caches their prefix
 TOOLS: list[JsonValue] = [
     tool("get_weather", "Get the current weather of a city.", city=_TEXT),
     tool("add_event", "Add an event to the calendar.", title=_TEXT, day=_DAY, hour=_HOUR),
@@ -58,9 +57,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A request of a user and the steps that were done for it.
+    """A user's request and the steps done for it.
 
-    `seen` is what the 0.5B model wrote next.
+    `seen` is the next reply of the 0.5B model.
     """
 
     id: str

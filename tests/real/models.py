@@ -11,7 +11,7 @@ NEEDING_A_MODEL = ("after_results", "commands", "constraints", "streams_and_cach
 
 @dataclass(frozen=True)
 class RealModel:
-    """A model file; `calls_tools` says whether its template and its training know tools."""
+    """A model file; `calls_tools` is true if its template and its training support tools."""
 
     id: str
     file: str

@@ -14,11 +14,11 @@ from tests.real.conversations import CONVERSATIONS, TOOL_NAMES, Conversation
 from tests.real.models import RealModel
 
 MOST_GENERATIONS = 3
-MOST_COPIES = 3  # at the third copy of a call the generation is stopped
+MOST_COPIES = 3  # generation stops at the third copy of a call
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda one: one.id)
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.id)
 def test_the_user_gets_words_or_a_new_call(
     temper: LiveTemper, model: RealModel, conversation: Conversation, stream: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""A demanded call of a real model is valid, whatever the model would have written."""
+"""A demanded call of a real model is valid, even if it would write another one unconstrained."""
 
 from typing import cast
 
@@ -57,7 +57,7 @@ def test_a_demanded_call_is_valid(
     answer = temper.ask(messages, tools=tools, tool_choice=choice, stream=stream)
     assert answer.calls, answer.written
     assert answer.answer.reason == "tool_calls"
-    schemas = {str(one["name"]): one["parameters"] for one in map(_function, tools)}
+    schemas = {str(function["name"]): function["parameters"] for function in map(_function, tools)}
     for name, arguments in answer.calls:
         assert name in allowed, answer.written
         jsonschema.validate(arguments, cast("JsonObject", schemas[name]))

@@ -1,4 +1,4 @@
-"""Whether there is a model to test; where there is none, this is all that runs in this folder."""
+"""A model to test exists; otherwise this is the only test that runs in this folder."""
 
 from pathlib import Path
 

@@ -11,8 +11,8 @@ from tests.patience import PATIENCE_SECONDS
 from tests.real.conftest import CHAT, LiveTemper
 from tests.real.conversations import SYSTEM, Step, exchange
 
-ENDLESS = 6000  # tokens: minutes of generation, even on a fast processor
-LEAST_SHARE = 0.95  # of the prompt that two requests share, to be taken from the cache
+ENDLESS = 6000  # tokens: minutes of generation, even on a fast CPU
+LEAST_SHARE = 0.95  # of the prompt that two requests share must be cached
 
 
 def conversation(user: str) -> list[JsonValue]:
@@ -29,7 +29,7 @@ def conversation(user: str) -> list[JsonValue]:
 )
 def test_a_stream_equals_the_whole_answer(temper: LiveTemper, user: str) -> None:
     messages = conversation(user)
-    # a prompt from the cache is computed in other batches than a new one, which may round otherwise
+    # a cached prompt is computed in other batches than a new one, which may round differently
     temper.ask(messages, max_tokens=1)
     whole = temper.ask(messages)
     streamed = temper.ask(messages, stream=True)
@@ -42,9 +42,7 @@ def is_busy(engine: httpx.Client) -> bool:
     return any(slot["is_processing"] for slot in engine.get("/slots").json())
 
 
-def test_a_client_that_leaves_stops_the_generation(
-    temper: LiveTemper, engine: httpx.Client
-) -> None:
+def test_disconnect_stops_the_generation(temper: LiveTemper, engine: httpx.Client) -> None:
     endless = temper.body(
         conversation("Write a very long story about a lighthouse."),
         stream=True,
@@ -60,13 +58,13 @@ def test_a_client_that_leaves_stops_the_generation(
     deadline = time.monotonic() + PATIENCE_SECONDS
     while is_busy(engine) and time.monotonic() < deadline:
         time.sleep(0.2)
-    # a generation that went on would take its 6000 tokens, or be found busy at the deadline
+    # a generation that continued would take its 6000 tokens, or be busy at the deadline
     assert not is_busy(engine)
     (slot,) = engine.get("/slots").json()
     assert slot["n_prompt_tokens"] < ENDLESS
 
 
-def test_a_loop_of_tools_reads_only_what_is_new(temper: LiveTemper) -> None:
+def test_agent_loop_processes_only_new_tokens(temper: LiveTemper) -> None:
     messages = conversation("Compare the weather in Rome, Lima and Oslo.")
     shared = 0
     for number, city in enumerate(("Rome", "Lima", "Oslo")):

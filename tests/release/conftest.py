@@ -1,4 +1,4 @@
-"""What users get, built once for all tests here; they need the extra `release`."""
+"""The release artifacts, built once for all tests here; they need the extra `release`."""
 
 import os
 import subprocess
@@ -15,17 +15,17 @@ VERSION = str(
     tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 )
 MISSING = "{} is missing: the extra `release` brings it"
-EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}  # so that archives tell no time
-# what the one file has in it, too
+EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}  # fixed timestamps make builds reproducible
+# extras in the one-file program
 EXTRAS = "embedded,evals,mcp,otel,state"
 
 Build = Callable[[str], Path]
 
 
 def run(*command: str | Path, cwd: Path = REPOSITORY) -> str:
-    """Run a program to its end; what it says is shown where it fails."""
+    """Run a program to its end; its output is shown if it fails."""
     ran = subprocess.run(
-        [str(one) for one in command],
+        [str(part) for part in command],
         cwd=cwd,
         env={**os.environ, **EPOCH},
         stdout=subprocess.PIPE,
@@ -69,8 +69,8 @@ def build_archives(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 @pytest.fixture(scope="session")
 def wheel(build_archives: Build) -> Path:
-    (found,) = build_archives("first").glob("*.whl")
-    return found
+    (wheel,) = build_archives("first").glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +79,16 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     uv = pytest.importorskip("uv", reason=MISSING.format("uv"))
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "--without-pip", folder)
-    asked = f"{wheel}[{EXTRAS}]"
-    run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", folder / "bin/python", asked)
+    requirement = f"{wheel}[{EXTRAS}]"
+    run(
+        uv.find_uv_bin(),
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        folder / "bin/python",
+        requirement,
+    )
     return folder
 
 
@@ -104,7 +112,7 @@ def installed(
 
 @pytest.fixture(scope="session")
 def one_file(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the one-file program of what is installed."""
+    """Build the one-file program from the installed package."""
     uv = pytest.importorskip("uv", reason=MISSING.format("uv"))
     pytest.importorskip("PyInstaller", reason=MISSING.format("pyinstaller"))
     folder = tmp_path_factory.mktemp("one-file")

@@ -16,7 +16,7 @@ PACKAGES = ("proxy", "temper", "temper_evals")
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 def test_two_builds_are_equal_byte_for_byte(build_archives: Build) -> None:
@@ -25,7 +25,7 @@ def test_two_builds_are_equal_byte_for_byte(build_archives: Build) -> None:
     assert first == digests(build_archives("second"))
 
 
-def test_what_a_package_index_shows_is_sound(build_archives: Build) -> None:
+def test_package_metadata_is_valid(build_archives: Build) -> None:
     pytest.importorskip("twine", reason=MISSING.format("twine"))
     archives = sorted(build_archives("first").iterdir())
     assert run(sys.executable, "-m", "twine", "check", "--strict", *archives).count("PASSED") == 2
@@ -36,7 +36,7 @@ KNOWN = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "som
 
 
 @pytest.mark.parametrize("known", [KNOWN, dict.fromkeys(KNOWN, "")], ids=["known", "unknown"])
-def test_the_description_has_no_link_that_is_dead_outside_of_a_checkout(
+def test_description_has_no_relative_links(
     known: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("hatchling", reason=MISSING.format("hatchling"))
@@ -68,5 +68,5 @@ def test_the_sdist_can_be_tested_and_says_its_commit(build_archives: Build) -> N
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert {"proxy/commit.txt", "LICENSE", "README.md", "CHANGELOG.md", "hatch_build.py"} <= held
-    assert {one.partition("/")[0] for one in held} >= {*PACKAGES, "tests", "docs", "config"}
+    assert {name.partition("/")[0] for name in held} >= {*PACKAGES, "tests", "docs", "config"}
     assert sdist.name == f"temper_proxy-{VERSION}.tar.gz"

@@ -1,4 +1,4 @@
-"""The first minutes of somebody who has the wheel, or the one file, and no checkout."""
+"""The first minutes of a user with the wheel or the one-file program, and no checkout."""
 
 import json
 import re
@@ -59,13 +59,13 @@ def served(installed: Installed) -> Iterator[httpx.Client]:
 
 
 def test_version_names_commit_python_and_engine(installed: Installed) -> None:
-    told = ask(installed, "--version").stdout
+    output = ask(installed, "--version").stdout
     version = re.escape(VERSION)
     commit, python, engine = "commit [0-9a-f]{12}", r"Python 3\.\d+\.\d+", r"embedded .+ [\d.]+"
-    assert re.fullmatch(rf"temper {version} \({commit}, {python}, {engine}\)\n", told)
+    assert re.fullmatch(rf"temper {version} \({commit}, {python}, {engine}\)\n", output)
 
 
-def test_the_demonstration_shows_what_temper_is_for(installed: Installed) -> None:
+def test_demonstration_runs(installed: Installed) -> None:
     shown = ask(installed, "demo", "--once", COLUMNS="80")
     assert "0 of 6 without Temper, 6 of 6 with Temper" in shown.stdout, shown.stderr
     assert max(map(len, shown.stdout.splitlines())) <= 80
@@ -75,14 +75,14 @@ def called(client: httpx.Client, prompt: str, model: str = "default") -> str:
     """Return the name of the tool that the model calls."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": schema}}
-    asked = {
+    body = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
         "tools": [tool],
         "tool_choice": "required",
         "max_tokens": 200,
     }
-    answer = client.post("/v1/chat/completions", json=asked).json()
+    answer = client.post("/v1/chat/completions", json=body).json()
     (call,) = answer["choices"][0]["message"]["tool_calls"]
     return str(call["function"]["name"])
 
@@ -101,7 +101,7 @@ def test_an_ollama_is_served_with_calls(installed: Installed, *, names_it: bool)
     assert ollama.generations == 1
 
 
-def test_the_dashboard_is_there(served: httpx.Client) -> None:
+def test_dashboard_is_served(served: httpx.Client) -> None:
     page = served.get("/ui")
     assert page.status_code == 200
     sources = re.findall(r'(?:src|href)="(?!data:|#)([^"]+)"', page.text)
@@ -112,20 +112,22 @@ def test_the_dashboard_is_there(served: httpx.Client) -> None:
 
 def test_the_doctor_finds_nothing_to_fail(installed: Installed, served: httpx.Client) -> None:
     bundle = installed.folder / "report.zip"
-    found = ask(installed, "doctor", "--backend-url", str(served.base_url), "--bundle", str(bundle))
-    assert "no other distribution installs a package `proxy`" in found.stdout, found.stderr
-    assert " 0 fail" in found.stdout or "checks passed" in found.stdout
+    result = ask(
+        installed, "doctor", "--backend-url", str(served.base_url), "--bundle", str(bundle)
+    )
+    assert "no other distribution installs a package `proxy`" in result.stdout, result.stderr
+    assert " 0 fail" in result.stdout or "checks passed" in result.stdout
     assert bundle.exists()
 
 
 def test_the_evaluation_runs(installed: Installed) -> None:
-    told = ask(installed, "eval", "--suite", "quick", "--family", "single", "--pace", "0")
-    assert told.returncode == 0, told.stderr
-    assert "6 runs, 6 right" in told.stderr
-    assert "ceiling" in told.stdout
+    output = ask(installed, "eval", "--suite", "quick", "--family", "single", "--pace", "0")
+    assert output.returncode == 0, output.stderr
+    assert "6 runs, 6 right" in output.stderr
+    assert "ceiling" in output.stdout
 
 
-@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a program is no library
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a frozen program is not a library
 def test_the_first_example_of_the_library_runs(installed: Installed, served: httpx.Client) -> None:
     tools, agent = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[:2]
     program = tools + agent.replace("http://127.0.0.1:8080", str(served.base_url).rstrip("/"))
@@ -142,40 +144,38 @@ def test_the_first_example_of_the_library_runs(installed: Installed, served: htt
 
 
 def test_completion_knows_the_commands(installed: Installed) -> None:
-    asked = {"_TEMPER_COMPLETE": "bash_complete", "COMP_WORDS": "temper ser", "COMP_CWORD": "1"}
-    assert ask(installed, **asked).stdout.split() == ["plain,serve"]
+    variables = {"_TEMPER_COMPLETE": "bash_complete", "COMP_WORDS": "temper ser", "COMP_CWORD": "1"}
+    assert ask(installed, **variables).stdout.split() == ["plain,serve"]
 
 
-def test_a_second_one_says_that_the_port_is_taken(
+def test_second_server_reports_the_occupied_port(
     installed: Installed, served: httpx.Client
 ) -> None:
     taken = ("--port", str(served.base_url.port), "--backend-url", str(served.base_url))
-    told = ask(installed, "serve", *taken)
-    assert told.returncode == 1
-    assert "cannot listen on" in told.stderr
-    assert "--port" in told.stderr
-    assert len(told.stderr.strip().splitlines()) == 1
+    result = ask(installed, "serve", *taken)
+    assert result.returncode == 1
+    assert "cannot listen on" in result.stderr
+    assert "--port" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_with_nothing_to_serve_it_says_what_there_is_to_do(installed: Installed) -> None:
-    told = ask(installed, "serve", "--port", "0", "--look-at", "http://127.0.0.1:9")
-    assert told.returncode == 1
-    assert "Traceback" not in told.stderr
-    assert "--backend-url" in told.stderr
+def test_serve_without_a_server_explains_what_to_do(installed: Installed) -> None:
+    result = ask(installed, "serve", "--port", "0", "--look-at", "http://127.0.0.1:9")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "--backend-url" in result.stderr
 
 
-def test_a_proxy_of_the_surroundings_has_no_say(installed: Installed, served: httpx.Client) -> None:
+def test_proxy_variables_are_ignored(installed: Installed, served: httpx.Client) -> None:
     address = str(served.base_url)
     nowhere = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
-    told = ask(installed, "models", "--backend-url", address, **nowhere)
-    assert told.returncode == 0, told.stderr
-    assert NAME in told.stdout
+    result = ask(installed, "models", "--backend-url", address, **nowhere)
+    assert result.returncode == 0, result.stderr
+    assert NAME in result.stdout
 
 
-def test_a_home_that_cannot_be_written_is_no_error(
-    installed: Installed, served: httpx.Client
-) -> None:
-    home = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none"}  # not even root writes there
-    told = ask(installed, "doctor", "--backend-url", str(served.base_url), **home)
-    assert "Traceback" not in told.stderr
-    assert "checks" in told.stdout, told.stderr
+def test_unwritable_home_is_not_an_error(installed: Installed, served: httpx.Client) -> None:
+    home = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none"}  # not even root can write there
+    result = ask(installed, "doctor", "--backend-url", str(served.base_url), **home)
+    assert "Traceback" not in result.stderr
+    assert "checks" in result.stdout, result.stderr

@@ -1,4 +1,4 @@
-"""The image: built by buildah on a Debian of its own, as nothing is pulled here, and run."""
+"""The image: built by buildah on a local Debian, because nothing is pulled here, and run."""
 
 import json
 import os
@@ -20,7 +20,7 @@ BASE = "docker.io/library/python:3.12-slim"
 PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates,binutils"
 SERVED = ("temper", "serve", "--backend-url", "http://127.0.0.1:9")
 KEY = "sk-of-a-test"
-OWN_MEGABYTES = 120  # beside `python:3.12-slim`; the goal is 250 in all
+OWN_MEGABYTES = 120  # MB beyond `python:3.12-slim`; the goal is 250 in all
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Container:
 
 @pytest.fixture(scope="module")
 def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    missing = [one for one in ("buildah", "debootstrap") if shutil.which(one) is None]
+    missing = [tool for tool in ("buildah", "debootstrap") if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root, buildah and debootstrap beside the extra `release`: {missing}")
     folder = tmp_path_factory.mktemp("image")
@@ -55,7 +55,8 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     run(*buildah, "add", "--quiet", scratch, folder / "base", "/")
     run(*buildah, "commit", "--quiet", "--rm", scratch, BASE)
     shutil.rmtree(folder / "base")
-    certificates = ("-v", "/etc/ssl/certs:/etc/ssl/certs:ro")  # what this machine trusts
+    # the certificates that this machine trusts
+    certificates = ("-v", "/etc/ssl/certs:/etc/ssl/certs:ro")
     built = ("bud", "--isolation", "chroot", "--pull-never", "--network", "host")
     run(*buildah, *built, *certificates, "-t", "temper", REPOSITORY)
     name = run(
@@ -74,7 +75,9 @@ def serving(container: Container) -> Iterator[str]:
         assert process.stdout is not None
         url = str(json.loads(process.stdout.readline())["url"])
         inside = psutil.Process(process.pid).children(recursive=True)
-        (temper,) = [one for one in inside if one.cmdline()[:1] == ["/opt/temper/bin/python"]]
+        (temper,) = [
+            process for process in inside if process.cmdline()[:1] == ["/opt/temper/bin/python"]
+        ]
         user = temper.uids().real
         try:
             yield url.replace("0.0.0.0", "127.0.0.1")
@@ -84,22 +87,22 @@ def serving(container: Container) -> Iterator[str]:
     assert user == 10001
 
 
-def test_it_has_what_serving_needs_and_little_else(container: Container) -> None:
-    own = container.root / "opt/temper"
-    size = sum(path.lstat().st_size for path in own.rglob("*") if path.is_file())
+def test_image_contains_only_what_serving_needs(container: Container) -> None:
+    root = container.root / "opt/temper"
+    size = sum(path.lstat().st_size for path in root.rglob("*") if path.is_file())
     assert size / 1e6 < OWN_MEGABYTES
-    assert [path for path in own.rglob("site-packages/*") if path.name in ("pip", "scipy")] == []
+    assert [path for path in root.rglob("site-packages/*") if path.name in ("pip", "scipy")] == []
 
 
-def test_it_refuses_to_serve_without_a_key(container: Container) -> None:
-    told = subprocess.run(
+def test_image_refuses_to_serve_without_a_key(container: Container) -> None:
+    result = subprocess.run(
         container.command(*SERVED, key=""), capture_output=True, text=True, check=False
     )
-    assert told.returncode != 0
-    assert "api_key" in told.stderr
+    assert result.returncode != 0
+    assert "api_key" in result.stderr
 
 
-def test_it_serves_as_nobody_special_until_sigterm(container: Container) -> None:
+def test_image_serves_unprivileged_until_sigterm(container: Container) -> None:
     with (
         serving(container) as url,
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client,

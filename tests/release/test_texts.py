@@ -1,4 +1,4 @@
-"""Workflows, forms and units: checked by the tools of those who run them, never run here."""
+"""Workflows, issue forms and systemd units: checked by their own tools, never run here."""
 
 import subprocess
 import sys
@@ -13,14 +13,14 @@ SCHEMAS = {
     "vendor.github-workflows": sorted((GITHUB / "workflows").glob("*.yml")),
     "vendor.dependabot": [GITHUB / "dependabot.yml"],
     "vendor.github-issue-forms": [
-        GITHUB / "ISSUE_TEMPLATE" / f"{one}.yml" for one in ("bug", "model")
+        GITHUB / "ISSUE_TEMPLATE" / f"{name}.yml" for name in ("bug", "model")
     ],
     "vendor.citation-file-format": [REPOSITORY / "CITATION.cff"],
 }
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_a_file_has_the_form_that_its_reader_expects(schema: str) -> None:
+def test_file_matches_its_schema(schema: str) -> None:
     pytest.importorskip("check_jsonschema", reason=MISSING.format("check-jsonschema"))
     files = SCHEMAS[schema]
     assert files
@@ -38,14 +38,14 @@ def test_the_bill_of_materials_names_what_is_installed(environment: Path, tmp_pa
     pytest.importorskip("cyclonedx_py", reason=MISSING.format("cyclonedx-bom"))
     bill = tmp_path / "sbom.json"
     project = ("--pyproject", REPOSITORY / "pyproject.toml", "--output-reproducible", "--validate")
-    asked = ("environment", environment / "bin/python", *project, "-o", bill)
-    run(sys.executable, "-m", "cyclonedx_py", *asked)
-    written = bill.read_text(encoding="utf-8")
-    assert f'"version": "{VERSION}"' in written
-    assert all(f'"name": "{name}"' in written for name in ("temper-proxy", "fastapi", "xllamacpp"))
+    arguments = ("environment", environment / "bin/python", *project, "-o", bill)
+    run(sys.executable, "-m", "cyclonedx_py", *arguments)
+    text = bill.read_text(encoding="utf-8")
+    assert f'"version": "{VERSION}"' in text
+    assert all(f'"name": "{name}"' in text for name in ("temper-proxy", "fastapi", "xllamacpp"))
 
 
-def test_what_is_installed_may_be_given_away(environment: Path) -> None:
+def test_licenses_of_dependencies_allow_redistribution(environment: Path) -> None:
     program = Path(sys.executable).with_name("pip-licenses")
     if not program.exists():
         pytest.skip(MISSING.format("pip-licenses"))
@@ -55,7 +55,7 @@ def test_what_is_installed_may_be_given_away(environment: Path) -> None:
     assert [row for row in rows if "UNKNOWN" in row or "Affero" in row] == []
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (REPOSITORY / "deploy/systemd/temper.service").read_text(encoding="utf-8")
     program = tmp_path / "temper"
     program.write_text("#!/bin/sh\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""A Ray cluster of one machine with Ray Serve on it: started, told what to run, ended without rest.
+"""A Ray cluster of one machine with Ray Serve: started, configured, and removed completely.
 
-Nothing is imported from Ray: its programs are run, and its dashboard is asked. Everything lies in a
-folder of its own. The cluster is ended by its own process and not by `ray stop`, which would end
-every other cluster of this machine as well.
+Nothing is imported from Ray: its programs are run, and its dashboard API is used. All files are in
+a separate folder. The cluster is ended by its process and not by `ray stop`, which would end every
+other cluster of this machine as well.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ NAME = "temper"
 
 
 class Refused(Exception):
-    """Serve says that the application cannot be run."""
+    """Serve reports that the application cannot be run."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Ports:
     statistics: int = field(default_factory=free_port)
 
     def left_open(self) -> list[int]:
-        """Return those on which somebody listens."""
+        """Return the ports that are in use."""
         return [port for port in vars(self).values() if _is_open(port)]
 
 
@@ -71,17 +71,17 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Where clients ask."""
+        """The address for clients."""
         return f"http://127.0.0.1:{self.ports.http}"
 
     @property
     def dashboard(self) -> str:
-        """Where the operator asks."""
+        """The address for operators."""
         return f"http://127.0.0.1:{self.ports.dashboard}"
 
     @property
     def key_file(self) -> Path:
-        """Where the key lies on every node."""
+        """The path of the key on every node."""
         return self.folder / "key"
 
     @cached_property
@@ -92,14 +92,14 @@ class Cluster:
             base_url=self.dashboard, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
         )
 
-    def written(self, settings: str, name: str = "temper.toml") -> Path:
+    def write_file(self, settings: str, name: str = "temper.toml") -> Path:
         """Write a file of settings, as it lies on every node."""
         file = self.folder / name
         file.write_text(settings, encoding="utf-8")
         return file
 
     def configuration(self, arguments: JsonObject, *others: JsonObject) -> JsonObject:
-        """Return a configuration of Serve as in deploy/ray, with other applications beside it."""
+        """Return a Serve configuration as in deploy/ray, together with other applications."""
         variables: JsonObject = {"TEMPER_SERVER__API_KEY_FILE": str(self.key_file)}
         application: JsonObject = {
             "name": NAME,
@@ -128,26 +128,29 @@ class Cluster:
         self.until(self.is_running)
 
     def is_running(self) -> bool:
-        """Whether all replicas that are wanted answer, and no others; raises `Refused`."""
-        found = self.application()
-        if found.get("status") == "DEPLOY_FAILED":
-            told = [found.get("message"), *(one.get("message") for one in self._deployments())]
-            raise Refused(" ".join(str(one) for one in told))
-        states = {str(one.get("state")) for one in self._replicas()}
-        return found.get("status") == "RUNNING" and states == {"RUNNING"} and self._answers()
+        """Report whether exactly the wanted replicas answer; raises `Refused`."""
+        status = self.application()
+        if status.get("status") == "DEPLOY_FAILED":
+            messages = [
+                status.get("message"),
+                *(deployment.get("message") for deployment in self._deployments()),
+            ]
+            raise Refused(" ".join(str(message) for message in messages))
+        states = {str(replica.get("state")) for replica in self._replicas()}
+        return status.get("status") == "RUNNING" and states == {"RUNNING"} and self._answers()
 
     def replicas(self, name: str = NAME, of: str = "") -> dict[str, int]:
         """Return an application's running replicas, or those `of` a deployment; with processes."""
         return {
-            str(one["replica_id"]): int(str(one["pid"]))
-            for one in self._replicas(name, of)
-            if one.get("state") == "RUNNING"
+            str(replica["replica_id"]): int(str(replica["pid"]))
+            for replica in self._replicas(name, of)
+            if replica.get("state") == "RUNNING"
         }
 
     def application(self, name: str = NAME) -> JsonObject:
-        """Return what Serve says of an application."""
-        found = self._told().get("applications")
-        return _object(_object(found).get(name))
+        """Return Serve's status of an application."""
+        status = self._told().get("applications")
+        return _object(_object(status).get(name))
 
     def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for something to become true."""
@@ -161,19 +164,19 @@ class Cluster:
         """Return everything that was logged, by Ray and by replicas."""
         files = (self.folder / "ray").glob("session_2*/logs/**/*")
         return "\n".join(
-            one.read_text(encoding="utf-8", errors="replace") for one in files if one.is_file()
+            path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()
         )
 
     def processes(self) -> dict[int, str]:
-        """Return the processes that were started for it, by what they were told at their start."""
-        found: dict[int, str] = {}
+        """Return the processes of the cluster, by their command lines."""
+        parents: dict[int, str] = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in (folder / "environ").read_bytes():
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    if command:  # else it has ended, and waits for who started it
-                        found[int(folder.name)] = command.decode(errors="replace")
-        return found
+                    if command:  # otherwise it has ended and is a zombie of its parent
+                        parents[int(folder.name)] = command.decode(errors="replace")
+        return parents
 
     def _told(self) -> JsonObject:
         answer = self.operator.get(_PLACES)
@@ -181,12 +184,14 @@ class Cluster:
         return _object(answer.json())
 
     def _deployments(self, name: str = NAME, of: str = "") -> list[JsonObject]:
-        found = _object(self.application(name).get("deployments"))
-        return [_object(one) for title, one in found.items() if title.startswith(of)]
+        deployments = _object(self.application(name).get("deployments"))
+        return [
+            _object(deployment) for title, deployment in deployments.items() if title.startswith(of)
+        ]
 
     def _replicas(self, name: str = NAME, of: str = "") -> list[JsonObject]:
-        listed = [one.get("replicas") for one in self._deployments(name, of)]
-        return [_object(one) for each in listed if isinstance(each, list) for one in each]
+        listed = [deployment.get("replicas") for deployment in self._deployments(name, of)]
+        return [_object(replica) for each in listed if isinstance(each, list) for replica in each]
 
     def _answers(self) -> bool:
         try:
@@ -198,12 +203,12 @@ class Cluster:
 @contextlib.contextmanager
 def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[Cluster]:
     """Run a cluster on this machine, with one of Serve's two proxies."""
-    folder = Path(tempfile.mkdtemp(prefix="tr-"))  # sockets lie in it: it has to be short
+    folder = Path(tempfile.mkdtemp(prefix="tr-"))  # contains sockets, whose paths must be short
     ports, token = Ports(), secrets.token_hex(32)
     (folder / "token").write_text(token)
     (folder / "key").write_text(key)
     surroundings = {**_environment(folder, ports, ingress), **environment}
-    one = Cluster(folder, ports, ingress, token, surroundings, key)
+    cluster = Cluster(folder, ports, ingress, token, surroundings, key)
     log = folder / "start.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -216,10 +221,10 @@ def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[C
             start_new_session=True,
         )
     try:
-        one.until(lambda: _is_up(one, process))
-        yield one
+        cluster.until(lambda: _is_up(cluster, process))
+        yield cluster
     finally:
-        _end(one, process)
+        _end(cluster, process)
     shutil.rmtree(folder)
 
 
@@ -228,33 +233,33 @@ def ray_program(name: str) -> Path:
     return Path(sys.executable).with_name(name)
 
 
-def _is_up(one: Cluster, process: "subprocess.Popen[bytes]") -> bool:
+def _is_up(cluster: Cluster, process: "subprocess.Popen[bytes]") -> bool:
     if process.poll() is not None:
-        raise Refused((one.folder / "start.log").read_text(encoding="utf-8", errors="replace"))
+        raise Refused((cluster.folder / "start.log").read_text(encoding="utf-8", errors="replace"))
     try:
-        return one.operator.get(_PLACES).status_code == 200
+        return cluster.operator.get(_PLACES).status_code == 200
     except httpx.TransportError:
         return False
 
 
-def _end(one: Cluster, process: "subprocess.Popen[bytes]") -> None:
-    """End Serve, then Ray, and whatever of it is left after that."""
+def _end(cluster: Cluster, process: "subprocess.Popen[bytes]") -> None:
+    """End Serve, then Ray, and then all remaining processes."""
     with contextlib.suppress(httpx.HTTPError):
-        one.operator.delete(_PLACES)
-    one.operator.close()
+        cluster.operator.delete(_PLACES)
+    cluster.operator.close()
     process.send_signal(signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(60)
     process.kill()
     process.wait()
     deadline = time.monotonic() + 10
-    while (left := one.processes()) and time.monotonic() < deadline:
+    while (left := cluster.processes()) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     for number in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
-    if left or one.ports.left_open():
-        raise RuntimeError(f"left behind: {left}, ports {one.ports.left_open()}")
+    if left or cluster.ports.left_open():
+        raise RuntimeError(f"left behind: {left}, ports {cluster.ports.left_open()}")
 
 
 def _command(folder: Path, ports: Ports) -> list[str]:
@@ -271,15 +276,15 @@ def _command(folder: Path, ports: Ports) -> list[str]:
         "min-worker-port": 0,
         "max-worker-port": 0,
     }
-    own = [f"--{name}={value}" for name, value in flags.items()]
+    options = [f"--{name}={value}" for name, value in flags.items()]
     switches = ["--head", "--block", "--disable-usage-stats"]
-    return [str(ray_program("ray")), "start", *switches, *own]
+    return [str(ray_program("ray")), "start", *switches, *options]
 
 
 def _environment(folder: Path, ports: Ports, ingress: Ingress) -> dict[str, str]:
-    """Return what the guide wants on every node, and ports and places that are free."""
+    """Return the variables that the guide requires on every node, with free ports and folders."""
     lowest = free_port()
-    found = {
+    variables = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "HOME": str(folder),
         "PYTHONPATH": str(REPOSITORY),
@@ -291,18 +296,18 @@ def _environment(folder: Path, ports: Ports, ingress: Ingress) -> dict[str, str]
         "LLAMA_ARG_THREADS": "1",
     }
     if ingress == "python":
-        return found
-    own = folder / "h"
+        return variables
+    home = folder / "h"
     return {
-        **found,
+        **variables,
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.metrics),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.statistics),
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(own / "haproxy.cfg"),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(own / "admin.sock"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(own),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(own / "server-state"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(own / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(home / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(home / "admin.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(home),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(home / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(home / "metrics.sock"),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(lowest),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(min(65535, lowest + 200)),
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",

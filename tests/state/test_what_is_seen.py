@@ -1,4 +1,4 @@
-"""What somebody sees who watches the store: nothing for ordinary requests, and nothing readable."""
+"""Traffic to the store as an observer sees it: none for ordinary requests, none readable."""
 
 from tests.state.replicas import SECRET, replicas
 from tests.state.servers import StoreServer, monitored
@@ -8,11 +8,11 @@ HIDDEN = (KEY, QUESTION, API_KEY, SECRET, "Graz", "warm", "resp_", "msg_", "item
 
 
 async def test_ordinary_requests_cost_no_command(any_store: StoreServer, *, stream: bool) -> None:
-    async with replicas(any_store.url) as (_, one, other):
-        await one.ask(QUESTION, key="k")  # connections are open now
-        await other.ask(QUESTION, key="k")
+    async with replicas(any_store.url) as (_, replica_a, replica_b):
+        await replica_a.ask(QUESTION, key="k")  # connections are open now
+        await replica_b.ask(QUESTION, key="k")
         with monitored(any_store) as seen:
-            for replica in (one, other):
+            for replica in (replica_a, replica_b):
                 assert (await replica.ask(QUESTION, stream=stream)).status_code == 200
                 answer = await replica.respond(QUESTION, store=False, stream=stream)
                 assert answer.status_code == 200
@@ -22,18 +22,18 @@ async def test_ordinary_requests_cost_no_command(any_store: StoreServer, *, stre
 
 
 async def test_neither_names_nor_bodies_can_be_read(any_store: StoreServer) -> None:
-    async with replicas(f"{any_store.url}?namespace=mine") as (_, one, other):
-        for replica in (one, other):
+    async with replicas(f"{any_store.url}?namespace=mine") as (_, replica_a, replica_b):
+        for replica in (replica_a, replica_b):
             replica.client.headers["authorization"] = f"Bearer {API_KEY}"
         with monitored(any_store) as seen:
-            await one.ask(QUESTION, key=KEY)
-            await other.ask(QUESTION, key=KEY)
-            response = (await one.respond(QUESTION)).json()
-            again = await other.respond(QUESTION, previous_response_id=response["id"])
+            await replica_a.ask(QUESTION, key=KEY)
+            await replica_b.ask(QUESTION, key=KEY)
+            response = (await replica_a.respond(QUESTION)).json()
+            again = await replica_b.respond(QUESTION, previous_response_id=response["id"])
             assert again.status_code == 200
-        told = b"".join(seen).decode()
-        assert [word for word in (*HIDDEN, response["id"]) if word in told] == []
-        names = [line.split('"')[3] for line in told.splitlines() if "SET" in line]
+        commands = b"".join(seen).decode()
+        assert [word for word in (*HIDDEN, response["id"]) if word in commands] == []
+        names = [line.split('"')[3] for line in commands.splitlines() if "SET" in line]
         assert len(names) >= 4
         assert all(name.startswith("mine:") for name in names)
         keys = any_store.ask("KEYS", "*").decode().split("\r\n")[2::2]

@@ -9,21 +9,21 @@ from temper_evals.records import Records, RunRecord
 from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
 
 WITHOUT = [*DIRECT, *arm("temper", ALL), *arm("temper-without-nudge", HALF)]
-CELL = [structs.replace(one, bed="p-small@low-low-low") for one in WITHOUT]
+CELL = [structs.replace(run, bed="p-small@low-low-low") for run in WITHOUT]
 MAIN = [*DIRECT, *arm("temper", HALF[::-1]), *arm("ceiling", ALL)]
 PARTS = {"main": MAIN, "without": WITHOUT, "grid": CELL}
 
 
-def folder(place: Path, parts: dict[str, list[RunRecord]]) -> Path:
+def folder(path: Path, parts: dict[str, list[RunRecord]]) -> Path:
     for name, runs in parts.items():
-        records = Records(place / name, {"hash": "abc", "temper": "1.0"})
+        records = Records(path / name, {"hash": "abc", "temper": "1.0"})
         for run in runs:
             records.add(run)
         records.close()
-    return place
+    return path
 
 
-def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
+def test_page_has_promises_and_results(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {"forge": "0.10.0"})
     for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "What each part"):
         assert word in text
@@ -31,10 +31,10 @@ def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
     assert "| temper-without-nudge | -25.0" in text
 
 
-def test_what_is_held_out_stands_beside_all_others(tmp_path: Path) -> None:
+def test_held_out_results_are_next_to_all_others(tmp_path: Path) -> None:
     theirs = [
-        structs.replace(one, family="travel", scenario=one.scenario.replace("chain", "travel"))
-        for one in MAIN
+        structs.replace(run, family="travel", scenario=run.scenario.replace("chain", "travel"))
+        for run in MAIN
     ]
     assert "## Held out" not in page(folder(tmp_path / "without", {"main": MAIN}), {})
     text = page(folder(tmp_path / "with", {"main": [*MAIN, *theirs]}), {})
@@ -48,8 +48,8 @@ def test_what_is_held_out_stands_beside_all_others(tmp_path: Path) -> None:
 def test_every_harm_of_the_defaults_is_listed(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {})
     listed = text.partition("## Every harm")[2]
-    right = {one.scenario for one in DIRECT if one.right}
-    wrong = {one.scenario for one in PARTS["main"] if one.arm == "temper" and not one.right}
+    right = {run.scenario for run in DIRECT if run.right}
+    wrong = {run.scenario for run in PARTS["main"] if run.arm == "temper" and not run.right}
     assert {*re.findall(r"- main, p-small, (chain-\d+)", listed)} == right & wrong
     unharmed = page(folder(tmp_path / "other", {"main": DIRECT}), {})
     assert "None in any part." in unharmed

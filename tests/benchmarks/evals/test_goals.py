@@ -12,26 +12,26 @@ TITLE = "p-small: `temper-tuned` beside `forge`"
 ACTING = "p-small@over_acting=0.1"
 
 
-def found(
+def judged(
     parts: Mapping[str, list[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Promise]:
-    return {one.endpoint: one for one in goals(evidence_of(parts, verdicts))}
+    return {goal.endpoint: goal for goal in goals(evidence_of(parts, verdicts))}
 
 
 def beside(forge: str, tuned: str, /, **changes: object) -> dict[str, Promise]:
     costly = {"model_seconds": 10.0, "prompt": 1_000}
     runs = [*DIRECT, *arm("forge", forge, **costly)]
-    return found({"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]})
+    return judged({"main": [*runs, *arm("temper-tuned", tuned, model_seconds=5.0, **changes)]})
 
 
-def test_nothing_is_said_of_what_was_not_run() -> None:
+def test_missing_runs_have_no_verdict() -> None:
     assert goals(evidence_of({})) == []
     assert goals(evidence_of({"main": DIRECT})) == []
 
 
-def test_tuned_and_forge_are_held_against_each_other() -> None:
+def test_tuned_and_forge_are_compared() -> None:
     good = beside(HALF, ALL)
-    assert {one.outcome for one in good.values()} == {Outcome.MET}
+    assert {goal.outcome for goal in good.values()} == {Outcome.MET}
     assert good[f"{TITLE}: success"].measured.startswith("+25.0")
     worse = beside(ALL, HALF, prompt=900)
     for what in ("success", "harmed", "tokens"):
@@ -50,15 +50,15 @@ def test_tuned_and_forge_are_held_against_each_other() -> None:
 def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm(name, ALL, generations=generations)]
     title = f"p-small, `{name}`: generations a request"
-    assert found({"main": runs})[title].outcome is outcome
+    assert judged({"main": runs})[title].outcome is outcome
 
 
-def test_two_arms_that_are_the_same_do_not_differ() -> None:
+def test_equal_arms_do_not_differ() -> None:
     title = "p-small: the same twice (A/A)"
     same = [*DIRECT, *arm("temper", ALL), *arm("temper-again", ALL)]
-    assert found({"main": same})[title].outcome is Outcome.MET
+    assert judged({"main": same})[title].outcome is Outcome.MET
     other = [*DIRECT, *arm("temper", ALL), *arm("temper-again", HALF)]
-    assert found({"main": other})[title].outcome is Outcome.MISSED
+    assert judged({"main": other})[title].outcome is Outcome.MISSED
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_two_arms_that_are_the_same_do_not_differ() -> None:
         ((), Outcome.NOT_SHOWN),
     ],
 )
-def test_where_a_model_acts_again_tuning_leaves_the_check_off(
+def test_tuning_leaves_the_check_off_for_an_over_acting_model(
     verdicts: tuple[str, ...], outcome: Outcome
 ) -> None:
     runs = [*arm("temper", ALL, ACTING), *arm("temper-tuned", ALL, ACTING)]
-    told = found({"over-acting": runs}, {ACTING: verdicts})
-    assert told[f"{ACTING}: close_out left off"].outcome is outcome
-    assert told[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
+    outcomes = judged({"over-acting": runs}, {ACTING: verdicts})
+    assert outcomes[f"{ACTING}: close_out left off"].outcome is outcome
+    assert outcomes[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
 
 
-def test_forge_and_temper_stand_in_the_first_table() -> None:
+def test_first_table_has_forge_and_temper() -> None:
     runs = [*DIRECT, *arm("temper", ALL), *arm("forge", HALF, model_seconds=2.0)]
     (row,) = beside_forge(evidence_of({"main": runs}))
     assert len(row) == len(ROW_HEADINGS)
@@ -95,7 +95,7 @@ def test_forge_and_temper_stand_in_the_first_table() -> None:
         (ReplyCounts(100, 100, 60), [Outcome.REPORTED]),
     ],
 )
-def test_recorded_replies_are_held_against_own_handlers(
+def test_recorded_replies_are_compared_with_framework_handlers(
     counts: ReplyCounts, outcomes: list[Outcome]
 ) -> None:
-    assert [one.outcome for one in reply_goals("simple", counts)] == outcomes
+    assert [reply_goal.outcome for reply_goal in reply_goals("simple", counts)] == outcomes

@@ -18,17 +18,17 @@ def arm(name: str, pattern: str, bed: str = "p-small", /, **changes: object) -> 
         structs.replace(RUN, bed=bed, arm=name, scenario=f"chain-{n}", right=mark == "+")
         for n, mark in enumerate(pattern)
     ]
-    return [structs.replace(one, **changes) for one in runs]
+    return [structs.replace(run, **changes) for run in runs]
 
 
-def found(parts: Mapping[str, list[RunRecord]]) -> dict[str, Promise]:
-    return {one.endpoint: one for one in promises(evidence_of(parts))}
+def judged(parts: Mapping[str, list[RunRecord]]) -> dict[str, Promise]:
+    return {promise.endpoint: promise for promise in promises(evidence_of(parts))}
 
 
 DIRECT, HALF, ALL = arm("direct", "-" * 20 + "+" * 20), "+" * 30 + "-" * 10, "+" * 40
 
 
-def test_nothing_is_said_of_what_was_not_run() -> None:
+def test_missing_runs_have_no_verdict() -> None:
     assert promises(Evidence({}, {})) == []
 
 
@@ -36,72 +36,72 @@ def test_nothing_is_said_of_what_was_not_run() -> None:
     ("pattern", "outcome"),
     [(ALL, Outcome.MET), (HALF, Outcome.MISSED), ("-" * 20 + "+" * 20, Outcome.MISSED)],
 )
-def test_a_lift_is_held_against_what_was_promised(pattern: str, outcome: Outcome) -> None:
+def test_lift_is_compared_with_the_promise(pattern: str, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm("temper", pattern), *arm("ceiling", ALL)]
-    assert found({"main": runs})["p-small"].outcome is outcome
+    assert judged({"main": runs})["p-small"].outcome is outcome
 
 
-def test_the_native_model_is_compared_with_the_loop_that_urges() -> None:
-    runs = [structs.replace(one, bed="n-8b") for one in DIRECT]
+def test_native_model_is_compared_with_the_urging_loop() -> None:
+    runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
-    assert found({"main": runs})["n-8b"].outcome is Outcome.MET
+    assert judged({"main": runs})["n-8b"].outcome is Outcome.MET
 
 
-def test_a_mismatch_is_held_against_the_ceiling() -> None:
+def test_mismatch_is_compared_with_the_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
-    worse, better = (arm("temper", one, "mismatch") for one in (HALF, ALL))
-    assert found({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
-    assert found({"main": runs + better})["mismatch"].outcome is Outcome.MET
+    worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
+    assert judged({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
+    assert judged({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_a_rival_is_beaten_in_success_generations_and_time_or_not_at_all() -> None:
+def test_rival_is_beaten_only_in_success_generations_and_time() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
-    assert found({"main": [*DIRECT, *rival, *arm("temper", ALL)]})[key].outcome is Outcome.MET
+    assert judged({"main": [*DIRECT, *rival, *arm("temper", ALL)]})[key].outcome is Outcome.MET
     costly = arm("temper", ALL, generations=7)
-    assert found({"main": [*DIRECT, *rival, *costly]})[key].outcome is Outcome.MISSED
+    assert judged({"main": [*DIRECT, *rival, *costly]})[key].outcome is Outcome.MISSED
 
 
-def test_harm_that_was_not_seen_in_few_runs_is_not_shown_and_one_that_was_is_missed() -> None:
+def test_absence_of_harm_needs_enough_runs() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
-    assert found({"main": runs})["p-small: harm"].outcome is Outcome.NOT_SHOWN
+    assert judged({"main": runs})["p-small: harm"].outcome is Outcome.NOT_SHOWN
     harmed = [*DIRECT, *arm("temper", "+" * 39 + "-", damage=1)]
-    assert found({"main": harmed})["p-small: harm"].outcome is Outcome.MISSED
-    assert found({"main": harmed})["p-small: damage"].outcome is Outcome.MISSED
+    assert judged({"main": harmed})["p-small: harm"].outcome is Outcome.MISSED
+    assert judged({"main": harmed})["p-small: damage"].outcome is Outcome.MISSED
     many = [*arm("direct", "+" * 700), *arm("temper", "+" * 700)]
-    assert found({"main": many})["p-small: harm"].outcome is Outcome.MET
+    assert judged({"main": many})["p-small: harm"].outcome is Outcome.MET
 
 
-def test_traps_count_where_there_are_enough_of_them() -> None:
+def test_traps_count_from_a_minimum_number() -> None:
     def traps(count: int, **changes: object) -> dict[str, list[RunRecord]]:
         both = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
-        return {"traps": [structs.replace(one, family="trap") for one in both]}
+        return {"traps": [structs.replace(run, family="trap") for run in both]}
 
-    assert found(traps(2_000))["p-small: traps"].outcome is Outcome.MET
-    assert found(traps(10))["p-small: traps"].outcome is Outcome.NOT_SHOWN
-    assert found(traps(10, promoted=1))["p-small: traps"].outcome is Outcome.MISSED
-    assert found(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET
+    assert judged(traps(2_000))["p-small: traps"].outcome is Outcome.MET
+    assert judged(traps(10))["p-small: traps"].outcome is Outcome.NOT_SHOWN
+    assert judged(traps(10, promoted=1))["p-small: traps"].outcome is Outcome.MISSED
+    assert judged(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET
 
 
-def test_controls_have_to_be_equal_to_the_byte() -> None:
+def test_controls_must_be_byte_for_byte_equal() -> None:
     direct = arm("direct", ALL, "healthy")
     key = "healthy, `temper`"
     same = arm("temper", ALL, "healthy")
-    assert found({"controls": [*direct, *same]})[key].outcome is Outcome.MET
+    assert judged({"controls": [*direct, *same]})[key].outcome is Outcome.MET
     other = [*same[:-1], structs.replace(same[-1], digest="other")]
-    assert found({"controls": [*direct, *other]})[key].outcome is Outcome.MISSED
-    values = [structs.replace(one, bed="values-only") for one in (*DIRECT, *arm("temper", HALF))]
-    assert found({"controls": values})["values-only, `temper`"].outcome is Outcome.MISSED
+    assert judged({"controls": [*direct, *other]})[key].outcome is Outcome.MISSED
+    values = [structs.replace(run, bed="values-only") for run in (*DIRECT, *arm("temper", HALF))]
+    assert judged({"controls": values})["values-only, `temper`"].outcome is Outcome.MISSED
 
 
 def test_the_worst_cell_of_the_grid_counts() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
-    cell = [structs.replace(one, bed="p-small@low-low-low") for one in runs]
+    cell = [structs.replace(run, bed="p-small@low-low-low") for run in runs]
     worse = [*DIRECT, *arm("temper", "-" * 40)]
-    low = [structs.replace(one, bed="p-small@low-low-high") for one in worse]
-    assert found({"grid": cell})["whole grid"].outcome is Outcome.MET
-    assert found({"grid": [*cell, *low]})["whole grid"].outcome is Outcome.MISSED
+    low = [structs.replace(run, bed="p-small@low-low-high") for run in worse]
+    assert judged({"grid": cell})["whole grid"].outcome is Outcome.MET
+    assert judged({"grid": [*cell, *low]})["whole grid"].outcome is Outcome.MISSED
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_the_worst_cell_of_the_grid_counts() -> None:
 )
 def test_cost_is_generations_time_and_cache(changes: dict[str, object], outcome: Outcome) -> None:
     runs = [*DIRECT, *arm("temper", ALL, **changes)]
-    assert found({"main": runs})["p-small: cost"].outcome is outcome
+    assert judged({"main": runs})["p-small: cost"].outcome is outcome

@@ -16,8 +16,8 @@ CALLED = Demand((Wanted(calls=(PARIS,), reason="tool_calls"),))
 FAILING = Demand(failures=frozenset({502, 504}), shown="It is sunny.")
 
 
-def text(said: str, reason: str = "stop") -> Seen:
-    return Seen(200, text=said, reason=reason, is_done=True)
+def text(content: str, reason: str = "stop") -> Seen:
+    return Seen(200, text=content, reason=reason, is_done=True)
 
 
 def called(*made: Call) -> Seen:
@@ -43,7 +43,7 @@ def broken_off(shown: str, *made: Call) -> Seen:
         (Demand(), Seen(is_disconnected=True), Kind.LEFT),
     ],
 )
-def test_what_is_permitted_is_not_lost(demand: Demand, seen: Seen, kind: Kind) -> None:
+def test_permitted_ends_are_not_lost_requests(demand: Demand, seen: Seen, kind: Kind) -> None:
     assert problem_of(demand, seen) == ""
     assert seen.kind is kind
 
@@ -73,7 +73,7 @@ def test_any_other_end_counts_as_a_lost_request(demand: Demand, seen: Seen, prob
     assert problem in problem_of(demand, seen)
 
 
-def test_an_attempt_that_was_saved_is_no_excuse_unless_it_is_reported() -> None:
+def test_recovered_attempt_counts_only_if_reported() -> None:
     demand = replace(CALLED, withheld=(Wanted(),))
     saved = replace(text(""), report={"repairs": "rejected=prose;withheld=1"})
     assert problem_of(demand, saved) == ""
@@ -81,7 +81,7 @@ def test_an_attempt_that_was_saved_is_no_excuse_unless_it_is_reported() -> None:
     assert problem_of(CALLED, saved) != ""
 
 
-def test_of_a_text_without_an_end_some_is_enough_and_nothing_is_not() -> None:
+def test_truncated_text_suffices_but_empty_text_does_not() -> None:
     demand = Demand((Wanted("on and ", reason="length"),), shown="on and ", is_endless=True)
     assert problem_of(demand, text("on and on", "length")) == ""
     assert problem_of(demand, text("on", "length")) == ""

@@ -1,27 +1,27 @@
-"""What was found is judged as a whole, and told."""
+"""The findings of a long run are judged as a whole, and written to a page."""
 
 from benchmarks.faults.demands import Kind
 from benchmarks.faults.findings import Findings, Lost, page
 from benchmarks.faults.flatness import Sample
 from benchmarks.load.results import Machine
 
-STEADY = [Sample(2.0 * place, 100.0, 20) for place in range(50)]
-GROWING = [Sample(2.0 * place, 100.0 + place, 20) for place in range(50)]
-LEAKING = [Sample(2.0 * place, 100.0, 20 + place) for place in range(50)]
+STEADY = [Sample(2.0 * i, 100.0, 20) for i in range(50)]
+GROWING = [Sample(2.0 * i, 100.0 + i, 20) for i in range(50)]
+LEAKING = [Sample(2.0 * i, 100.0, 20 + i) for i in range(50)]
 LOST = Lost(17, "good: text", "another answer")
 
 
 def findings(
     *samples: Sample, lost: tuple[Lost, ...] = (), problems: tuple[str, ...] = ()
 ) -> Findings:
-    found = Findings("2026-01-02", Machine("A CPU", 2, "Linux", "3.11"), 1)
-    found.samples += samples
-    found.lost += lost
-    found.problems += problems
-    found.note("good: text", Kind.ANSWER)
-    found.note("good: text", Kind.ERROR)
-    found.note("backend: down", Kind.ERROR)
-    return found
+    measured = Findings("2026-01-02", Machine("A CPU", 2, "Linux", "3.11"), 1)
+    measured.samples += samples
+    measured.lost += lost
+    measured.problems += problems
+    measured.note("good: text", Kind.ANSWER)
+    measured.note("good: text", Kind.ERROR)
+    measured.note("backend: down", Kind.ERROR)
+    return measured
 
 
 def test_a_run_is_good_if_nothing_is_lost_and_nothing_grows() -> None:
@@ -32,22 +32,22 @@ def test_a_run_is_good_if_nothing_is_lost_and_nothing_grows() -> None:
     assert not findings(*LEAKING).is_good
 
 
-def test_what_clients_got_is_counted_by_fault() -> None:
-    found = findings(*STEADY)
-    assert (found.requests, found.count(Kind.ERROR), found.count(Kind.LEFT)) == (3, 2, 0)
-    assert "| good: text | 2 | 1 | 1 |  |  | 0 |" in page(found)
+def test_client_results_are_counted_by_fault() -> None:
+    measured = findings(*STEADY)
+    assert (measured.requests, measured.count(Kind.ERROR), measured.count(Kind.LEFT)) == (3, 2, 0)
+    assert "| good: text | 2 | 1 | 1 |  |  | 0 |" in page(measured)
 
 
-def test_a_good_run_has_no_problems_to_tell() -> None:
-    told = page(findings(*STEADY))
-    assert "| memory, MB: second fifth, last fifth | 100, 100 |" in told
-    assert "## Problems" not in told
-    assert "**" not in told
+def test_page_of_a_good_run_lists_no_problems() -> None:
+    text = page(findings(*STEADY))
+    assert "| memory, MB: second fifth, last fifth | 100, 100 |" in text
+    assert "## Problems" not in text
+    assert "**" not in text
 
 
-def test_what_went_wrong_stands_out() -> None:
-    told = page(findings(*GROWING, lost=(LOST,), problems=("not over: 1 requests",)))
-    assert "| lost | **1** |" in told
-    assert "| memory, MB: second fifth, last fifth | **114.5, 144.5** |" in told
-    assert "- not over: 1 requests\n- 17, good: text: `another answer`\n" in told
-    assert "| good: text | 2 | 1 | 1 |  |  | **1** |" in told
+def test_problems_are_highlighted() -> None:
+    text = page(findings(*GROWING, lost=(LOST,), problems=("not over: 1 requests",)))
+    assert "| lost | **1** |" in text
+    assert "| memory, MB: second fifth, last fifth | **114.5, 144.5** |" in text
+    assert "- not over: 1 requests\n- 17, good: text: `another answer`\n" in text
+    assert "| good: text | 2 | 1 | 1 |  |  | **1** |" in text

@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(page: Path, programs_are_forks: None) -> Findings:
+def findings(page: Path, programs_are_forks: None) -> Findings:
     file = page.with_suffix(".json")
     numbers = [str(number_of(fault)) for fault in QUICK]
     arguments = ["--seconds", "1", "--seed", str(SEED), "--rest", "0", "--date", "2026-01-02"]
@@ -40,22 +40,22 @@ def found(page: Path, programs_are_forks: None) -> Findings:
     return msgspec.json.decode(file.read_bytes(), type=Findings)
 
 
-def test_nothing_is_lost(found: Findings) -> None:
-    assert found.lost == []
-    assert [one for one in found.problems if "before," not in one] == []
-    assert (found.requests, set(found.kinds)) == (len(QUICK), set(QUICK))
+def test_no_request_is_lost(findings: Findings) -> None:
+    assert findings.lost == []
+    assert [problem for problem in findings.problems if "before," not in problem] == []
+    assert (findings.requests, set(findings.kinds)) == (len(QUICK), set(QUICK))
 
 
-def test_each_fault_comes_to_the_end_that_is_right(found: Findings) -> None:
-    assert found.kinds["good: text"] == {"answer": 1}
-    assert found.kinds["backend: down"] == {"error": 1}
-    assert found.kinds["client: leaves amid a stream"] == {"client left": 1}
-    assert found.generations >= len(QUICK)
+def test_each_fault_ends_as_required(findings: Findings) -> None:
+    assert findings.kinds["good: text"] == {"answer": 1}
+    assert findings.kinds["backend: down"] == {"error": 1}
+    assert findings.kinds["client: leaves amid a stream"] == {"client left": 1}
+    assert findings.generations >= len(QUICK)
 
 
-def test_the_page_tells_what_was_found(found: Findings, page: Path) -> None:
-    told = page.read_text(encoding="utf-8")
-    assert f"| requests | {found.requests} in" in told
-    assert "| lost | 0 |" in told
-    assert "| good: text | 1 | 1 |  |  |  | 0 |" in told
-    assert "Run on 2026-01-02: " in told
+def test_page_contains_the_findings(findings: Findings, page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert f"| requests | {findings.requests} in" in text
+    assert "| lost | 0 |" in text
+    assert "| good: text | 1 | 1 |  |  |  | 0 |" in text
+    assert "Run on 2026-01-02: " in text

@@ -15,7 +15,7 @@ TOOL: JsonObject = {"type": "function", "function": {"name": "look"}}
 MESSAGE: JsonObject = {"role": "user", "content": "Look!"}
 
 
-def test_equal_answers_do_not_differ_however_late_they_were() -> None:
+def test_equal_responses_do_not_differ_at_any_delay() -> None:
     assert difference(SEEN, replace(SEEN, total=9.0, arrived={"text": [(4, 8.0)]})) == ""
 
 
@@ -44,7 +44,7 @@ def body(tools: list[JsonValue], *messages: JsonValue) -> bytes:
     return json.dump({"messages": [*messages], "tools": tools})
 
 
-def test_a_prompt_may_differ_by_the_tool_for_answers_alone() -> None:
+def test_prompt_may_differ_only_by_the_answer_tool() -> None:
     sent = body([TOOL], MESSAGE)
     respond = json.parse(make_respond_tool(()).source)
     assert prompt_difference(sent, ReceivedRequest("1", body([TOOL, respond], MESSAGE))) == ""
@@ -56,20 +56,20 @@ def test_a_prompt_may_differ_by_the_tool_for_answers_alone() -> None:
     assert prompt_difference(sent, ReceivedRequest("1", body([respond], MESSAGE))) != ""
 
 
-def test_a_delta_travels_until_its_last_character_is_there() -> None:
+def test_delta_is_timed_until_its_last_character() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ", no"), Delta("arguments 0", "{}"))
     seen = Seen(sent_at=100.0, arrived={"text": [(2, 1.0), (7, 3.0)], "arguments 0": [(2, 4.0)]})
     received = ReceivedRequest("1", b"", [100.5, 101.0, 103.0])
     assert list(delays(seen, received, deltas)) == [2.5, 2.0, 1.0]
 
 
-def test_a_delta_that_is_held_counts_from_the_one_that_lets_it_out() -> None:
+def test_held_delta_counts_from_its_release() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ","))
     seen = Seen(sent_at=100.0, arrived={"text": [(4, 3.0)]})
-    asked = ReceivedRequest("1", b"", [101.0, 102.0, 102.5])
-    assert list(delays(seen, asked, deltas)) == [2.0, 1.0]
-    assert list(delays(seen, asked, deltas, (1, 2))) == [1.0, 0.5]
-    assert list(delays(seen, asked, deltas, (1, 3))) == [1.0]
+    request = ReceivedRequest("1", b"", [101.0, 102.0, 102.5])
+    assert list(delays(seen, request, deltas)) == [2.0, 1.0]
+    assert list(delays(seen, request, deltas, (1, 2))) == [1.0, 0.5]
+    assert list(delays(seen, request, deltas, (1, 3))) == [1.0]
 
 
 def test_a_delta_that_never_arrived_has_no_delay() -> None:

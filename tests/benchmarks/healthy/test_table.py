@@ -28,20 +28,20 @@ def row(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
-def test_what_was_added_stands_in_milliseconds_beside_the_counts() -> None:
+def test_table_has_added_milliseconds_next_to_the_counts() -> None:
     shown = table.timings(RESULTS)
     assert row(shown, "prose") == ["1.2 / 1,234", *["-"] * 6, "1.00", "2 of 200"]
     assert row(shown, "one call, not streamed") == ["-"] * 9
     assert "A CPU" in shown
 
 
-def test_what_was_changed_stands_beside_the_policies() -> None:
+def test_table_has_changes_next_to_the_policies() -> None:
     shown = table.harm(RESULTS)
     assert row(shown, "") == ["`auto`", "`accept`", "`respond`", "`require`"]
     assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 asked again"]
 
 
-def test_pages_get_them_beside_other_figures_or_alone() -> None:
+def test_pages_contain_the_table_with_or_without_other_figures() -> None:
     alone = {"healthy": table.timings(RESULTS), "harm": table.harm(RESULTS)}
     assert figures_of(RESULTS) == alone
     rounds = {**RESULTS.rounds, "call": {"temper": [{"p50": 1.0}]}}

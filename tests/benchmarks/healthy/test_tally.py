@@ -13,45 +13,45 @@ def seen(text: str, first: float) -> Seen:
     return Seen(200, [("text", text)], "stop", {}, "", arrived, total=first + 2)
 
 
-def received(side: str, *, wish: Wish = WISH) -> ReceivedRequest:
+def make_asked(side: str, *, wish: Wish = WISH) -> ReceivedRequest:
     named = Wish(wish.kind, wish.number, id=wish.named(side))
     return ReceivedRequest(named.id, body_of(named), [0.5])
 
 
 def batch(through: Seen, generations: int = 1, wish: Wish = WISH) -> Batch:
-    ledger = {"1-direct": [received("direct")], "1-temper": [received("temper")] * generations}
+    ledger = {"1-direct": [make_asked("direct")], "1-temper": [make_asked("temper")] * generations}
     return Batch([Pair(wish, seen(TEXT, 1.0), through)], ledger)
 
 
 def test_a_healthy_reply_is_counted_as_one() -> None:
-    found = batch(seen(TEXT, 1.0))
-    assert counted(found) == {
+    comparison = batch(seen(TEXT, 1.0))
+    assert counted(comparison) == {
         "replies": 1,
         "changed": 0,
         "again": 0,
         "generations": 1,
         "prompts": 0,
     }
-    assert told("prose", found) == []
+    assert told("prose", comparison) == []
 
 
-def test_a_reply_that_was_changed_or_asked_for_again_is_counted_and_named() -> None:
-    found = batch(seen("No.", 1.0), generations=3)
-    counts = counted(found)
+def test_changed_or_retried_reply_is_counted_and_named() -> None:
+    comparison = batch(seen("No.", 1.0), generations=3)
+    counts = counted(comparison)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
-    assert told("prose", found) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
+    assert told("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
 
-def test_a_prompt_that_was_changed_is_counted_and_named() -> None:
-    found = batch(seen(TEXT, 1.0))
-    found.ledger["1-temper"] = [received("temper", wish=Wish("one call", 1))]
-    assert counted(found)["prompts"] == 1
-    assert told("prose", found) == ["prose: the messages were changed"]
-    found.ledger.clear()
-    assert told("prose", found) == ["prose: no question arrived"]
+def test_changed_prompt_is_counted_and_named() -> None:
+    comparison = batch(seen(TEXT, 1.0))
+    comparison.ledger["1-temper"] = [make_asked("temper", wish=Wish("one call", 1))]
+    assert counted(comparison)["prompts"] == 1
+    assert told("prose", comparison) == ["prose: the messages were changed"]
+    comparison.ledger.clear()
+    assert told("prose", comparison) == ["prose: no question arrived"]
 
 
-def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -> None:
+def test_added_latency_is_the_difference_of_percentiles() -> None:
     figures = timed(batch(seen(TEXT, 1.25)))
     for name in ("first_content_p50", "first_content_p99", "total_p50", "delay_p50"):
         assert figures[name] == 250
@@ -59,11 +59,11 @@ def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -
     assert "first_argument_p50" not in figures
 
 
-def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
+def test_held_text_is_counted_and_not_late() -> None:
     wish = Wish("one call", 15)
     arrived = {"name 0": [(11, 1.0)], "arguments 0": [(26, 2.0)]}
     both = Seen(200, reason="tool_calls", arrived=arrived)
-    sent = [place / 100 for place in range(17)]
+    sent = [i / 100 for i in range(17)]
     body = body_of(wish)
     ledger = {wish.named(side): [ReceivedRequest("", body, sent)] for side in ("direct", "temper")}
     figures = timed(Batch([Pair(wish, both, both)], {}))
@@ -75,7 +75,7 @@ def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
     assert round(figures["late_p50"]) == -60
 
 
-def test_of_a_whole_answer_only_the_end_is_timed() -> None:
+def test_only_the_end_of_a_whole_response_is_timed() -> None:
     figures = timed(batch(seen(TEXT, 1.25), wish=Wish("prose", 1, is_streamed=False)))
     assert figures["total_p50"] == 250
     assert "first_content_p50" not in figures

@@ -10,24 +10,24 @@ from benchmarks.load.peers import NotAvailable
 TABLE = dict.fromkeys(FIGURES, 1000)
 
 
-def report(found: dict[str, int]) -> tuple[int, list[str]]:
-    told: list[str] = []
-    return command.report(TABLE, found, told.append), told
+def report(figures: dict[str, int]) -> tuple[int, list[str]]:
+    output: list[str] = []
+    return command.report(TABLE, figures, output.append), output
 
 
 def test_figures_may_fall_and_grow_a_little() -> None:
-    code, told = report({"start": 1000, "calls": 1030, "tokens": 500})
+    code, output = report({"start": 1000, "calls": 1030, "tokens": 500})
     assert code == 0
-    assert told[1:] == [
+    assert output[1:] == [
         "200 calls, not streamed: +3.0% of the table's 1,000",
         "a stream of 200 tokens: -50.0% of the table's 1,000",
     ]
 
 
-def test_a_figure_that_grew_by_more_than_three_percent_fails() -> None:
-    code, told = report({"start": 1000, "calls": 1031, "tokens": 1000})
+def test_growth_over_three_percent_fails() -> None:
+    code, output = report({"start": 1000, "calls": 1031, "tokens": 1000})
     assert code == 1
-    assert "--write" in told[-1]
+    assert "--write" in output[-1]
 
 
 def test_every_row_of_the_table_has_every_figure() -> None:
@@ -42,9 +42,9 @@ def test_every_library_of_temper_is_pinned() -> None:
 
 
 def test_the_interpreter_tells_its_build_and_packages() -> None:
-    found = command.look_at(Path(sys.executable), ["pytest", "no-such-package"])
-    assert found.build.startswith("{}.{}.{}, ".format(*sys.version_info[:3]))
-    assert found.packages == {"pytest": pytest.__version__, "no-such-package": "none"}
+    interpreter = command.look_at(Path(sys.executable), ["pytest", "no-such-package"])
+    assert interpreter.build.startswith("{}.{}.{}, ".format(*sys.version_info[:3]))
+    assert interpreter.packages == {"pytest": pytest.__version__, "no-such-package": "none"}
 
 
 def test_without_valgrind_nothing_is_counted(

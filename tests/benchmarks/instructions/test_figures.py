@@ -14,14 +14,14 @@ def test_a_table_survives_its_file() -> None:
 
 
 @pytest.mark.parametrize("text", ['start = 7\n["3.11"]\n', '["3.11"]\nstart = "many"\n', "["])
-def test_what_is_no_table_is_refused(text: str) -> None:
+def test_invalid_table_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"no counts|Expected|Invalid"):
         figures.read(text)
 
 
 def test_growth_is_a_share_of_the_table() -> None:
-    found = {"start": 103, "calls": 50, "new": 9}
-    assert dict(figures.compare({"start": 100, "calls": 100, "gone": 7}, found)) == {
+    measured = {"start": 103, "calls": 50, "new": 9}
+    assert dict(figures.compare({"start": 100, "calls": 100, "gone": 7}, measured)) == {
         "start": pytest.approx(0.03),
         "calls": -0.5,
     }

@@ -12,7 +12,7 @@ from benchmarks.real.loop import MOST_REQUESTS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-# the calls of a client that does everything right
+# the calls of a client that makes no mistakes
 SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
     1: [("find_order", {"customer": "Nina Weber"}), ("cancel_order", {"order_id": "R-2071"})],
     2: [("get_order", {"order_id": "r-2044"})],
@@ -92,15 +92,15 @@ SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
 }
 
 
-def made(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
+def make_calls(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
     world = World(tools.tables)
     return [MadeCall(name, given, *tools.run(world, name, given)) for name, given in calls]
 
 
 @pytest.mark.parametrize("number", TASKS)
-def test_every_task_can_be_solved_in_the_requests_that_it_has(number: int) -> None:
+def test_every_task_is_solvable_within_its_requests(number: int) -> None:
     tools, task = TASKS[number]
-    calls = made(tools, SOLUTIONS[number])
+    calls = make_calls(tools, SOLUTIONS[number])
     assert [call.result for call in calls if not call.succeeded] == []
     assert judge(task, calls, tools.effects).right
     assert len(calls) < MOST_REQUESTS
@@ -125,7 +125,7 @@ def chains() -> list[int]:
 @pytest.mark.parametrize("number", chains())
 def test_a_chain_needs_a_value_that_only_a_result_has(number: int) -> None:
     tools, task = TASKS[number]
-    calls = made(tools, SOLUTIONS[number])
+    calls = make_calls(tools, SOLUTIONS[number])
     values = [
         value
         for need in task.needs
@@ -147,15 +147,17 @@ def test_each_set_has_eight_tasks_of_three_kinds_and_at_most_six_tools() -> None
         assert 4 <= len(tools.tools) <= 6
 
 
-def test_tasks_of_a_set_follow_each_other_so_that_the_prompt_stays_cached() -> None:
-    changes = [one.name != other.name for (one, _), (other, _) in pairwise(TASKS.values())]
+def test_tasks_of_a_set_are_adjacent_for_the_prompt_cache() -> None:
+    changes = [first.name != other.name for (first, _), (other, _) in pairwise(TASKS.values())]
     assert sum(changes) == len(TOOL_SETS) - 1
 
 
 def test_each_set_has_a_tool_that_returns_plain_text_and_one_that_refuses_wrong_input() -> None:
-    solved = [(tools, made(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
+    solved = [(tools, make_calls(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
     for tools in TOOL_SETS:
-        results = [call.result for one, calls in solved if one is tools for call in calls]
+        results = [
+            call.result for task_tools, calls in solved if task_tools is tools for call in calls
+        ]
         assert any(not result.startswith("{") for result in results)
         for tool in tools.tools:
             result, succeeded = tools.run(World(tools.tables), tool.name, {})
@@ -196,7 +198,7 @@ def test_a_world_is_changed_for_its_own_task_only() -> None:
     assert "open" in tools.run(World(tools.tables), "get_order", {"order_id": "R-2071"})[0]
 
 
-def test_what_was_moved_or_deleted_is_seen_and_can_be_done_again() -> None:
+def test_moves_and_deletions_are_visible_and_repeatable() -> None:
     tools, _ = TASKS[9]
     world = World(tools.tables)
     moving: JsonObject = {"path": "inbox/photo.jpg", "folder": "pictures"}

@@ -61,13 +61,13 @@ BROKEN = MadeCall("send", None, '{"error":"no object"}', succeeded=False)
         ),
     ],
 )
-def test_a_task_is_right_if_all_was_done_once(calls: list[MadeCall], expected: str) -> None:
+def test_task_is_right_if_everything_is_done_once(calls: list[MadeCall], expected: str) -> None:
     verdict = judge(TASK, calls, {"send"})
     assert str(verdict) == expected
     assert verdict.right == (not expected)
 
 
-def test_the_same_need_twice_wants_two_calls() -> None:
+def test_duplicate_need_requires_two_calls() -> None:
     task = Task("Twice.", "single", (Need("send", {"to": "ann"}),) * 2)
     assert str(judge(task, [SEND], {"send"})) == "missing send"
     assert judge(task, [SEND, SEND], {"send"}).right
@@ -108,7 +108,7 @@ CALL = '{"name": "send", "arguments": {"to": "Ann"}}'
         ('[{"name": "look", "arguments": {}}]', ("JSON of a call", "JSON as the answer")),
         ('{"ok": true}', ("JSON as the answer",)),
         ("27", ()),
-        ('{"a", 1}', ("JSON as the answer",)),  # a result that is no JSON
+        ('{"a", 1}', ("JSON as the answer",)),  # a result that is not JSON
     ],
 )
 def test_markup_that_the_user_sees_is_recognized(text: str, kinds: tuple[str, ...]) -> None:
@@ -129,7 +129,7 @@ def test_copies_of_a_call_are_counted_in_any_spelling() -> None:
     assert most_identical([]) == 0
 
 
-def test_a_call_without_a_name_or_an_object_of_arguments_is_none() -> None:
+def test_call_without_name_or_argument_object_does_not_count() -> None:
     texts = ('{"name": 3, "arguments": {}}', '{"arguments": {}}', '{"name": "send", "args": "x"}')
     assert [calls_in(text, NAMES) for text in texts] == [[], [], []]
 
@@ -152,10 +152,10 @@ def test_copies_in_a_recorded_generation_may_be_text_or_structured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", None), ("{", None)]
+    ("arguments", "read"), [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_none(written: str, read: JsonObject | None) -> None:
-    assert read_arguments(written) == read
+def test_arguments_are_an_object_or_none(arguments: str, read: JsonObject | None) -> None:
+    assert read_arguments(arguments) == read
 
 
 def run(*replies: Reply, calls: tuple[MadeCall, ...] = (), problem: str = "") -> TaskRun:

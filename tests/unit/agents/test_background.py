@@ -9,7 +9,7 @@ from proxy.agents.background import LocalServer, local_server
 from proxy.errors import InvalidConfiguration
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 

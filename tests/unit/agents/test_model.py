@@ -14,7 +14,7 @@ from proxy.errors import InvalidConfiguration, InvalidRequest, TemperError
 from proxy.observability.tracing import RunTracing
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.rounds import called, done
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 

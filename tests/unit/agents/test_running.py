@@ -24,7 +24,7 @@ from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.playbook import CLOCK, make_tool
 from tests.fakes.rounds import called
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import START, call_delta, end, says, text
+from tests.fakes.sse import START, call_delta, end, says, text
 from tests.fakes.turns import ScriptedTools
 
 FIRST = (make_tool("add", {}), make_tool("show", {}))

@@ -22,7 +22,7 @@ from temper import (
 )
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import START, delta, end, part, says, text
+from tests.fakes.sse import START, delta, end, part, says, text
 
 
 def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
@@ -119,7 +119,7 @@ async def test_one_whose_reader_is_cancelled_first_stays_so() -> None:
 
     async with scripted(never) as (model, backend):
         reading = asyncio.create_task(read(model))
-        await backend.asked()
+        await backend.next_request()
         reading.cancel()
         await asyncio.sleep(0)  # it has left the block, which ends the run
         streams[0].cancel()
@@ -143,7 +143,7 @@ async def test_what_ends_a_run_that_nobody_reads_is_told_to_nobody() -> None:
         scripted(refuses(400, {"message": "no"})) as (model, backend),
         Agent(model).stream("Hi"),
     ):
-        await backend.asked()
+        await backend.next_request()
         await asyncio.sleep(0)
 
 

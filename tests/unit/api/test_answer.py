@@ -144,8 +144,8 @@ async def test_content_goes_directly_to_a_client_that_is_ready() -> None:
     backend = Offering(offered=content)
     await answer(client, backend, is_stream=True, wire=wire, tools=(WEATHER,))
     assert backend.taken == [True, True]
-    assert len(wire.written) == 1
-    assert wire.written[0].index(b'" is "') < wire.written[0].index(b'"noon"')
+    assert len(wire.sent) == 1
+    assert wire.sent[0].index(b'" is "') < wire.sent[0].index(b'"noon"')
     assert client.answer.index(b'"It"') < client.answer.index(b" <tool")
 
 
@@ -153,7 +153,7 @@ async def test_content_takes_the_ordinary_path_while_the_client_is_not_ready() -
     client, wire = HandMadeClient(), HandMadeWire()
     backend = Offering(offered=[[TextDelta(" is noon")]])
     await answer(client, backend, is_stream=True, wire=wire)
-    assert (backend.taken, wire.written) == ([False], [])
+    assert (backend.taken, wire.sent) == ([False], [])
     assert client.answer.count(b" is noon") == 1
 
 

@@ -87,7 +87,7 @@ async def test_an_answer_that_nobody_waits_for_leaves_the_key_free() -> None:
     asking.leaves.set()
     await Replica(GatedEndpoint(), store).ask(asking)
     assert store.kept == {}
-    assert "release" in store.asked
+    assert "release" in store.operations
 
 
 async def test_another_request_is_refused_and_its_refusal_is_not_kept() -> None:
@@ -104,7 +104,7 @@ async def test_without_the_store_a_replica_answers_alone_and_says_so() -> None:
     asked = await replica.ask(client())
     assert asked.answer_headers["x-temper-state"] == "alone"
     assert asked.answer == b"{}"
-    assert replica.store.asked == ["claim"]
+    assert replica.store.operations == ["claim"]
 
 
 async def test_an_answer_is_not_said_to_be_alone_twice() -> None:
@@ -135,7 +135,7 @@ async def test_whoever_waits_and_leaves_asks_nothing() -> None:
     await until(lambda: endpoint.begun == 1)
     leaving = client()
     waiting = asyncio.create_task(Replica(endpoint, store).ask(leaving))
-    await until(lambda: store.asked.count("claim") > 1)
+    await until(lambda: store.operations.count("claim") > 1)
     leaving.leaves.set()
     await waiting
     endpoint.gate.set()
@@ -153,7 +153,7 @@ async def waited_for(
     waiting, late = client(body), Late(replica)
     asked = Idempotency(endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late)
     calling = asyncio.create_task(waiting.ask(asked))
-    await until(lambda: replica.store.asked.count("claim") > 3)
+    await until(lambda: replica.store.operations.count("claim") > 3)
     await until(lambda: len(waiting.got) > 1 or body != STREAMED)
     await answer(late.claimed[0])
     await calling

@@ -132,7 +132,7 @@ async def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
     times = ClaimTimes(poll=0.001, longest_poll=0.001)
     own = owned(await claims(store, times=times).settle(NAME, ASKED))
     waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-    await until(lambda: store.asked.count("claim") >= 4)  # it has come again
+    await until(lambda: store.operations.count("claim") >= 4)  # it has come again
     await own.finish(HEADERS, b"{}")
     found = await waiting
     assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
@@ -143,11 +143,11 @@ async def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away
     own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
     async with own.hold():
         store.is_down = True
-        await until(lambda: store.asked.count("renew") >= 2)
+        await until(lambda: store.operations.count("renew") >= 2)
         store.is_down = False
         store.now = TIMES.claim - 1
-        renewed = store.asked.count("renew")
-        await until(lambda: store.asked.count("renew") >= renewed + 2)
+        renewed = store.operations.count("renew")
+        await until(lambda: store.operations.count("renew") >= renewed + 2)
     store.now = TIMES.claim + 1
     assert await claims(store, "b").attempt(NAME, ASKED) is None
     found = store
@@ -163,7 +163,7 @@ async def test_a_claim_that_was_lost_is_not_renewed_any_more(
         store.kept.clear()
         owned(await claims(store, "b").attempt(NAME, ASKED))
         await until(lambda: "the claim expired" in caplog.text)
-    assert store.asked.count("renew") == 1
+    assert store.operations.count("renew") == 1
 
 
 def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> None:
@@ -179,7 +179,7 @@ async def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwa
     own = owned(await claims(store, times=times).settle(NAME, ASKED))
     store.is_down = True
     leaving = asyncio.create_task(own.finish(HEADERS, b"{}"))
-    await until(lambda: store.asked.count("finish") >= 2)
+    await until(lambda: store.operations.count("finish") >= 2)
     store.is_down = False
     assert await leaving is True
     found = await claims(store, "b").attempt(NAME, ASKED)
@@ -191,9 +191,9 @@ async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> No
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
     own = owned(await claims(store, times=times).settle(NAME, ASKED))
     waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-    await until(lambda: store.asked.count("claim") >= 3)
-    store.is_down, before = True, store.asked.count("claim")
-    await until(lambda: store.asked.count("claim") >= before + 3)
+    await until(lambda: store.operations.count("claim") >= 3)
+    store.is_down, before = True, store.operations.count("claim")
+    await until(lambda: store.operations.count("claim") >= before + 3)
     store.is_down = False
     await own.finish(HEADERS, b"{}")
     found = await waiting
@@ -205,7 +205,7 @@ async def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
     await claims(store, times=times).settle(NAME, ASKED)
     waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-    await until(lambda: store.asked.count("claim") >= 3)
+    await until(lambda: store.operations.count("claim") >= 3)
     store.is_down = True
     with pytest.raises(StateUnavailable):
         await waiting

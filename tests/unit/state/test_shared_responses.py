@@ -164,7 +164,7 @@ def test_what_is_too_large_for_others_stays_here(
     large = StoredResponse("a", [], [], b"x" * bounds.RESPONSE_BYTES)
     replica.keep(large)
     assert replica.lost == [TOO_LARGE]
-    assert store.asked == []
+    assert store.operations == []
     assert replica.responses.find(US, "a") == large
 
 

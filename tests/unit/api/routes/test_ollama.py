@@ -13,7 +13,7 @@ from tests.fakes.front import in_front_of, temper
 from tests.fakes.right_ollama import FOREVER, RightOllama
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening
-from tests.fakes.spoken import says
+from tests.fakes.sse import says
 from tests.fakes.tool_loops import MODEL
 
 CHAT = "/api/chat"

@@ -1,4 +1,4 @@
-"""Requests that no proxy and no engine can object to: what is asked while something goes wrong."""
+"""Requests that every proxy and engine accepts, sent while something fails."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.histories import make_tool, said

@@ -1,4 +1,4 @@
-"""Whole replies as a llama-server streams them, written short."""
+"""Whole replies as a llama-server streams them, in short form."""
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -12,12 +12,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(value: JsonValue) -> bytes:
-    """Write a server-sent event."""
+    """Return a server-sent event."""
     return b"data: " + json.dump(value) + b"\n\n"
 
 
 def part(choices: list[JsonValue], **others: JsonValue) -> bytes:
-    """Write a chunk with the identity of the backend."""
+    """Return a chunk with the identity of the backend."""
     chunk: JsonObject = {
         "choices": choices,
         "created": CREATED,
@@ -30,7 +30,7 @@ def part(choices: list[JsonValue], **others: JsonValue) -> bytes:
 
 
 def delta(content: JsonObject) -> bytes:
-    """Write a chunk with a delta."""
+    """Return a chunk with a delta."""
     return part([{"finish_reason": None, "index": 0, "delta": content}])
 
 
@@ -38,25 +38,25 @@ START = delta({"role": "assistant", "content": None})
 
 
 def text(*pieces: str) -> bytes:
-    """Write deltas of text."""
+    """Return text deltas."""
     return b"".join(delta({"content": piece}) for piece in pieces)
 
 
 def end(reason: str = "stop") -> bytes:
-    """Write the end of a reply: finish reason, usage, end mark."""
+    """Return the end of a reply: finish reason, usage, end mark."""
     finish = part([{"finish_reason": reason, "index": 0, "delta": {}}])
     return finish + part([], usage=USAGE) + DONE
 
 
 def says(*pieces: str, reason: str = "stop") -> bytes:
-    """Write a reply of text."""
+    """Return a text reply."""
     return START + text(*pieces) + end(reason)
 
 
 def call_delta(
     name: str, *arguments: str, index: int = 0, call_id: str | None = "call_backend"
 ) -> bytes:
-    """Write the deltas of a structured call, its arguments in pieces."""
+    """Return the deltas of a structured call, with its arguments in pieces."""
     head: JsonObject = {"name": name, "arguments": ""}
     first: JsonObject = {"index": index, "type": "function", "function": head}
     if call_id is not None:
@@ -68,5 +68,5 @@ def call_delta(
 
 
 def calls(name: str, *arguments: str) -> bytes:
-    """Write a reply of one structured call, its arguments in pieces."""
+    """Return a reply of one structured call, with its arguments in pieces."""
     return START + call_delta(name, *arguments) + end("tool_calls")
