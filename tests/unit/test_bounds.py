@@ -52,19 +52,19 @@ def by_source() -> Iterator[tuple[str, str, int]]:
     """Yield the source, the name and the value of each bound, as they stand in the module."""
     source = ""
     for line in Path(bounds.__file__).read_text(encoding="utf-8").splitlines():
-        if found := re.match(r"# ([a-z ]+)$", line):
-            source = found[1]
-        elif source and (found := re.match(r"([A-Z_]+) = ", line)):
-            yield source, found[1], getattr(bounds, found[1])
+        if match := re.match(r"# ([a-z ]+)$", line):
+            source = match[1]
+        elif source and (match := re.match(r"([A-Z_]+) = ", line)):
+            yield source, match[1], getattr(bounds, match[1])
 
 
 def rows() -> dict[str, str]:
     """Return what the table says of each source."""
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
-    found: dict[str, str] = {}
+    rows_: dict[str, str] = {}
     for source, bound in re.findall(r"^\| ([a-z ]+) \| (.+?) \|", text, re.MULTILINE):
-        found[source] = f"{found.get(source, '')} {bound}"
-    return found
+        rows_[source] = f"{rows_.get(source, '')} {bound}"
+    return rows_
 
 
 def written(name: str, value: int) -> str:
@@ -124,7 +124,7 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
     "CALLS": lambda _: refuse(sentences([Dropped("too_many_calls")])[0]),
     "MEMBERS": lambda _: broken('{"a":[' + '{"":0},' * bounds.MEMBERS + '{"":0}]}'),
     "FIELDS": lambda _: read_object(
-        b"{" + b",".join(b'"%d":1' % one for one in range(bounds.FIELDS + 1)) + b"}"
+        b"{" + b",".join(b'"%d":1' % number for number in range(bounds.FIELDS + 1)) + b"}"
     ),
     "EVENT_BYTES": lambda _: [*EventDecoder().feed(b"data: " + b"x" * bounds.EVENT_BYTES + b"\n")],
     "IDLE_LINES": lambda _: EventDecoder().feed(b":\n" * bounds.IDLE_LINES + b":\n"),
@@ -187,7 +187,7 @@ def lists_errors_of(items: int) -> bool:
 
 def is_checked(*patterns: str) -> bool:
     """Return whether all these patterns are compiled."""
-    return not compile_schema({"allOf": [{"pattern": one} for one in patterns]}).problem
+    return not compile_schema({"allOf": [{"pattern": pattern} for pattern in patterns]}).problem
 
 
 def sized(size: int) -> list[str]:

@@ -34,7 +34,10 @@ RESCUED = Rescued("hermes", "f")
 
 
 def test_a_fact_has_a_name_for_programs() -> None:
-    assert [one.name for one in (Renamed("F", "f"), Coerced("f", "/a"))] == ["renamed", "coerced"]
+    assert [outcome.name for outcome in (Renamed("F", "f"), Coerced("f", "/a"))] == [
+        "renamed",
+        "coerced",
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -95,13 +98,13 @@ def test_a_client_is_told_of_repairs_only_if_there_were_any() -> None:
 
 def test_the_shape_of_a_conversation_is_told_in_one_line() -> None:
     compacted = Compacted(1, 12, 0, 2, 6_100, 14_020, 8_192, is_new=True)
-    told = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
-    assert context((Asked("as_asked"), compacted)) == told
-    assert context((compacted, WindowFilled(8_192))) == f"{told}; filled=1"
+    line = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
+    assert context((Asked("as_asked"), compacted)) == line
+    assert context((compacted, WindowFilled(8_192))) == f"{line}; filled=1"
     tight = replace(compacted, answer=96)
-    assert context((tight,)) == f"{told}; answer=96"
+    assert context((tight,)) == f"{line}; answer=96"
     assert context((Asked("as_asked"),)) == ""
-    assert report((compacted,))["context"] == told
+    assert report((compacted,))["context"] == line
     assert "context" not in report((Asked("as_asked"),))
 
 
@@ -124,9 +127,9 @@ def test_calls_of_the_operators_tools_are_counted_by_server() -> None:
 
 def test_a_reply_behind_a_round_of_tools_is_no_retry() -> None:
     ran = [ToolRan("search", "find", "done", number) for number in (1, 1, 2)]
-    asked: list[Fact] = [Asked("as_asked")] * 3
-    assert outcome((*asked, *ran)) is ReplyOutcome.CLEAN
-    assert outcome((*asked, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
+    outcomes: list[Fact] = [Asked("as_asked")] * 3
+    assert outcome((*outcomes, *ran)) is ReplyOutcome.CLEAN
+    assert outcome((*outcomes, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
 
 
 def test_the_defect_with_which_the_ladder_ended_is_told() -> None:

@@ -26,17 +26,17 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 async def test_a_signal_is_heard_in_the_event_loop_while_the_block_runs(system: None) -> None:
-    heard: list[int] = []
+    signals: list[int] = []
     woken = asyncio.Event()
 
     def act(number: int) -> None:
-        heard.append(number)
+        signals.append(number)
         woken.set()
 
     with systems.handle_signals((NUMBER,), act):
         signal.raise_signal(NUMBER)
         await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
-    assert heard == [NUMBER]
+    assert signals == [NUMBER]
     assert signal.getsignal(NUMBER) == signal.SIG_DFL
 
 
@@ -79,20 +79,20 @@ async def test_keys_are_polled_where_nothing_can_wait_for_them(
     console = types.SimpleNamespace(kbhit=lambda: bool(typed), getwch=lambda: typed.pop())
     monkeypatch.setitem(sys.modules, "msvcrt", console)
     monkeypatch.setattr(sys, "platform", "win32")
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
-    with systems.handle_keys(heard.put_nowait):
-        found = [await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) for _ in range(2)]
-    assert found == [b"x", b"q"]
+    keys: asyncio.Queue[bytes] = asyncio.Queue()
+    with systems.handle_keys(keys.put_nowait):
+        pressed = [await asyncio.wait_for(keys.get(), PATIENCE_SECONDS) for _ in range(2)]
+    assert pressed == [b"x", b"q"]
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A terminal that is standard input, and that nobody waits for."""
-    own, child = os.openpty()
+    parent, child = os.openpty()
     os.set_blocking(child, False)
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(fileno=lambda: child))
     yield child
-    os.close(own)
+    os.close(parent)
     os.close(child)
 
 

@@ -56,10 +56,10 @@ async def test_tools_are_called_until_there_is_an_answer() -> None:
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is fine.")
     (outcome,) = result.rounds[0].outcomes
     assert outcome.value == "It is 21 degrees in Paris."
-    asked, again = backend.upstream_requests
-    assert (len(asked.messages), len(again.messages)) == (2, 4)
-    assert asked.messages == again.messages[:2]
-    assert asked.tools == again.tools
+    first, again = backend.upstream_requests
+    assert (len(first.messages), len(again.messages)) == (2, 4)
+    assert first.messages == again.messages[:2]
+    assert first.tools == again.tools
     assert result.usage.requests == 2
     assert result.usage.prompt_tokens == 22
     assert result.raise_for_stop() is result
@@ -134,16 +134,16 @@ class Report(BaseModel):
 
 
 async def test_an_answer_has_the_form_of_the_output() -> None:
-    written = '{"city": "Paris", "degrees": 21}'
-    async with scripted(WEATHER_CALLED, says(written)) as (model, _):
+    answer = '{"city": "Paris", "degrees": 21}'
+    async with scripted(WEATHER_CALLED, says(answer)) as (model, _):
         result = await Agent(model, [get_weather], output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
-    assert result.text == written
+    assert result.text == answer
 
 
 async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None:
-    written = '{"city": "Paris", "degrees": 99}'
-    async with scripted(says(written)) as (model, _):
+    answer = '{"city": "Paris", "degrees": 99}'
+    async with scripted(says(answer)) as (model, _):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
 
@@ -272,11 +272,11 @@ async def test_to_cancel_the_task_cancels_the_run_and_stays_a_cancellation() -> 
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
         work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=talk))
         await backend.asked()
-        asked = await backend.asked()
+        request = await backend.asked()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        await asked.left.wait()
+        await request.left.wait()
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
@@ -329,8 +329,8 @@ async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
     async with scripted(wrong, wrong, wrong) as (model, _):
         result = await Agent(model, [get_weather]).run("How is Paris?")
     assert (result.stop, result.rounds) == (Stop.EXHAUSTED, ())
-    told = "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
-    assert result.text.startswith(told)
+    message = "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
+    assert result.text.startswith(message)
     assert (result.usage.requests, result.usage.prompt_tokens) == (3, 33)
 
 
@@ -398,8 +398,8 @@ def test_an_agent_can_be_run_without_async() -> None:
     backend = ScriptedBackend(calls("where", "{}"), FINE)
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(listening(backend)) as behind,
-        Model(behind.url, settings={"backend": {"kind": "llama-server"}}) as model,
+        portal.wrap_async_context_manager(listening(backend)) as url,
+        Model(url.url, settings={"backend": {"kind": "llama-server"}}) as model,
     ):
         result = Agent(model, [where]).run_sync("Where?")
     assert result.output == "It is fine."
@@ -426,8 +426,8 @@ def test_a_key_that_interrupts_the_wait_ends_the_work() -> None:
     backend = ScriptedBackend(calls("interrupt", "{}"), NEVER)
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(listening(backend)) as behind,
-        Model(behind.url, settings={"backend": {"kind": "llama-server"}}) as model,
+        portal.wrap_async_context_manager(listening(backend)) as url,
+        Model(url.url, settings={"backend": {"kind": "llama-server"}}) as model,
     ):
         with pytest.raises(KeyboardInterrupt):
             Agent(model, [interrupt]).run_sync("Stop me.", conversation=talk)
@@ -472,12 +472,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("written", "words"), WRONG)
+@pytest.mark.parametrize(("text", "words"), WRONG)
 def test_what_is_given_in_a_wrong_form_says_at_once_how_it_is_written(
-    written: str, words: str
+    text: str, words: str
 ) -> None:
     with pytest.raises((TypeError, ValueError, InvalidRequest), match=words):
-        eval(written, globals())  # noqa: S307 - no type checker lets it stand
+        eval(text, globals())  # noqa: S307 - no type checker lets it stand
 
 
 async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
@@ -528,8 +528,8 @@ async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None
             raise LookupError(city)
         return f"{city} is there."
 
-    asked = [calls("look_up", f'{{"city":{gap}"{name}"}}') for gap, name in CITIES]
-    async with scripted(*asked, FINE) as (model, _):
+    cached = [calls("look_up", f'{{"city":{gap}"{name}"}}') for gap, name in CITIES]
+    async with scripted(*cached, FINE) as (model, _):
         agent = Agent(model, [look_up])
         result = await agent.run("Go")
         assert ran == ["Paris", "Nowhere", "Nowhere"]
@@ -541,8 +541,8 @@ CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]
 
 async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> None:
     async with scripted(says("It is fine.\n", "TASK_COMPLETE")) as (model, backend):
-        told = "You know {city}. Say TASK_COMPLETE at the end."
-        agent = Agent(model, [get_weather], instructions=told, end_mark="TASK_COMPLETE")
+        prompt = "You know {city}. Say TASK_COMPLETE at the end."
+        agent = Agent(model, [get_weather], instructions=prompt, end_mark="TASK_COMPLETE")
         result = await agent.run("Go", prompt_vars={"city": "Oslo"})
         with pytest.raises(ValueError, match=r"a place \{city\} that prompt_vars do not fill"):
             await agent.run("Go", prompt_vars={})
@@ -566,8 +566,8 @@ async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
     backend.properties = {"default_generation_settings": {"n_ctx": 2048}, "total_slots": 1}
     kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
     async with (
-        listening(backend) as behind,
-        Model(behind.url, settings=kind, compaction=shorten) as model,
+        listening(backend) as url,
+        Model(url.url, settings=kind, compaction=shorten) as model,
     ):
         await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
     assert len(backend.upstream_requests[0].messages) == 2
@@ -576,9 +576,9 @@ async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
 
 WORDS = "Some words that say nothing at all. " * 40
 LONG: list[JsonObject] = [
-    one
+    invalid
     for _ in range(12)
-    for one in (
+    for invalid in (
         JsonObject(role="assistant", content=WORDS),
         JsonObject(role="user", content="Go on."),
     )

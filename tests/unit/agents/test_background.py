@@ -16,7 +16,7 @@ ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 def lasting_threads() -> set[threading.Thread]:
     """Return the threads that a program would wait for at its end."""
-    return {one for one in threading.enumerate() if not one.daemon}
+    return {thread for thread in threading.enumerate() if not thread.daemon}
 
 
 def ask(server: LocalServer, key: str) -> httpx.Response:
@@ -38,16 +38,16 @@ def test_it_answers_whoever_has_its_key_and_nobody_else() -> None:
 def test_it_is_on_a_port_of_its_own_and_gone_behind_its_block() -> None:
     with listening_in_thread(ScriptedBackend()) as url:
         before = lasting_threads()
-        with local_server(url) as one, local_server(url) as other:
-            urls = {one.url, other.url}
+        with local_server(url) as first, local_server(url) as other:
+            urls = {first.url, other.url}
             assert {httpx.get(f"{at}/healthz", trust_env=False).status_code for at in urls} == {200}
-            assert one.api_key != other.api_key
+            assert first.api_key != other.api_key
         assert lasting_threads() <= before  # one of another test may have ended meanwhile
         for at in urls:
             with pytest.raises(httpx.ConnectError):
                 httpx.get(at, trust_env=False)
         with pytest.raises(RuntimeError, match="is not running"):
-            _ = one.url
+            _ = first.url
 
     assert len(urls) == 2
     assert all(at.startswith("http://127.0.0.1:") for at in urls)

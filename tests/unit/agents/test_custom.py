@@ -16,14 +16,14 @@ from tests.unit.context.conversations import Pieces, words
 
 
 async def test_a_client_of_the_programs_own_is_the_engine() -> None:
-    asked: list[JsonObject] = []
+    requests: list[JsonObject] = []
 
     async def stream(body: JsonObject) -> AsyncIterator[JsonObject]:
-        asked.append(body)
+        requests.append(body)
         message: JsonObject = {"content": "It is fine."}
-        if len(asked) == 1:
-            said = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-            message = {"content": said}
+        if len(requests) == 1:
+            text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+            message = {"content": text}
         yield {"choices": [{"index": 0, "delta": message}]}
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
@@ -77,8 +77,8 @@ def test_what_a_program_leaves_too_long_is_an_error_and_what_is_short_is_left_al
         assert room > 0
         return [*messages]
 
-    own = CustomCompaction(keep, Pieces(), Window(2_000), 0.9)
+    compaction = CustomCompaction(keep, Pieces(), Window(2_000), 0.9)
     short = (user_message("Hi"),)
-    assert own.fit(short, (), None).messages is short
+    assert compaction.fit(short, (), None).messages is short
     with pytest.raises(ContextOverflow, match="own compaction leaves"):
-        own.fit((user_message(words(5_000)),), (), None)
+        compaction.fit((user_message(words(5_000)),), (), None)

@@ -113,8 +113,8 @@ def test_thoughts_are_told_and_stand_in_the_message() -> None:
 
 def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
     guard = Guardrails(tools=[get_weather])
-    said = ChatCompletionMessage(role="assistant", content="Hello.")
-    turn = guard.turn([*ASKED, said, *ASKED])
+    message = ChatCompletionMessage(role="assistant", content="Hello.")
+    turn = guard.turn([*ASKED, message, *ASKED])
     messages = request_of(turn)["messages"]
     turn.receive(ChatCompletion.model_validate(completion("", ("get_weather", PARIS))))
 
@@ -124,8 +124,8 @@ def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
     request_of(streamed)
     deltas = [
         delta
-        for one in (chunk("It is "), chunk("sunny.", "stop"))
-        for delta in streamed.receive(ChatCompletionChunk.model_validate(one))
+        for sent in (chunk("It is "), chunk("sunny.", "stop"))
+        for delta in streamed.receive(ChatCompletionChunk.model_validate(sent))
     ]
     assert len(deltas) == 2
     assert "".join(str(delta["content"]) for delta in deltas) == "It is sunny."
@@ -149,31 +149,31 @@ def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
 
     assert messages == ASKED
     assert first["messages"] == ASKED
-    asked = second["messages"]
-    assert isinstance(asked, list)
-    assert asked[:1] == ASKED
-    assert len(asked) > 1
+    history = second["messages"]
+    assert isinstance(history, list)
+    assert history[:1] == ASKED
+    assert len(history) > 1
     assert first["tools"] == second["tools"]
     assert turn.answer.outcome is ReplyOutcome.RETRIED
 
 
 def test_the_last_attempt_is_constrained_in_the_words_of_the_engine() -> None:
-    told: dict[str, JsonObject] = {}
+    constraints: dict[str, JsonObject] = {}
     engines: tuple[Literal["openai", "llama-server"], ...] = ("openai", "llama-server")
     for engine in engines:
         guard = Guardrails(tools=[get_weather], engine=engine)
         turn = guard.turn(ASKED)
         for reply in (UNKNOWN, UNKNOWN, f'{{"name":"get_weather","arguments":{PARIS}}}'):
-            told[engine] = request_of(turn)
+            constraints[engine] = request_of(turn)
             turn.receive(completion(reply))
         assert turn.answer.calls[0].arguments == PARIS
 
-    assert told["openai"]["tool_choice"] == "required"
-    assert told["llama-server"]["tool_choice"] == "none"
-    form = told["llama-server"]["response_format"]
+    assert constraints["openai"]["tool_choice"] == "required"
+    assert constraints["llama-server"]["tool_choice"] == "none"
+    form = constraints["llama-server"]["response_format"]
     assert isinstance(form, dict)
     assert form["type"] == "json_schema"
-    assert {"stream", "model", "return_progress"}.isdisjoint(told["llama-server"])
+    assert {"stream", "model", "return_progress"}.isdisjoint(constraints["llama-server"])
 
 
 def test_wishes_for_a_request_go_into_every_one() -> None:
@@ -400,7 +400,7 @@ def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_whole"),
+    ("choice", "is_whole"),
     [
         ({"choices": [{"message": {"content": "a"}}]}, True),
         ({"choices": [{"delta": {}, "finish_reason": "stop"}]}, True),
@@ -410,8 +410,8 @@ def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
         ({"usage": {}}, False),
     ],
 )
-def test_a_reply_is_over_with_a_message_or_a_reason(said: JsonObject, is_whole: bool) -> None:
-    assert is_over(said) is is_whole
+def test_a_reply_is_over_with_a_message_or_a_reason(choice: JsonObject, is_whole: bool) -> None:
+    assert is_over(choice) is is_whole
 
 
 def test_only_what_a_llama_server_could_not_parse_is_unreadable() -> None:

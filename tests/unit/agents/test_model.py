@@ -148,8 +148,8 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
         await Agent(model, [get_weather], name="reader").run("How is Paris?")
     tracing.close()
     spans = sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
-    told = [(span.name, (span.attributes or {}).get("temper.round")) for span in spans]
-    assert told == [
+    rounds = [(span.name, (span.attributes or {}).get("temper.round")) for span in spans]
+    assert rounds == [
         ("invoke_agent reader", None),
         *[("chat default", 1)] * 2,
         ("execute_tool get_weather", 1),

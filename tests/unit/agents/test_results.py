@@ -59,10 +59,10 @@ def test_whatever_else_ended_a_run_can_be_raised_with_its_result(
     with pytest.raises(kind, match=words) as raised:
         stopped.raise_for_stop()
     assert raised.value.result is stopped
-    told = raised.value
-    assert (told.attempts, told.reply, told.pending) == (3, "f(1)", ("look_up",))
-    assert told.completed == ("ask",)
-    assert (told.tool, told.__cause__) == (("add", CAUSE) if kind is ToolsFailed else ("", None))
+    error = raised.value
+    assert (error.attempts, error.reply, error.pending) == (3, "f(1)", ("look_up",))
+    assert error.completed == ("ask",)
+    assert (error.tool, error.__cause__) == (("add", CAUSE) if kind is ToolsFailed else ("", None))
 
 
 @pytest.mark.parametrize("stop", Stop)

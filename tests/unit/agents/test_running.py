@@ -32,23 +32,23 @@ SECOND = (make_tool("open_file", {}),)
 
 
 def test_each_call_goes_to_whoever_offers_its_tool_and_results_come_in_their_order() -> None:
-    one, other = ScriptedTools(FIRST, ["one"]), ScriptedTools(SECOND, ["other"])
-    joined = JoinedTools([one, other])
+    first, other = ScriptedTools(FIRST, ["one"]), ScriptedTools(SECOND, ["other"])
+    joined = JoinedTools([first, other])
     assert joined.specs() == (*FIRST, *SECOND)
     calls = [called(1), called(2, "open_file"), called(3, "show")]
     outcomes = asyncio.run(joined.execute(calls, RoundContext(7)))
     assert [outcome.call for outcome in outcomes] == calls
     assert [outcome.text for outcome in outcomes] == ["one", "other", "one"]
-    assert one.contexts == other.contexts == [RoundContext(7)]
+    assert first.contexts == other.contexts == [RoundContext(7)]
 
 
 def test_calls_for_one_are_executed_together() -> None:
-    one = ScriptedTools(FIRST, ["one"])
+    tools = ScriptedTools(FIRST, ["one"])
     outcomes = asyncio.run(
-        JoinedTools([one]).execute([called(1), called(2, "show")], RoundContext())
+        JoinedTools([tools]).execute([called(1), called(2, "show")], RoundContext())
     )
     assert len(outcomes) == 2
-    assert len(one.contexts) == 1
+    assert len(tools.contexts) == 1
 
 
 def test_a_name_that_two_offer_is_refused() -> None:
@@ -64,9 +64,9 @@ def test_what_ends_a_run_is_raised_as_it_is_whatever_others_execute(reason: Base
     async def approve(_: ToolCall) -> bool:
         raise reason
 
-    limits, asked = Limits(), tool(needs_approval=True)(ending)
+    limits, approved = Limits(), tool(needs_approval=True)(ending)
     joined = JoinedTools(
-        [Toolset([asked]).bound(None, limits, approve), ScriptedTools(FIRST, ["one"])]
+        [Toolset([approved]).bound(None, limits, approve), ScriptedTools(FIRST, ["one"])]
     )
 
     async def run() -> str:
@@ -183,13 +183,13 @@ async def test_a_turn_that_takes_too_long_is_given_up() -> None:
 
 
 async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
-    said: list[JsonObject] = [
+    messages: list[JsonObject] = [
         {"role": role, "content": f"{number} " * 300}
         for number in range(12)
         for role in ("user", "assistant")
     ]
     async with scripted(refuses(400, TOO_LONG), says("Fine.")) as (model, backend):
-        talk = Conversation.of(said)
+        talk = Conversation.of(messages)
         result = await Agent(model, [get_weather]).run("And now?", conversation=talk)
     assert result.stop is Stop.ANSWERED
     first, second = (len(question.body) for question in backend.upstream_requests)

@@ -159,12 +159,15 @@ async def test_the_progress_of_each_attempt_is_reported_before_anything_is_shown
     async with scripted(wrong, slow, all_cached) as (model, _):
         agent = Agent(model, [get_weather])
         await agent.run("How is Paris?", hooks=Hooks(on_progress=seen.append))
-        announced, told = "announced", [(one.stage, one.share, one.defect) for one in seen]
-        assert told == [
+        announced, stages = (
+            "announced",
+            [(event.stage, event.share, event.defect) for event in seen],
+        )
+        assert stages == [
             *(("reading", None, ""), ("generating", None, "")),
             *(("reading", None, announced), ("reading", 0.0, announced)),
             *(("reading", 0.4, announced), ("generating", None, announced)),
         ]
         seen.clear()
         await agent.run("And now?", hooks=Hooks(on_progress=seen.append))
-    assert [one.stage for one in seen] == ["reading", "generating"]
+    assert [event.stage for event in seen] == ["reading", "generating"]

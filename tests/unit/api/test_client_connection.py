@@ -73,8 +73,8 @@ def test_an_answer_that_is_complete_stays_as_it_was() -> None:
 async def test_once_it_was_told_nobody_waits_for_the_client_any_more() -> None:
     connection = HandMadeClient().connection
     connection.cancel()
-    found = await connection.receive()
-    assert found == {"type": "http.disconnect"}
+    message = await connection.receive()
+    assert message == {"type": "http.disconnect"}
 
 
 async def test_whoever_waits_for_the_client_is_told_that_an_operator_ended_it() -> None:
@@ -82,8 +82,8 @@ async def test_whoever_waits_for_the_client_is_told_that_an_operator_ended_it() 
     receiving = asyncio.create_task(connection.receive())
     await asyncio.sleep(0)
     connection.cancel()
-    found = await receiving
-    assert found == {"type": "http.disconnect"}
+    message = await receiving
+    assert message == {"type": "http.disconnect"}
 
 
 async def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
@@ -93,8 +93,8 @@ async def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> Non
     await asyncio.sleep(0)
     listening.cancel()
     await asyncio.wait((listening,))
-    found = listening.cancelled()
-    assert found
+    canceled = listening.cancelled()
+    assert canceled
 
 
 def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
@@ -177,8 +177,8 @@ SENT = [(b"host", b"here"), (b"x-api-key", b"one"), (b"accept", b"\xe4"), (b"x-a
 
 def test_names_mean_what_they_mean_to_starlette() -> None:
     scope: Scope = {"headers": SENT}
-    found = headers_of(scope)
-    assert dict(found) == {
+    headers = headers_of(scope)
+    assert dict(headers) == {
         name: Headers(scope=scope)[name] for name in ("host", "x-api-key", "accept")
     }
 

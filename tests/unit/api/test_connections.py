@@ -151,7 +151,7 @@ async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
             for _ in range(2):  # the connection remembers the last one
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
-            assert [one.is_writable for one in kept] == [False, False]
+            assert [response.is_writable for response in kept] == [False, False]
 
 
 @dataclass
@@ -227,7 +227,7 @@ def requested(path: str, headers: bytes = b"") -> bytes:
 
 def responses(received: bytes) -> list[tuple[int, bytes]]:
     """Parse all that came as h11 does, with their status and body; raises for anything else."""
-    client, found = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
+    client, responses_ = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
     while received:
         client = h11.Connection(h11.CLIENT)
         client.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
@@ -240,9 +240,9 @@ def responses(received: bytes) -> list[tuple[int, bytes]]:
                 status = event.status_code
             elif isinstance(event, h11.Data):
                 body += event.data
-        found.append((status, body))
+        responses_.append((status, body))
         received = client.trailing_data[0]
-    return found
+    return responses_
 
 
 STRAY = {

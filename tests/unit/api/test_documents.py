@@ -17,16 +17,16 @@ MARKED = "[The text of 1 pages of a PDF:]\nHello"
 @pytest.fixture(autouse=True)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What was read: without the other process, which has tests of its own."""
-    asked: list[bytes] = []
+    reads: list[bytes] = []
 
     def read_pdf(data: bytes) -> PdfText:
-        asked.append(data)
+        reads.append(data)
         if b"broken" in data:
             raise InvalidRequest("it is broken")
         return PdfText("Hello", 1, 1)
 
     monkeypatch.setattr(documents, "read_pdf", read_pdf)
-    return asked
+    return reads
 
 
 def document(data: str) -> JsonObject:
@@ -36,9 +36,9 @@ def document(data: str) -> JsonObject:
 
 def expanded(*content: JsonValue) -> JsonValue:
     body: JsonObject = {"messages": [{"role": "user", "content": [*content]}]}
-    found = json.parse(DocumentTexts().expand(json.dump(body)))
-    assert isinstance(found, dict)
-    return found["messages"][0]["content"][0]  # type: ignore[index, call-overload]
+    document = json.parse(DocumentTexts().expand(json.dump(body)))
+    assert isinstance(document, dict)
+    return document["messages"][0]["content"][0]  # type: ignore[index, call-overload]
 
 
 def test_a_document_of_messages_becomes_one_of_plain_text() -> None:

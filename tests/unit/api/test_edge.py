@@ -27,10 +27,10 @@ def edge(
     paths: OpenPaths | None = None,
 ) -> Edge:
     """Make an edge in front of an application."""
-    behind = FastAPI()
-    behind.build_middleware_stack = lambda: app  # type: ignore[method-assign]
+    application = FastAPI()
+    application.build_middleware_stack = lambda: app  # type: ignore[method-assign]
     return Edge(
-        behind, endpoints or {}, access or Access(), all_dialects(), paths=paths or OpenPaths()
+        application, endpoints or {}, access or Access(), all_dialects(), paths=paths or OpenPaths()
     )
 
 

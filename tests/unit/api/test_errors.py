@@ -85,7 +85,7 @@ def test_the_address_of_a_backend_that_spoke_is_not_doubted(error: TemperError) 
 
 def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
     below = kind.__subclasses__()
-    return [leaf for one in below for leaf in leaves_of(one)] or [kind]
+    return [leaf for exception in below for leaf in leaves_of(exception)] or [kind]
 
 
 def test_no_kind_of_error_is_forgotten() -> None:

@@ -43,16 +43,16 @@ def reading(**sections: dict[str, object]) -> Callable[[], Settings]:
 @asynccontextmanager
 async def living(hosted: Hosted) -> AsyncGenerator[None]:
     """Have an application live as a server does; fails unless it says that it began and ended."""
-    heard: asyncio.Queue[Message] = asyncio.Queue()
-    said: asyncio.Queue[Message] = asyncio.Queue()
-    life = asyncio.create_task(hosted({"type": "lifespan"}, heard.get, said.put))
-    heard.put_nowait({"type": "lifespan.startup"})
-    assert (await said.get()) == {"type": "lifespan.startup.complete"}
+    incoming: asyncio.Queue[Message] = asyncio.Queue()
+    sent: asyncio.Queue[Message] = asyncio.Queue()
+    life = asyncio.create_task(hosted({"type": "lifespan"}, incoming.get, sent.put))
+    incoming.put_nowait({"type": "lifespan.startup"})
+    assert (await sent.get()) == {"type": "lifespan.startup.complete"}
     try:
         yield
     finally:
-        heard.put_nowait({"type": "lifespan.shutdown"})
-        assert (await said.get()) == {"type": "lifespan.shutdown.complete"}
+        incoming.put_nowait({"type": "lifespan.shutdown"})
+        assert (await sent.get()) == {"type": "lifespan.shutdown.complete"}
         await life
 
 
@@ -96,10 +96,10 @@ def test_uvicorn_serves_it_and_closes_it() -> None:
         assert answer.status_code == 200
         assert answer.headers.get_list("x-request-id") == ["r1"]
         assert "Hello" in answer.text
-    line = next(json.parse(one) for one in log if '"event": "request"' in one)
+    line = next(json.parse(entry) for entry in log if '"event": "request"' in entry)
     assert isinstance(line, dict)
     assert (line["id"], line["replica"]) == ("r1", "temper-0")
-    assert any("Application shutdown complete" in one for one in log)
+    assert any("Application shutdown complete" in entry for entry in log)
 
 
 def test_uvicorn_does_not_start_with_a_wrong_setting_and_says_which() -> None:
@@ -170,8 +170,8 @@ async def test_with_a_key_every_machine_may_call_it_by_any_name() -> None:
 
 
 async def test_names_that_are_listed_count_with_a_key_too() -> None:
-    own: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
-    hosted = Hosted(reading(server=own))
+    server: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
+    hosted = Hosted(reading(server=server))
     async with living(hosted), asking(hosted) as client:
         for host, status in (("temper.example", 200), ("other.example", 403)):
             headers = {"host": host, "authorization": "Bearer secret"}
@@ -197,16 +197,16 @@ async def test_nobody_is_told_of_what_was_not_set(capsys: pytest.CaptureFixture[
 
 
 async def test_a_wrong_setting_ends_the_start_with_its_sentence() -> None:
-    heard: asyncio.Queue[Message] = asyncio.Queue()
-    said: list[Message] = []
+    incoming: asyncio.Queue[Message] = asyncio.Queue()
+    sent: list[Message] = []
 
     async def say(message: Message) -> None:
-        said.append(message)
+        sent.append(message)
 
-    heard.put_nowait({"type": "lifespan.startup"})
-    await Hosted(settings_of)({"type": "lifespan"}, heard.get, say)
-    assert said[0]["type"] == "lifespan.startup.failed"
-    assert "nothing to serve" in said[0]["message"]
+    incoming.put_nowait({"type": "lifespan.startup"})
+    await Hosted(settings_of)({"type": "lifespan"}, incoming.get, say)
+    assert sent[0]["type"] == "lifespan.startup.failed"
+    assert "nothing to serve" in sent[0]["message"]
 
 
 async def opened_and_loaded(hosted: Hosted) -> None:
@@ -234,9 +234,9 @@ async def test_a_new_configuration_takes_effect() -> None:
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}
     )
-    async with open_app(settings, reload=lambda: strict) as found, asking(found) as client:
+    async with open_app(settings, reload=lambda: strict) as app, asking(app) as client:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
-        found.renew()
+        app.renew()
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 413
 
 

@@ -72,7 +72,7 @@ async def test_whoever_asks_meanwhile_follows_from_the_beginning() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(one.ask(app)) for one in (first, second)]
+    calls = [asyncio.create_task(client_.ask(app)) for client_ in (first, second)]
     await settled()
     assert first.answer == second.answer == PIECE
     endpoint.gate.set()
@@ -85,7 +85,7 @@ async def test_the_others_get_the_rest_when_the_first_client_leaves() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(one.ask(app)) for one in (first, second)]
+    calls = [asyncio.create_task(client_.ask(app)) for client_ in (first, second)]
     await settled()
     first.leaves.set()
     await calls[0]
@@ -145,7 +145,7 @@ async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         (client(owner="us"), client(owner="them")),
         (client(owner="", authorization="Bearer a"), client(owner="", authorization="Bearer b")),
@@ -153,11 +153,11 @@ async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
     ],
     ids=["owner", "key of the backend", "key"],
 )
-async def test_others_have_keys_of_their_own(one: HandMadeClient, other: HandMadeClient) -> None:
+async def test_others_have_keys_of_their_own(first: HandMadeClient, other: HandMadeClient) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint)
-    await one.ask(app)
+    await first.ask(app)
     await other.ask(app)
     assert endpoint.begun == 2
 
@@ -226,12 +226,12 @@ async def test_a_server_that_has_to_end_says_farewell_to_all() -> None:
 
     app = Idempotency(endpoint_of(farewell), BodyLimits(), CHAT.is_complete)
     clients = [client(), client()]
-    calls = [asyncio.create_task(one.ask(app)) for one in clients]
+    calls = [asyncio.create_task(client.ask(app)) for client in clients]
     await settled()
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    assert [one.answer for one in clients] == [PIECE + b"bye"] * 2
+    assert [client.answer for client in clients] == [PIECE + b"bye"] * 2
 
 
 async def test_a_bug_is_told_to_whoever_follows() -> None:

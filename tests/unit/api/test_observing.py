@@ -70,8 +70,8 @@ def test_a_recording_is_opened_closed_and_knows_every_secret(tmp_path: Path) -> 
     )
     with open_observers(settings) as observers:
         assert observers.recording is not None
-        said = " ".join(secrets_in(settings))
-        observers.recording.write(exchange(answer=RecordedAnswer(text=said)))
+        secrets = " ".join(secrets_in(settings))
+        observers.recording.write(exchange(answer=RecordedAnswer(text=secrets)))
     assert sorted(secrets_in(settings)) == ["canary-backend", "canary-header", "canary-server"]
     assert "canary" not in path.read_text(encoding="utf-8")
     with pytest.raises(OSError, match="Bad file descriptor"):

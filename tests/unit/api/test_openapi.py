@@ -35,7 +35,7 @@ def at(document: JsonValue, *path: str) -> JsonValue:
 def references(value: JsonValue) -> Iterator[str]:
     match value:
         case dict():
-            yield from (str(one) for name, one in value.items() if name == "$ref")
+            yield from (str(item) for name, item in value.items() if name == "$ref")
             for member in value.values():
                 yield from references(member)
         case list():
@@ -53,7 +53,7 @@ def test_a_conversation_is_documented_with_its_schema_and_its_headers(
     schema = at(operation, "requestBody", "content", "application/json", "schema")
     assert schema == {"$ref": "#/components/schemas/ChatCompletionRequest"}
     parameters = cast("list[JsonObject]", at(operation, "parameters"))
-    assert {one["name"] for one in parameters} == {
+    assert {parameter["name"] for parameter in parameters} == {
         *("x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction"),
         "x-temper-priority",
     }
@@ -61,10 +61,10 @@ def test_a_conversation_is_documented_with_its_schema_and_its_headers(
 
 def test_every_operation_has_its_name_and_fails_with_the_same_body(document: JsonObject) -> None:
     paths = cast("dict[str, dict[str, JsonObject]]", document["paths"])
-    operations = [one for path in paths.values() for one in path.values()]
-    assert len(operations) == len({one["operationId"] for one in operations}) == 5
-    for one in operations:
-        responses = cast("JsonObject", one["responses"])
+    operations = [operation for path in paths.values() for operation in path.values()]
+    assert len(operations) == len({operation["operationId"] for operation in operations}) == 5
+    for entry in operations:
+        responses = cast("JsonObject", entry["responses"])
         assert responses["default"] == {"$ref": "#/components/responses/Error"}
         assert "422" not in responses
 
@@ -79,7 +79,7 @@ def test_parameters_of_path_and_query_are_documented(document: JsonObject) -> No
     parameters = cast(
         "list[JsonObject]", at(document, "paths", "/thing/{name}", "get", "parameters")
     )
-    assert {(one["name"], one["in"]) for one in parameters} == {
+    assert {(parameter["name"], parameter["in"]) for parameter in parameters} == {
         ("name", "path"),
         ("limit", "query"),
     }

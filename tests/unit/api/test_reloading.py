@@ -37,11 +37,11 @@ def test_what_guards_and_limits_changes_and_the_rest_waits_for_a_restart() -> No
 
 
 def test_what_was_made_of_a_setting_at_the_start_is_kept() -> None:
-    asked = settings_of(context={"budget": "full"})
-    used = asked.model_copy(
-        update={"context": asked.context.model_copy(update={"budget": "backend"})}
+    wanted = settings_of(context={"budget": "full"})
+    used = wanted.model_copy(
+        update={"context": wanted.context.model_copy(update={"budget": "backend"})}
     )
-    serving, waiting = merge_settings(used, asked, asked)
+    serving, waiting = merge_settings(used, wanted, wanted)
     assert serving == used
     assert waiting == ()
 

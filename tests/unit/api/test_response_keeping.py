@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_used_is_found_before_anything_is_served(tmp_path:
 def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     client = HandMadeClient(method="POST", path="/v1/responses")
-    found: list[tuple[object, bool]] = []
+    states: list[tuple[object, bool]] = []
     with open_responses(path) as file, open_responses(path) as other:
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,13 +88,13 @@ def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
 
         async def look(message: Message) -> None:
             is_there = await asyncio.to_thread(other.find, "me", "resp_1") is not None
-            found.append((message.get("body"), is_there))
+            states.append((message.get("body"), is_there))
 
         async def scene() -> None:
             await wait_for_writing(endpoint_of(answer), file)(client.connection.behind(send=look))
 
         asyncio.run(scene())
-    assert found == [(None, False), (b"a", False), (b"b", True)]
+    assert states == [(None, False), (b"a", False), (b"b", True)]
 
 
 async def told(
@@ -143,7 +143,7 @@ async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
     got = await told(*answer, is_shared=is_shared, body=body, turns=turns)
-    assert [one["type"] for one in got] == [one["type"] for one in answer]
+    assert [event["type"] for event in got] == [event["type"] for event in answer]
     assert (ALONE in got[0]["headers"]) is is_told
 
 
@@ -204,7 +204,7 @@ async def test_responses_may_be_kept_elsewhere(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
-    wished = {name: str(file) if one == "FILE" else one for name, one in responses.items()}
+    wished = {name: str(file) if value == "FILE" else value for name, value in responses.items()}
     async with open_dialects(shared_settings_of(responses=wished), Observers()) as fronts:
         assert isinstance(fronts.store, kind)
         assert all(route.is_shared is None for route in fronts)

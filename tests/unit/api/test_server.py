@@ -199,8 +199,8 @@ async def test_leaving_the_context_ends_it_as_well() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(make_app(), listening, 1) as server:
             pass
-        found = server.done()
-    assert found
+        is_done = server.done()
+    assert is_done
 
 
 def test_a_signal_amid_the_start_is_not_lost() -> None:

@@ -101,9 +101,9 @@ async def test_another_request_is_refused_and_its_refusal_is_not_kept() -> None:
 async def test_without_the_store_a_replica_answers_alone_and_says_so() -> None:
     endpoint = open_endpoint()
     replica = Replica(endpoint, SharedStore(is_down=True))
-    asked = await replica.ask(client())
-    assert asked.answer_headers["x-temper-state"] == "alone"
-    assert asked.answer == b"{}"
+    response = await replica.ask(client())
+    assert response.answer_headers["x-temper-state"] == "alone"
+    assert response.answer == b"{}"
     assert replica.store.asked == ["claim"]
 
 
@@ -114,8 +114,8 @@ async def test_an_answer_is_not_said_to_be_alone_twice() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}", "more_body": False})
 
-    asked = await Replica(alone, SharedStore(is_down=True)).ask(client())
-    names = [name for name, _ in asked.got[0]["headers"]]
+    response = await Replica(alone, SharedStore(is_down=True)).ask(client())
+    names = [name for name, _ in response.got[0]["headers"]]
     assert names.count(b"x-temper-state") == 1
 
 
@@ -150,12 +150,14 @@ async def waited_for(
 ) -> HandMadeClient:
     """Ask where another replica has the key, and have that do something when somebody waits."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
-    waiting, late = client(body), Late(replica)
-    asked = Idempotency(endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late)
-    calling = asyncio.create_task(waiting.ask(asked))
+    waiting, late_claims = client(body), Late(replica)
+    idempotency = Idempotency(
+        endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late_claims
+    )
+    calling = asyncio.create_task(waiting.ask(idempotency))
     await until(lambda: replica.store.asked.count("claim") > 3)
     await until(lambda: len(waiting.got) > 1 or body != STREAMED)
-    await answer(late.claimed[0])
+    await answer(late_claims.claimed[0])
     await calling
     return waiting
 
@@ -172,9 +174,9 @@ class Late:
         inner = sharing(endpoint, name, fingerprint)
 
         async def answer(connection: ClientConnection) -> None:
-            found = await sharing.claims.attempt((sharing.language, *name), fingerprint)
-            assert isinstance(found, OwnClaim)
-            self.claimed.append(found)
+            claim = await sharing.claims.attempt((sharing.language, *name), fingerprint)
+            assert isinstance(claim, OwnClaim)
+            self.claimed.append(claim)
             await inner(connection)
 
         return answer
@@ -195,7 +197,7 @@ async def test_whoever_waits_for_a_stream_sees_that_it_is_waited_for() -> None:
     assert waiting.answer_headers["content-type"] == STREAM.decode()
     assert waiting.answer.startswith(b": another replica is answering this request\n\n")
     assert waiting.answer.endswith(b"\n\ndata: 1\n\n" + DONE)
-    assert [one["type"] for one in waiting.got].count("http.response.start") == 1
+    assert [message["type"] for message in waiting.got].count("http.response.start") == 1
 
 
 @pytest.mark.parametrize("body", [b"{}", b"no JSON"])

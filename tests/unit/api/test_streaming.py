@@ -122,7 +122,7 @@ def test_what_came_together_leaves_together() -> None:
     client = HandMadeClient()
     letters: list[ReplyEvent] = [TextDelta(letter) for letter in "abcdefgh"]
     stream(batches(letters, letters, BackendUnavailable("b", "is down")), client)
-    bodies = [one["body"] for one in client.got if one["type"] == "http.response.body"]
+    bodies = [message["body"] for message in client.got if message["type"] == "http.response.body"]
     assert bodies == [b"abcdefgh", b"abcdefgh", b"!backend_unavailable"]
 
 
@@ -331,8 +331,8 @@ def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> Non
     wire = Wire(is_writable=True, client=client)
     states: list[tuple[str, bool]] = []
 
-    def note(place: str) -> None:
-        states.append((place, streaming.is_ready))
+    def note(stage: str) -> None:
+        states.append((stage, streaming.is_ready))
 
     async def given() -> ReplyEvents:
         note("before")
@@ -353,8 +353,8 @@ def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> Non
     streaming = AnswerStream(ClientConnection(scope, client.receive, send), StreamTimeouts())
     asyncio.run(streaming.send(given(), Answer()))
     assert client.answer == b"a<bc>d."
-    assert [place for place, is_ready in states[:-1] if is_ready] == ["between"]
-    assert {"before", "stalled", "sending"} < {place for place, _ in states}
+    assert [stage for stage, is_ready in states[:-1] if is_ready] == ["between"]
+    assert {"before", "stalled", "sending"} < {stage for stage, _ in states}
 
 
 def test_without_a_direct_way_nothing_is_shown_at_once() -> None:
@@ -434,8 +434,8 @@ async def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() ->
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
-    said = b"waiting for requests to b to end, because a needs the memory, 1 request ahead"
-    assert first.startswith(b": " + said + b"\n\ndata: ")
+    comment = b"waiting for requests to b to end, because a needs the memory, 1 request ahead"
+    assert first.startswith(b": " + comment + b"\n\ndata: ")
     assert b'"role":"assistant"' in first
     assert b'"delta":{}' in second
     assert client.answer.endswith(b"rest")

@@ -154,8 +154,8 @@ async def test_what_other_workers_count_is_told_though_nothing_happens_here(tmp_
         assert requests_in(await until(feed, "totals")) == 2
 
 
-def requests_in(told: JsonObject) -> JsonValue:
-    counts = msgspec.convert(told["totals"], CountsBySpan)
+def requests_in(document: JsonObject) -> JsonValue:
+    counts = msgspec.convert(document["totals"], CountsBySpan)
     assert counts.hour[""] == counts.start[""]
     return counts.start[""].requests
 
@@ -171,8 +171,8 @@ async def test_models_are_looked_at_only_while_somebody_watches() -> None:
         models = (await until(feed, "models"))["models"]
     assert isinstance(models, list)
     assert isinstance(models[0], dict)
-    told = [models[0][name] for name in ("name", "state", "slots", "window", "busy")]
-    assert told == ["tiny", "loaded", 2, 1000, 0]
+    row = [models[0][name] for name in ("name", "state", "slots", "window", "busy")]
+    assert row == ["tiny", "loaded", 2, 1000, 0]
     await asyncio.sleep(0)
     assert [task for task in asyncio.all_tasks() if "_look_on" in repr(task)] == []
 
@@ -239,4 +239,4 @@ async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> N
 
 def listed(value: JsonValue) -> list[JsonObject]:
     assert isinstance(value, list)
-    return [one for one in value if isinstance(one, dict)]
+    return [item for item in value if isinstance(item, dict)]

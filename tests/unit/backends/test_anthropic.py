@@ -85,8 +85,8 @@ class Server:
 
     def __init__(self, answer: httpx.Response | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
-        said = answer or httpx.Response(200, content=STARTED + ENDED)
-        self.chat = self.routes.post("http://host/v1/messages").mock(return_value=said)
+        responses_ = answer or httpx.Response(200, content=STARTED + ENDED)
+        self.chat = self.routes.post("http://host/v1/messages").mock(return_value=responses_)
         self.listed = self.routes.get("http://host/v1/models").mock(
             side_effect=lambda _: httpx.Response(200, json={"data": self.entries})
         )
@@ -103,10 +103,12 @@ class Server:
         )
         self.backend = Anthropic(connection)
 
-    def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+    def events(self, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
             headers = {"authorization": "Bearer client", "x-request-id": "r"}
-            async with aclosing(self.backend.stream(asked or upstream_request(), headers)) as reply:
+            async with aclosing(
+                self.backend.stream(request or upstream_request(), headers)
+            ) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -119,8 +121,8 @@ class Server:
 
 
 def upstream_request(model: str = "claude", **fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], **fields}
-    request = replace(decode_request(json.dump(asked)), model=model)
+    body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = replace(decode_request(json.dump(body)), model=model)
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 

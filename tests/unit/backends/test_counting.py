@@ -48,9 +48,9 @@ def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
 
 def tokenize(request: httpx.Request) -> httpx.Response:
     """Answer like a llama-server with a token of seven digits for every byte of text."""
-    asked = json.parse(request.content)
-    assert isinstance(asked, dict)
-    content = asked["content"]
+    body = json.parse(request.content)
+    assert isinstance(body, dict)
+    content = body["content"]
     pieces = content if isinstance(content, list) else [content]
     tokens: list[JsonValue] = list(chain.from_iterable(map(tokens_of, pieces)))
     return httpx.Response(200, json={"tokens": tokens})
@@ -260,8 +260,8 @@ async def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
     engine = Engine(answer)
     async with asyncio.timeout(PATIENCE_SECONDS):
         counting = engine.counter(Patience(answer=PATIENCE_SECONDS))
-        found = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
-    assert found == ((100_000,) * 8, 4)
+        counts = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
+    assert counts == ((100_000,) * 8, 4)
 
 
 @pytest.mark.parametrize("failure", [httpx.Response(500), httpx.ConnectError("refused")])

@@ -61,7 +61,7 @@ def test_the_window_stands_under_many_names(entry: JsonObject, window: int | Non
 
 def test_a_ray_serve_tells_its_window_in_metadata() -> None:
     """Verbatim of Ray 2.60."""
-    told: JsonObject = {
+    metadata: JsonObject = {
         "model_id": "tiny",
         "input_modality": "text",
         "max_request_context_length": 2048,
@@ -71,7 +71,7 @@ def test_a_ray_serve_tells_its_window_in_metadata() -> None:
         "object": "model",
         "owned_by": "organization-owner",
         "permission": [],
-        "metadata": told,
+        "metadata": metadata,
     }
     assert window_in(engine_of([entry]), entry) == 2048
 
@@ -79,10 +79,11 @@ def test_a_ray_serve_tells_its_window_in_metadata() -> None:
 def test_the_guide_tells_of_every_engine_what_is_known_and_how() -> None:
     facts = tomllib.loads(files("proxy.backends").joinpath("facts.toml").read_text())["facts"]
     rows = [
-        f"| {one['engine']} | {one['fact']} | {one['mark']} | {one['source']} |" for one in facts
+        f"| {fact['engine']} | {fact['fact']} | {fact['mark']} | {fact['source']} |"
+        for fact in facts
     ]
     guide = Path("docs/guides/engines.md").read_text()
     assert "\n".join(rows) in guide
-    assert {one["mark"] for one in facts} == {"seen", "read", "assumed"}
+    assert {fact["mark"] for fact in facts} == {"seen", "read", "assumed"}
     assert all(fact["source"] for fact in facts if fact["mark"] != "assumed")
-    assert {engine.name for engine in ENGINES} <= {one["engine"] for one in facts}
+    assert {engine.name for engine in ENGINES} <= {fact["engine"] for fact in facts}

@@ -231,8 +231,8 @@ def test_lines_are_held_until_they_are_whole() -> None:
 def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member: str) -> None:
     event = f'data: {{"{member}": "what is {KEY}?"}}\n\n'.encode()
     for cut in range(len(event)):
-        said = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
-        assert said == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
+        passed = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
+        assert passed == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
 
 
 def test_text_of_the_model_is_never_redacted() -> None:

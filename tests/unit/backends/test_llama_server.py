@@ -44,17 +44,17 @@ def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
     return server(routes), route
 
 
-def events(backend: LlamaServer, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+def events(backend: LlamaServer, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.stream(asked or upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(request or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
 
 
-def sent(asked: UpstreamRequest) -> JsonObject:
+def sent(request: UpstreamRequest) -> JsonObject:
     backend, route = answering(httpx.Response(200, content=HELLO))
-    assert events(backend, asked) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
+    assert events(backend, request) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
     body = json.parse(route.calls.last.request.content)
     assert isinstance(body, dict)
     return body
@@ -65,7 +65,7 @@ def test_a_request_is_counted_as_it_would_be_sent() -> None:
         "type": "function",
         "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
     }
-    asked = replace(
+    request = replace(
         upstream_request(parsing=Parsing.OURS, schema=SCHEMA),
         tools=(Tool("look", {"type": "any"}, json.dump(odd)),),
     )
@@ -75,8 +75,8 @@ def test_a_request_is_counted_as_it_would_be_sent() -> None:
     ask = routes.post("http://host/v1/chat/completions").respond(content=HELLO)
     backend = server(routes)
 
-    assert asyncio.run(backend.count(asked, {})) == 12
-    events(backend, asked)
+    assert asyncio.run(backend.count(request, {})) == 12
+    events(backend, request)
     assert count.calls.last.request.content == ask.calls.last.request.content
 
 
@@ -136,7 +136,7 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
 
 
 @pytest.mark.parametrize(
-    ("found", "description"),
+    ("properties", "description"),
     [
         (
             {"model_alias": "a", "model_path": "/models/b.gguf", "chat_template": "{{ t }}"},
@@ -176,12 +176,12 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
     ],
 )
 def test_the_model_is_described_by_its_names_and_its_template(
-    found: JsonObject, description: Description
+    properties: JsonObject, description: Description
 ) -> None:
     routes = respx.MockRouter()
-    routes.get(PROPS).respond(json=found)
-    told = asyncio.run(server(routes).describe("asked"))
-    assert told == dataclasses.replace(description, engine="llama.cpp")
+    routes.get(PROPS).respond(json=properties)
+    description_ = asyncio.run(server(routes).describe("asked"))
+    assert description_ == dataclasses.replace(description, engine="llama.cpp")
 
 
 async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
@@ -264,7 +264,7 @@ FORM: JsonObject = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("chat_request", "fields"),
     [
         (upstream_request(), {"tool_choice": "auto"}),
         (upstream_request(tool_choice=ToolUse.NONE), {"tool_choice": "none"}),
@@ -283,13 +283,13 @@ FORM: JsonObject = {
     ],
 )
 def test_a_request_has_only_fields_that_the_server_honors(
-    asked: UpstreamRequest, fields: JsonObject
+    chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
-    body = sent(asked)
+    body = sent(chat_request)
     assert body["return_progress"] is body["stream"] is True
     names = ("tool_choice", "response_format", "cache_prompt")
     assert {name: body[name] for name in names if name in body} == fields
-    tools = sent(upstream_request())["tools"] if asked.tools else None
+    tools = sent(upstream_request())["tools"] if chat_request.tools else None
     assert body.get("tools") == tools  # the prompt stays the same
 
 

@@ -54,10 +54,10 @@ class Server:
 
     def _answer(self, name: str) -> Callable[[httpx.Request], httpx.Response]:
         def answer(_: httpx.Request) -> httpx.Response:
-            told = self.answers.get(name)
-            if told is None:
+            response_ = self.answers.get(name)
+            if response_ is None:
                 return httpx.Response(404, json={"error": f"no {name}"})
-            return httpx.Response(200, content=json.dump(told))
+            return httpx.Response(200, content=json.dump(response_))
 
         return answer
 
@@ -90,12 +90,12 @@ def test_entries_without_a_name_are_not_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("answer", "error"),
     [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
 )
-def test_an_invalid_list_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
+def test_an_invalid_list_is_an_error(answer: JsonValue, error: type[BackendFailed]) -> None:
     with pytest.raises(error):
-        Server(tags=told).use(lambda models: models.list_models())
+        Server(tags=answer).use(lambda models: models.list_models())
 
 
 def test_descriptions_are_cached_until_refreshed() -> None:
@@ -240,7 +240,7 @@ def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))
-    server.fitting = lambda told, size: size if "qwen3.context_length" in told else None
+    server.fitting = lambda details, size: size if "qwen3.context_length" in details else None
     return server
 
 
@@ -267,7 +267,7 @@ def test_without_a_size_there_is_nothing_to_find() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("name", "meant"),
     [
         ("qwen3", "qwen3:latest"),
         ("Qwen3:8B", "qwen3:8b"),
@@ -276,5 +276,5 @@ def test_without_a_size_there_is_nothing_to_find() -> None:
         ("hf.co/someone/model-GGUF", "hf.co/someone/model-gguf:latest"),
     ],
 )
-def test_a_name_is_completed_as_ollama_does(written: str, meant: str) -> None:
-    assert complete_name(written) == meant
+def test_a_name_is_completed_as_ollama_does(name: str, meant: str) -> None:
+    assert complete_name(name) == meant

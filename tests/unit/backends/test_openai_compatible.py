@@ -71,9 +71,9 @@ def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route
     return engine(routes), route
 
 
-def events(backend: Backend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+def events(backend: Backend, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.stream(asked or upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(request or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
@@ -289,8 +289,8 @@ def test_an_overflow_is_the_same_in_a_refusal_and_in_a_stream(response: httpx.Re
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
 def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) -> None:
-    said = {"error": {"message": "No.", "type": "some_error", "code": None}}
-    error = failure(httpx.Response(status, json=said, headers={"retry-after": "7"}))
+    error_body = {"error": {"message": "No.", "type": "some_error", "code": None}}
+    error = failure(httpx.Response(status, json=error_body, headers={"retry-after": "7"}))
 
     assert isinstance(error, BackendRefused)
     assert (error.status, error.message, error.kind) == (status, "No.", "some_error")
@@ -317,17 +317,17 @@ def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
 
 def test_text_before_an_error_is_delivered() -> None:
     backend, _ = answering(after_some_text({"message": "Oh.", "code": 500}))
-    heard: list[ReplyEvent] = []
+    received: list[ReplyEvent] = []
 
     async def listen() -> None:
-        nonlocal heard
+        nonlocal received
         async with aclosing(backend.stream(upstream_request(), {})) as reply:
             async for batch in reply:
-                heard.extend(batch)
+                received.extend(batch)
 
     with pytest.raises(BackendRefused, match="Oh"):
         asyncio.run(listen())
-    assert heard == [STARTED, TextDelta("Hel")]
+    assert received == [STARTED, TextDelta("Hel")]
 
 
 def test_models_are_listed_with_their_entries() -> None:
@@ -342,19 +342,19 @@ def test_models_are_listed_with_their_entries() -> None:
 
 def test_a_model_keeps_its_first_creation_time() -> None:
     routes = respx.MockRouter()
-    told: list[list[JsonObject]] = [
+    lists: list[list[JsonObject]] = [
         [{"id": "a", "created": 10}, {"id": "b"}],
         [{"id": "a", "created": 11}, {"id": "b", "created": 12}],
         [{"id": "b", "created": 13}],
         [{"id": "a", "created": 14}],
     ]
-    answers = [httpx.Response(200, json={"data": [*entries]}) for entries in told]
+    answers = [httpx.Response(200, json={"data": [*entries]}) for entries in lists]
     routes.get("http://host/v1/models").mock(side_effect=answers)
     backend = engine(routes)
 
     async def listed() -> list[dict[str, JsonValue]]:
         seen = [await backend.models() for _ in answers]
-        return [{one.id: one.details.get("created") for one in models} for models in seen]
+        return [{model.id: model.details.get("created") for model in models} for models in seen]
 
     first: list[dict[str, JsonValue]] = [{"a": 10, "b": None}, {"a": 10, "b": 12}]
     assert asyncio.run(listed()) == [*first, {"b": 12}, {"a": 14}]
@@ -490,7 +490,7 @@ def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
     for _ in range(chance.randint(1, 12)):
         kind = chance.choice(kinds)
         deltas += [kind(chance.choice(TEXTS)) for _ in range(chance.choice((1, 2, 9)))]
-    chunks = [{**chunk(delta), "created": 1 + place // 20} for place, delta in enumerate(deltas)]
+    chunks = [{**chunk(delta), "created": 1 + index // 20} for index, delta in enumerate(deltas)]
     body = stream(*chunks, {**chunk({}, "stop"), "usage": {"total_tokens": 3}})
     if seed % 4 == 0:
         body = body.replace(b"\n\n", b"\n: a comment\n\n", seed)
@@ -526,8 +526,8 @@ def test_a_row_may_begin_a_reply_and_be_all_of_it(
 )
 def test_a_row_hides_nothing_that_is_wrong_with_one_chunk(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
-    before, _, behind = good.rpartition(b"~")
-    body = before + text + behind + HELLO
+    before, _, after = good.rpartition(b"~")
+    body = before + text + after + HELLO
     assert _outcome(lambda: read([body])) == _outcome(lambda: _one_by_one([body]))
 
 
@@ -586,13 +586,13 @@ class ConnectionPool:
         return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)), clock=clock)
 
     @property
-    def asked(self) -> list[JsonObject]:
+    def bodies(self) -> list[JsonObject]:
         bodies = [json.parse(call.request.content) for call in self.chat.calls]
         return [body for body in bodies if isinstance(body, dict)]
 
 
-async def replied(engine: AdaptiveEngine, asked: UpstreamRequest) -> list[ReplyEvent]:
-    async with aclosing(engine.stream(asked, {})) as reply:
+async def replied(engine: AdaptiveEngine, request: UpstreamRequest) -> list[ReplyEvent]:
+    async with aclosing(engine.stream(request, {})) as reply:
         return await every(reply)
 
 
@@ -609,17 +609,17 @@ async def test_a_refused_feature_is_dropped_and_remembered(
     engine = wire.engine()
     first = await replied(engine, upstream_request())
     await replied(engine, upstream_request())
-    found = first
+    events_ = first
     with caplog.at_level(logging.WARNING):
-        events = found
+        events = events_
     assert events[-1] == ReplyFinished("stop")
-    assert [body.get("tool_choice") for body in wire.asked] == [None, "none", "none"]
+    assert [body.get("tool_choice") for body in wire.bodies] == [None, "none", "none"]
     assert caplog.text.count("--tool-call-parser NAME") == 1
 
 
-@pytest.mark.parametrize(("others", "told"), [((), ("tool_parser",)), (({"id": "b"},), ())])
+@pytest.mark.parametrize(("others", "names"), [((), ("tool_parser",)), (({"id": "b"},), ())])
 async def test_refusals_are_reported_for_the_only_model_under_any_name(
-    others: tuple[JsonObject, ...], told: tuple[str, ...]
+    others: tuple[JsonObject, ...], names: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
     refusal = httpx.Response(400, json={"error": NO_PARSER})
@@ -629,7 +629,7 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     await replied(engine, upstream_request())
     (before, after) = before, await engine.describe("a")
     assert (before.engine, before.lacks) == ("vLLM", ("bound_arguments",))
-    assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
+    assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *names))
 
 
 async def test_a_feature_that_one_model_lacks_is_sent_to_another() -> None:
@@ -638,7 +638,7 @@ async def test_a_feature_that_one_model_lacks_is_sent_to_another() -> None:
     engine = wire.engine()
     await replied(engine, named)
     await replied(engine, replace(named, request=replace(named.request, model="other")))
-    refused, substituted, other = [body["tool_choice"] for body in wire.asked]
+    refused, substituted, other = [body["tool_choice"] for body in wire.bodies]
     assert substituted == "required"
     assert other == refused
 
@@ -650,7 +650,7 @@ async def test_a_learned_refusal_expires() -> None:
     await replied(engine, upstream_request())
     now = 3600.0
     await replied(engine, upstream_request())
-    assert "tool_choice" not in wire.asked[-1]
+    assert "tool_choice" not in wire.bodies[-1]
 
 
 def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
@@ -660,7 +660,7 @@ def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "message"),
     [
         ({"data": [{"id": "x"}, {"id": "y"}]}, "does not exist. Available: x, y."),
         ({"data": [{"id": "m"}]}, "no such model"),
@@ -668,12 +668,12 @@ def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
     ],
 )
 def test_a_model_that_the_engine_does_not_have_is_answered_with_those_it_has(
-    listed: JsonObject, said: str
+    listed: JsonObject, message: str
 ) -> None:
     refusal = httpx.Response(404, json={"error": {"message": "no such model"}})
     error = failure_of(refusal, v1_models=listed)
-    assert said in str(error)
-    assert isinstance(error, UnknownModel) is ("Available" in said)
+    assert message in str(error)
+    assert isinstance(error, UnknownModel) is ("Available" in message)
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
@@ -687,10 +687,10 @@ def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
 def test_an_overflow_in_a_stream_is_the_same(overflow: Overflow) -> None:
-    said: JsonValue = overflow.body
+    body: JsonValue = overflow.body
     if "error" not in overflow.body:
-        said = {"error": overflow.body}
-    error = failure_of(httpx.Response(200, content=stream(said, done=False)))
+        body = {"error": overflow.body}
+    error = failure_of(httpx.Response(200, content=stream(body, done=False)))
 
     assert isinstance(error, ContextOverflow)
 
@@ -763,8 +763,8 @@ def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
 def test_an_engine_tells_its_window_in_its_own_place(
     wire: ConnectionPool, description: Description
 ) -> None:
-    found = asyncio.run(wire.engine().describe("m"))
-    assert dataclasses.replace(found, engine="", lacks=()) == description
+    described = asyncio.run(wire.engine().describe("m"))
+    assert dataclasses.replace(described, engine="", lacks=()) == description
 
 
 async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
@@ -775,11 +775,11 @@ async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
     engine = wire.engine()
     await engine.describe("m")
     await replied(engine, named)
-    found = engine.kind.name
-    assert found == "LM Studio"
-    assert wire.asked[0]["tool_choice"] == "required"
-    assert wire.asked[0]["max_tokens"] == 9
-    assert "max_completion_tokens" not in wire.asked[0]
+    name = engine.kind.name
+    assert name == "LM Studio"
+    assert wire.bodies[0]["tool_choice"] == "required"
+    assert wire.bodies[0]["max_tokens"] == 9
+    assert "max_completion_tokens" not in wire.bodies[0]
 
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
@@ -789,8 +789,8 @@ async def test_a_prompt_is_counted_where_the_engine_takes_a_chat(
     wire = ConnectionPool(v1_models=listed(owner))
     engine = wire.engine()
     await engine.describe("m")
-    found = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
-    assert found == (count, None if count is None else (count,))
+    counts = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
+    assert counts == (count, None if count is None else (count,))
     if count:
         body = json.parse(wire.tokenize.calls[0].request.content)
         assert isinstance(body, dict)
@@ -810,8 +810,8 @@ async def test_the_operators_headers_go_along_with_everything() -> None:
 
 def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
     """Put the last attempt at a call of a tool that has an enum."""
-    written = as_object(PROBES["required"].body)
-    tools = as_list(written["tools"])
+    body = as_object(PROBES["required"].body)
+    tools = as_list(body["tools"])
     function = as_object(as_object(tools[0])["function"])
     tool = Tool("pick", as_object(function["parameters"]), json.dump(tools[0]))
     return replace(upstream_request(schema=schema or call_schema([tool])), tools=(tool,))
@@ -824,7 +824,7 @@ class ProbedEngine:
     name: str
     owner: str = "somebody"
     refuses: tuple[str, httpx.Response] = ("nothing", HI)
-    asked: list[JsonObject] = dataclasses.field(default_factory=list)
+    requests: list[JsonObject] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.answers = recorded(self.name)
@@ -832,14 +832,14 @@ class ProbedEngine:
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, json=listed(self.owner))
-        written = json.parse(request.content)
-        assert isinstance(written, dict)
-        self.asked.append(written)
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        self.requests.append(body)
         for name, probe in PROBES.items():
             if request.content == write_probe(probe, "m"):
                 return self.answers[name]
         form, refusal = self.refuses
-        return refusal if form_of(written) == form else HI
+        return refusal if form_of(body) == form else HI
 
     def engine(self) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.answer)
@@ -859,7 +859,7 @@ def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that
 ):
     probed = ProbedEngine(VLLM, "vllm")
     engine = asyncio.run(constrained(probed, None, None))
-    probe, first, second = probed.asked
+    probe, first, second = probed.requests
     assert probe["tool_choice"] == "required"
     assert first == second
     assert first["tool_choice"] == "required"
@@ -872,43 +872,48 @@ def test_a_call_that_continues_a_shown_one_is_bound_by_a_schema() -> None:
     """No tool's own schema says how it began."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
-    assert probed.asked[-1]["tool_choice"] == "none"
-    assert form_of(probed.asked[-1]) == "structural_tag"
+    assert probed.requests[-1]["tool_choice"] == "none"
+    assert form_of(probed.requests[-1]) == "structural_tag"
 
 
 OPEN: JsonObject = {"type": "object", "required": ["name"]}
 
 
-def form_of(asked: JsonObject) -> str:
+def form_of(request: JsonObject) -> str:
     """Return what binds a text."""
-    schema = as_object(asked.get("response_format")).get("type")
-    return next(iter(as_object(asked.get("structured_outputs"))), as_text(schema))
+    schema = as_object(request.get("response_format")).get("type")
+    return next(iter(as_object(request.get("structured_outputs"))), as_text(schema))
 
 
 def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
     engine = asyncio.run(constrained(probed, OPEN, OPEN))
-    assert [form_of(request) for request in probed.asked[2:]] == ["json_schema"] * 2
+    assert [form_of(request) for request in probed.requests[2:]] == ["json_schema"] * 2
     assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
 
 
 def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     # verbatim of 0.32
-    said = "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
-    probed.refuses = "structural_tag", httpx.Response(400, json={"error": {"message": said}})
+    refusal_text = (
+        "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
+    )
+    probed.refuses = (
+        "structural_tag",
+        httpx.Response(400, json={"error": {"message": refusal_text}}),
+    )
     asyncio.run(constrained(probed, OPEN, OPEN))
-    forms = [form_of(request) for request in probed.asked[2:]]
+    forms = [form_of(request) for request in probed.requests[2:]]
     assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
 def test_an_engine_that_ignores_constraints_is_probed_once() -> None:
     probed = ProbedEngine(TRANSFORMERS, "local")
     engine = asyncio.run(constrained(probed, None, None))
-    assert len(probed.asked) == 3 + 2
-    assert probed.asked[-1]["tool_choice"] == "required"
-    assert "response_format" not in probed.asked[-1]
+    assert len(probed.requests) == 3 + 2
+    assert probed.requests[-1]["tool_choice"] == "required"
+    assert "response_format" not in probed.requests[-1]
     described = asyncio.run(engine.describe("m"))
     assert described.lacks == ("bound_arguments", "bound_text", "strict_tools")
     assert described.honours == {
@@ -923,14 +928,14 @@ def test_an_unanswered_probe_changes_nothing(status: int) -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
     engine = asyncio.run(constrained(probed, None, None))
-    assert [len(as_list(request.get("messages"))) for request in probed.asked] == [1] * 4
+    assert [len(as_list(request.get("messages"))) for request in probed.requests] == [1] * 4
     assert engine.learnt.honours("m") == {}
 
 
 def test_a_healthy_request_is_never_probed() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(replied(probed.engine(), upstream_request()))
-    assert len(probed.asked) == 1
+    assert len(probed.requests) == 1
 
 
 PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."}"""
@@ -938,17 +943,17 @@ PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."
 
 async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     """Verbatim of transformers serve 5.24; its list of models fails where its cache is empty."""
-    asked: list[JsonObject] = []
+    requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/health":
             return httpx.Response(200, json={"status": "ok"})
         if request.method == "GET":
             return httpx.Response(500, text="Internal Server Error")
-        written = json.parse(request.content)
-        assert isinstance(written, dict)
-        asked.append(written)
-        is_named = written["model"] == "/opt/e-model"
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        requests.append(body)
+        is_named = body["model"] == "/opt/e-model"
         return HI if is_named else httpx.Response(400, content=PINNED.encode())
 
     engine = AdaptiveEngine(
@@ -960,7 +965,7 @@ async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
     await replied(engine, upstream_request())
     assert [item.id for item in await engine.models()] == ["/opt/e-model"]
-    assert [element["model"] for element in asked] == ["m", "/opt/e-model", "/opt/e-model"]
+    assert [element["model"] for element in requests] == ["m", "/opt/e-model", "/opt/e-model"]
 
 
 def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
@@ -971,21 +976,21 @@ def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
 
 
 async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
-    asked: list[JsonObject] = []
+    requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, json=listed("vllm"))
-        written = json.parse(request.content)
-        assert isinstance(written, dict)
-        asked.append(written)
-        said = written["prompt"]
-        assert isinstance(said, str)
-        if said == "unknown":
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        requests.append(body)
+        prompt = body["prompt"]
+        assert isinstance(prompt, str)
+        if prompt == "unknown":
             return httpx.Response(404)
         # as version 0.32 answers
-        told = {"count": len(said), "max_model_len": 2048, "tokens": [71], "token_strs": None}
-        return httpx.Response(200, json=told)
+        answer_ = {"count": len(prompt), "max_model_len": 2048, "tokens": [71], "token_strs": None}
+        return httpx.Response(200, json=answer_)
 
     engine = AdaptiveEngine(
         BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
@@ -994,7 +999,7 @@ async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     await engine.models()
     texts = ["x" * size for size in range(1, 8)]
     assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
-    assert all(item["add_special_tokens"] is False for item in asked)
+    assert all(item["add_special_tokens"] is False for item in requests)
     assert await engine.count_texts(["unknown", *texts], {}) is None
 
 
@@ -1134,7 +1139,7 @@ def test_a_refusal_without_a_substitute_is_passed_on(
     wire = ConnectionPool(*answers)
     with pytest.raises(BackendRefused):
         asyncio.run(replied(wire.engine(), upstream_request(has_tools=has_tools)))
-    assert len(wire.asked) == requests
+    assert len(wire.bodies) == requests
 
 
 def test_a_grammar_that_fails_within_a_reply_makes_it_unreadable() -> None:
@@ -1142,4 +1147,4 @@ def test_a_grammar_that_fails_within_a_reply_makes_it_unreadable() -> None:
     wire = ConnectionPool(failing_stream("Failed to advance FSM for request 1", 500))
     events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
     assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
-    assert len(wire.asked) == 1
+    assert len(wire.bodies) == 1

@@ -67,8 +67,8 @@ class FakeServers:
         return [len(member.upstream_requests) for member in self.members]
 
 
-async def replied(backend: ChatBackend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
-    async with aclosing(backend.stream(asked or upstream_request(), HEADERS)) as reply:
+async def replied(backend: ChatBackend, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
+    async with aclosing(backend.stream(request or upstream_request(), HEADERS)) as reply:
         return [event async for batch in reply for event in batch]
 
 
@@ -131,8 +131,11 @@ async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     assert sum(member.closed for member in members) == 2
 
 
-def described(*told: Description, process_count: int = 1) -> Description:
-    members = [ScriptedBackend(name=f"http://{n}", description=one) for n, one in enumerate(told)]
+def described(*descriptions: Description, process_count: int = 1) -> Description:
+    members = [
+        ScriptedBackend(name=f"http://{n}", description=description)
+        for n, description in enumerate(descriptions)
+    ]
     return asyncio.run(Pool(members, process_count=process_count).describe("m"))
 
 
@@ -149,8 +152,8 @@ def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
 
 
 def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
-    one, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
-    assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
+    first, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
+    assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
 async def test_members_are_counted_listed_and_felt_together() -> None:

@@ -43,8 +43,8 @@ def test_a_good_model_that_nothing_binds_proves_nothing() -> None:
 
 def test_a_probe_names_its_model_and_wants_little() -> None:
     for probe in PROBES.values():
-        written = json.parse(write_probe(probe, "m"))
-        assert isinstance(written, dict)
-        assert written["model"] == "m"
-        assert isinstance(most := written["max_tokens"], int)
+        body = json.parse(write_probe(probe, "m"))
+        assert isinstance(body, dict)
+        assert body["model"] == "m"
+        assert isinstance(most := body["max_tokens"], int)
         assert most <= 48

@@ -16,8 +16,8 @@ REMOVED = REDACTED.decode()
 
 
 def test_a_value_is_taken_out_wherever_it_stands() -> None:
-    said = f"{KEY} is wrong, {KEY}".encode()
-    assert Confidential([KEY]).redact(said) == REDACTED + b" is wrong, " + REDACTED
+    body = f"{KEY} is wrong, {KEY}".encode()
+    assert Confidential([KEY]).redact(body) == REDACTED + b" is wrong, " + REDACTED
 
 
 def test_the_longer_of_two_values_is_taken_out_whole() -> None:
@@ -128,7 +128,7 @@ def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: 
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "cleaned"),
     [
         (
             "[json.exception.out_of_range.403] key 'prompt' not found",
@@ -141,7 +141,7 @@ def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: 
         ("The tool said: key 'a' not found", "The tool said: key 'a' not found"),
     ],
 )
-def test_internals_of_the_json_library_are_removed(said: str, told: str) -> None:
-    meaning = as_error("http://host", Refusal(400, {"message": said}))
-    assert told in str(meaning)
+def test_internals_of_the_json_library_are_removed(message: str, cleaned: str) -> None:
+    meaning = as_error("http://host", Refusal(400, {"message": message}))
+    assert cleaned in str(meaning)
     assert "json.exception" not in str(meaning)

@@ -241,8 +241,8 @@ async def test_faults_on_the_wire_have_different_meanings(
             await talk(backend.url, timeouts, read_all)
         assert type(caught.value) is meaning
         assert "smtp" not in str(caught.value)
-        found = backend.connections
-    assert found == 1
+        count = backend.connections
+    assert count == 1
 
 
 async def test_only_allowed_headers_are_sent() -> None:
@@ -250,8 +250,8 @@ async def test_only_allowed_headers_are_sent() -> None:
         connection = BackendClient(f"{backend.url}/prefix/v1")
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
         await connection.close()
-        place = backend.url.removeprefix("http://").encode()
-        (sent,) = [request.replace(place, b"PLACE") for request in backend.requests]
+        host = backend.url.removeprefix("http://").encode()
+        (sent,) = [request.replace(host, b"PLACE") for request in backend.requests]
     first, *lines = sent.lower().removesuffix(b"\r\n\r\n{}").split(b"\r\n")
     assert first == b"post /prefix/v1/x http/1.1"
     assert sorted(lines) == [
@@ -282,10 +282,10 @@ def test_an_unrequested_compressed_body_is_an_error() -> None:
 
 
 def test_an_https_address_is_spoken_to_in_tls() -> None:
-    heard = bytearray()
+    received = bytearray()
 
     async def listen(caller: Caller) -> None:
-        heard.extend(await caller.reader.readexactly(2))
+        received.extend(await caller.reader.readexactly(2))
 
     async def scene() -> None:
         async with raw_backend(listen) as backend:
@@ -293,7 +293,7 @@ def test_an_https_address_is_spoken_to_in_tls() -> None:
 
     with pytest.raises(BackendUnavailable, match="cannot be reached"):
         asyncio.run(scene())
-    assert heard == b"\x16\x03"  # the beginning of a handshake
+    assert received == b"\x16\x03"  # the beginning of a handshake
 
 
 def test_every_byte_renews_the_patience() -> None:
@@ -364,18 +364,18 @@ async def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
         connection = BackendClient(backend.url)
         assert await linger(connection) + await linger(connection) == b"okok"
         await connection.close()
-        found = backend.connections
-    assert found == 1
+        count = backend.connections
+    assert count == 1
 
 
 async def test_a_body_that_does_not_end_is_not_waited_for() -> None:
     async with raw_backend(one_chunk) as backend:
-        found = await talk(backend.url, Timeouts(), linger)
-    assert found == b": hello\n\n"
+        elapsed = await talk(backend.url, Timeouts(), linger)
+    assert elapsed == b": hello\n\n"
 
 
 @pytest.mark.parametrize(
-    ("written", "root"),
+    ("address", "root"),
     [
         ("http://127.0.0.1:9931", "http://127.0.0.1:9931"),
         ("http://127.0.0.1:9931/", "http://127.0.0.1:9931"),
@@ -389,9 +389,9 @@ async def test_a_body_that_does_not_end_is_not_waited_for() -> None:
     ],
 )
 def test_an_address_is_the_same_with_and_without_scheme_slash_and_version(
-    written: str, root: str
+    address: str, root: str
 ) -> None:
-    assert root_of(written) == root
+    assert root_of(address) == root
 
 
 def test_credentials_are_refused_without_being_repeated() -> None:
@@ -402,12 +402,12 @@ def test_credentials_are_refused_without_being_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
+    "address",
     ["", "http://", "ftp://host", "http://host:port", "http://host?key=1", "http://host#part"],
 )
-def test_an_invalid_address_is_a_configuration_error(written: str) -> None:
+def test_an_invalid_address_is_a_configuration_error(address: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):
-        root_of(written)
+        root_of(address)
 
 
 REFUSED = b'{"error": {"message": "too long"}}'

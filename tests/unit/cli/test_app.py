@@ -19,10 +19,10 @@ URL = "http://127.0.0.1:9"
 
 
 def test_the_version_is_told_in_words_and_as_json() -> None:
-    told = document(temper("version", "--json"))
-    said = "temper {temper} (commit {commit}, Python {python}, {engine})\n".format_map(told)
-    assert temper("version").stdout == said
-    assert temper("--version").stdout == said
+    version = document(temper("version", "--json"))
+    sentence = "temper {temper} (commit {commit}, Python {python}, {engine})\n".format_map(version)
+    assert temper("version").stdout == sentence
+    assert temper("--version").stdout == sentence
 
 
 def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
@@ -37,7 +37,7 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
 def test_every_option_says_what_it_is_for(command: str) -> None:
     shown = main.get_command(click.Context(main), command)
     assert shown is not None
-    options = [one for one in shown.params if isinstance(one, click.Option)]
+    options = [param for param in shown.params if isinstance(param, click.Option)]
     assert all(option.help for option in options)
     assert "--json" in {name for option in options for name in option.opts}
 
@@ -48,11 +48,11 @@ def test_a_sound_configuration_passes() -> None:
     assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
 
     result = temper("check", "--config", file, "--json")
-    found = document(result)
-    assert (result.exit_code, found["ok"]) == (0, True)
-    assert isinstance(found["settings"], dict)
-    assert isinstance(found["settings"]["server"], dict)
-    assert found["settings"]["server"]["port"] == 1234
+    problems = document(result)
+    assert (result.exit_code, problems["ok"]) == (0, True)
+    assert isinstance(problems["settings"], dict)
+    assert isinstance(problems["settings"]["server"], dict)
+    assert problems["settings"]["server"]["port"] == 1234
     assert "sesame" not in result.stdout
 
 
@@ -124,10 +124,10 @@ def test_what_is_no_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -
 
 def test_the_model_in_a_file_is_shown_with_its_profile_and_why() -> None:
     Path("Qwen3-8B-Q4_K_M.gguf").write_bytes(b"GGUF")
-    told = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
-    assert told[0] == "Qwen3-8B-Q4_K_M.gguf"
-    assert told[1].startswith("  profile   qwen3 (Qwen3")
-    assert 'matches "' in told[1]
+    lines = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
+    assert lines[0] == "Qwen3-8B-Q4_K_M.gguf"
+    assert lines[1].startswith("  profile   qwen3 (Qwen3")
+    assert 'matches "' in lines[1]
     (model,) = [*document(temper("models", "--json", "--model", "Qwen3-8B-Q4_K_M.gguf")).values()]
     assert isinstance(model, list)
     assert isinstance(model[0], dict)
@@ -136,19 +136,19 @@ def test_the_model_in_a_file_is_shown_with_its_profile_and_why() -> None:
 
 def test_a_model_is_shown_with_what_it_needs_and_what_there_is() -> None:
     model = str(build_model(Path("model.gguf")))
-    told = temper("models", "--model", model).stdout
-    assert "  window    8,192 tokens fit for each of 2 slots" in told
-    assert "host: " in told
-    (found,) = [*document(temper("models", "--json", "--model", model)).values()]
-    assert isinstance(found, list)
-    assert isinstance(found[0], dict)
-    assert isinstance(found[0]["memory"], dict)
-    assert found[0]["memory"]["trained_context"] == 8192
+    output = temper("models", "--model", model).stdout
+    assert "  window    8,192 tokens fit for each of 2 slots" in output
+    assert "host: " in output
+    (model_facts,) = [*document(temper("models", "--json", "--model", model)).values()]
+    assert isinstance(model_facts, list)
+    assert isinstance(model_facts[0], dict)
+    assert isinstance(model_facts[0]["memory"], dict)
+    assert model_facts[0]["memory"]["trained_context"] == 8192
 
 
 def test_every_known_profile_is_listed() -> None:
-    told = temper("models", "--known").stdout.splitlines()
-    assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(told)
+    lines = temper("models", "--known").stdout.splitlines()
+    assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(lines)
 
 
 @pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
@@ -225,12 +225,12 @@ def test_settings_that_were_earned_are_listed(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "temper" / "tuned"
     folder.mkdir(parents=True)
-    written = '[keys]\nmodel = "qwen"\n[guardrails]\ntext_policy = "respond"\n'
-    (folder / "qwen.toml").write_text(written, encoding="utf-8")
-    told = f"tuned for qwen: text_policy = respond ({folder / 'qwen.toml'})"
-    assert told in temper("models", "--tried").stdout
-    assert f"# lower precedence: {told}" in temper("config").stdout
-    assert told not in temper("config", "--defaults").stdout
+    text = '[keys]\nmodel = "qwen"\n[guardrails]\ntext_policy = "respond"\n'
+    (folder / "qwen.toml").write_text(text, encoding="utf-8")
+    line = f"tuned for qwen: text_policy = respond ({folder / 'qwen.toml'})"
+    assert line in temper("models", "--tried").stdout
+    assert f"# lower precedence: {line}" in temper("config").stdout
+    assert line not in temper("config", "--defaults").stdout
 
 
 def test_the_doctor_needs_something_to_examine() -> None:
@@ -245,8 +245,8 @@ def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() ->
     assert "ok   open files" in result.stdout
     assert "fail readiness" in result.stdout
     assert "1 failed." in result.stdout
-    told = document(temper("doctor", "--backend-url", URL, "--json"))
-    assert told["ok"] is False
+    report = document(temper("doctor", "--backend-url", URL, "--json"))
+    assert report["ok"] is False
 
 
 def test_a_recording_is_judged_again_and_changes_are_a_failure() -> None:
@@ -260,9 +260,9 @@ def test_a_recording_is_judged_again_and_changes_are_a_failure() -> None:
     changed = temper("replay", str(path))
     assert changed.exit_code == 1
     assert "    text: Hi -> (nothing)\n" in changed.stdout
-    told = temper("replay", str(path), "--json")
-    assert told.exit_code == 1
-    assert document(told)["changed"] == 1
+    done = temper("replay", str(path), "--json")
+    assert done.exit_code == 1
+    assert document(done)["changed"] == 1
 
 
 def test_what_is_no_recording_is_said_in_one_sentence() -> None:

@@ -54,7 +54,7 @@ def test_marked_functions_are_tools_or_else_all_public_ones(
 
 def test_functions_of_several_files_are_tools(tmp_path: Path) -> None:
     files = [write(tmp_path, PLAIN), write(tmp_path, MARKED, "more.py")]
-    assert [one.name for one in read_tools(files)] == ["get_weather", "delete", "helper"]
+    assert [tool.name for tool in read_tools(files)] == ["get_weather", "delete", "helper"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize(
-    ("arguments", "asked", "shown"),
+    ("arguments", "question", "shown"),
     [
         ({"a": "b\x1b[2J"}, '  call pay(a="b\\u001b[2J")? [y/N] ', ""),
         (
@@ -138,7 +138,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
     ],
 )
 async def test_an_approval_shows_the_whole_call(
-    arguments: JsonObject, asked: str, shown: str, capsys: pytest.CaptureFixture[str]
+    arguments: JsonObject, question: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions: list[str] = []
 
@@ -149,7 +149,7 @@ async def test_an_approval_shows_the_whole_call(
     chat = Chat(read, tells_thoughts=False)
     tool = ToolCall("1", "pay", json.dump_text(arguments))
     assert await chat.decide(cast("ServedTool", None), tool) is Decision.ALLOWED
-    assert questions == [asked]
+    assert questions == [question]
     assert capsys.readouterr().out == shown
 
 

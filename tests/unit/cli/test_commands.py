@@ -35,7 +35,7 @@ def test_tools_that_need_a_yes_are_marked() -> None:
     listed = document(temper("tools", "--config", file, "--json"))["servers"]
     assert isinstance(listed, list)
     tools = listed[0]["tools"]  # type: ignore[index, call-overload]
-    assert [one["name"] for one in tools if one["needs_yes"]] == ["fail"]  # type: ignore[index, union-attr, call-overload]
+    assert [tool["name"] for tool in tools if tool["needs_yes"]] == ["fail"]  # type: ignore[index, union-attr, call-overload]
 
 
 def test_a_tool_server_that_is_not_there_is_a_failure() -> None:
@@ -91,16 +91,16 @@ def model_at(name: str, content: bytes = b"GGUF") -> Path:
 
 def test_models_that_lie_here_are_listed_with_the_way_to_serve_them() -> None:
     path = model_at("Qwen3-8B-Q4_K_M.gguf", b"GGUF" + bytes(3 * 2**20))
-    told = temper("models").stdout.splitlines()
-    assert told[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
-    assert told[-1] == "To serve one: temper serve --model PATH"
+    lines = temper("models").stdout.splitlines()
+    assert lines[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
+    assert lines[-1] == "To serve one: temper serve --model PATH"
 
 
 def test_a_broken_one_is_told_of_and_not_to_be_served() -> None:
     model_at("bad.gguf", b"<html>")
-    told = temper("models").stdout
-    assert "unusable: is not a GGUF file" in told
-    assert "Serve one" not in told
+    output = temper("models").stdout
+    assert "unusable: is not a GGUF file" in output
+    assert "Serve one" not in output
 
 
 def test_a_file_with_a_hostile_name_steers_no_terminal() -> None:
@@ -109,17 +109,17 @@ def test_a_file_with_a_hostile_name_steers_no_terminal() -> None:
 
 
 def test_where_there_is_none_the_way_to_one_is_told() -> None:
-    told = temper("models")
-    assert told.exit_code == 0
-    assert "temper pull owner/name:Q4_K_M" in told.stdout
+    output = temper("models")
+    assert output.exit_code == 0
+    assert "temper pull owner/name:Q4_K_M" in output.stdout
 
 
 def test_programs_get_them_as_json_also_where_something_is_served() -> None:
     path = model_at("m-Q4_0.gguf")
     for flags in ((), ("--cached", "--model", "other.gguf")):
-        told = json.parse(temper("models", "--json", *flags).stdout)
-        assert isinstance(told, dict)
-        assert told["cached"] == [
+        models = json.parse(temper("models", "--json", *flags).stdout)
+        assert isinstance(models, dict)
+        assert models["cached"] == [
             {
                 "name": "m-Q4_0",
                 "from": "llama.cpp",

@@ -34,8 +34,8 @@ def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
     monkeypatch.setenv("TEMPER_SERVER__PORT", "1")
     assert "defaults are used, 1 set by the environment." in temper("check").stdout
     Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
-    told = temper("check").stdout
-    assert "temper.toml: 1 settings, 1 set by the environment." in told
+    output = temper("check").stdout
+    assert "temper.toml: 1 settings, 1 set by the environment." in output
     assert document(temper("check", "--json"))["file"] == "temper.toml"
 
 
@@ -68,15 +68,15 @@ def test_check_looks_for_every_file_that_is_named(text: str, problem: str) -> No
 
 def test_programs_get_a_list_of_problems() -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
-    found = document(temper("check", "--config", file, "--json"))
-    assert found["ok"] is False
-    problems = found["problems"]
+    report = document(temper("check", "--config", file, "--json"))
+    assert report["ok"] is False
+    problems = report["problems"]
     assert isinstance(problems, list)
-    assert [one["setting"] for one in problems if isinstance(one, dict)] == [
+    assert [problem["setting"] for problem in problems if isinstance(problem, dict)] == [
         "server.prt",
         "server.port",
     ]
-    assert "2 problems" in str(found["error"])
+    assert "2 problems" in str(report["error"])
 
 
 def test_what_counts_is_shown_with_its_origin_and_without_secrets(
@@ -111,17 +111,17 @@ def test_a_value_from_a_variable_in_the_file_is_hidden(monkeypatch: pytest.Monke
 
 
 def test_programs_get_values_with_their_origins() -> None:
-    found = document(temper("config", "--config", config(FILE), "--json"))
-    assert found["server.port"] == {"value": 1234, "origin": "some.toml"}
-    assert found["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
+    values = document(temper("config", "--config", config(FILE), "--json"))
+    assert values["server.port"] == {"value": 1234, "origin": "some.toml"}
+    assert values["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
 
 def test_the_defaults_are_the_file_that_explains_every_setting() -> None:
     shown = temper("config", "--defaults").stdout
     assert shown == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
     assert shown == example_file()
-    found = document(temper("config", "--defaults", "--json"))
-    assert found["server.port"] == {"value": Settings().server.port, "origin": "default"}
+    values = document(temper("config", "--defaults", "--json"))
+    assert values["server.port"] == {"value": Settings().server.port, "origin": "default"}
 
 
 def test_a_wrong_configuration_is_not_shown() -> None:

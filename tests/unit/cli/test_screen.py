@@ -113,10 +113,10 @@ def test_every_stage_has_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")]
+    ("seconds", "text"), [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")]
 )
-def test_a_duration_is_short(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+def test_a_duration_is_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 CALL = PendingCall("x", "search", "delete", "{}", "anna", "abc-1", 45.0)
@@ -126,7 +126,7 @@ SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, ""
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_of_others_forges_no_line(text: str) -> None:
-    shown, plain = (drawn(Screen(_state_with(one)), 200) for one in (text, "m"))
+    shown, plain = (drawn(Screen(_state_with(name)), 200) for name in (text, "m"))
     assert not has_control(shown.replace("\n", ""))
     assert len(shown.splitlines()) == len(plain.splitlines())
 
@@ -158,9 +158,9 @@ def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
 def test_a_request_that_waits_for_a_person_says_for_what() -> None:
     waiting = ToolRecord("search", "delete", "1", 1, 0.0, 0.0, WAITING)
     phase = RequestStage.WAITING_FOR_PERSON.value
-    for tools, told in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
+    for tools, stage in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
         row = row_of(replace(RECORD, tools=tools), "abc-1", phase=phase)
-        assert told in drawn(Screen(replace(STATE, requests=(row,))), 100)
+        assert stage in drawn(Screen(replace(STATE, requests=(row,))), 100)
 
 
 def test_tool_servers_are_shown_where_there_are_some() -> None:

@@ -28,9 +28,9 @@ def console(columns: int, *, is_terminal: bool = True) -> Console:
     )
 
 
-def told_by(one: Console) -> str:
-    assert isinstance(one.file, StringIO)
-    return CODES.sub("", one.file.getvalue())
+def told_by(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return CODES.sub("", console.file.getvalue())
 
 
 def start(terminal: Terminal, name: str = "qwen3") -> None:
@@ -115,9 +115,9 @@ def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
         terminal.follow(StartProgress("qwen3", "loading", 0.5))
         terminal.follow(StartProgress("qwen3", "ready"))
     assert isinstance(shown.file, StringIO)
-    told = shown.file.getvalue().splitlines()
-    assert told[:-1] == ["llama-server: starting", "llama-server: loading", "llama-server: ready"]
-    assert told[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
+    lines = shown.file.getvalue().splitlines()
+    assert lines[:-1] == ["llama-server: starting", "llama-server: loading", "llama-server: ready"]
+    assert lines[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
 
 
 def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFixture) -> None:

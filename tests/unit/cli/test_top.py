@@ -28,10 +28,10 @@ def server() -> Iterator[str]:
     """A Temper with a key whose backend is not there; one request has failed."""
     environment = {"TEMPER_SERVER__API_KEY": "operators-key"}
     with running_temper("--backend-url", NOWHERE, environment=environment) as url:
-        asked = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
         httpx.post(
             f"{url}/v1/chat/completions",
-            json=asked,
+            json=body,
             headers={"authorization": "Bearer operators-key"},
             timeout=PATIENCE_SECONDS,
             trust_env=False,
@@ -82,14 +82,14 @@ def test_it_draws_what_happens_until_q_is_pressed(columns: int, server: str, key
             os.write(person, b"q")
             drain = threading.Thread(target=read_all, args=(person, running), daemon=True)
             drain.start()
-            _, said = running.communicate()
+            _, errors = running.communicate()
         finally:
             watchdog.cancel()
-        assert running.returncode == 0, said
-        assert b"Traceback" not in said
+        assert running.returncode == 0, errors
+        assert b"Traceback" not in errors
         assert termios.tcgetattr(program) == before
-    told = codecs.getincrementaldecoder("utf-8")().decode(seen)  # the last piece may be cut off
-    plain = re.sub(r"\x1b(\[[0-9;?]*([A-Za-z]|$)|$)", "", told)
+    output = codecs.getincrementaldecoder("utf-8")().decode(seen)  # the last piece may be cut off
+    plain = re.sub(r"\x1b(\[[0-9;?]*([A-Za-z]|$)|$)", "", output)
     assert all(len(line) <= columns for line in plain.replace("\r", "").split("\n"))
     assert "1 request" in plain
 

@@ -25,8 +25,10 @@ def test_the_flags_of_serve_stand_in_groups_and_none_is_lost() -> None:
     shown = told("serve", "--help")
     places = [shown.index(f"{title}:") for title in (*ServeCommand.groups, "Other options")]
     assert places == sorted(places)
-    visible = [one for one in serve.params if isinstance(one, click.Option) and not one.hidden]
-    assert all(shown.count(f"  {one.opts[0]} ") == 1 for one in visible)
+    visible = [
+        param for param in serve.params if isinstance(param, click.Option) and not param.hidden
+    ]
+    assert all(shown.count(f"  {option.opts[0]} ") == 1 for option in visible)
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("--prot", "--port"), ("--hots", "--host")])

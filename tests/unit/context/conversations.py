@@ -149,8 +149,8 @@ def _round(number: int, kind: int, text: str, waiting: list[str]) -> list[JsonOb
     name = KEPT_TOOL if kind % 31 == 0 else "look"
     arguments = "{broken" if kind % 29 == 0 else json.dump_text({"path": f"src/{number}.py"})
     ids = [f"call_{number % 40}_{index}" for index in range(1 + (kind % 7 == 0))]
-    calls = called(*(call(one, name, arguments) for one in ids))
+    calls = called(*(call(id_, name, arguments) for id_ in ids))
     if kind % 11 == 0:
         waiting.append(ids.pop())
     failure = "Error: " if kind % 5 == 0 else ""
-    return [calls, *(result(one, failure + text) for one in ids)]
+    return [calls, *(result(id_, failure + text) for id_ in ids)]

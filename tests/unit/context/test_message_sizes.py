@@ -57,7 +57,7 @@ FIND = Tool("find", True, b'{"type":"function","function":{"name":"find"}}')
 
 
 def messages(count: int) -> tuple[Message, ...]:
-    return history(*(said("user", f"number {place} of many") for place in range(count)))
+    return history(*(said("user", f"number {index} of many") for index in range(count)))
 
 
 def test_it_weighs_as_weights_are() -> None:

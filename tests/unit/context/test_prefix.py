@@ -21,7 +21,7 @@ def test_a_prompt_that_goes_on_is_not_broken(now: tuple[Message, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "expected_reason"),
     [
         ("It is 2026-10-05 12:30. Be brief.", "It is 2026-10-05 12:31. Be brief.", "21{time}"),
         ("Today: 3.10.2026", "Today: 4.10.2026", "7{time}"),
@@ -32,27 +32,27 @@ def test_a_prompt_that_goes_on_is_not_broken(now: tuple[Message, ...]) -> None:
     ],
 )
 def test_a_system_prompt_that_changes_is_blamed_where_it_does(
-    before: str, now: str, told: str
+    before: str, now: str, expected_reason: str
 ) -> None:
-    found = broken((system_message(before), ONE), (system_message(now), ONE))
+    change = broken((system_message(before), ONE), (system_message(now), ONE))
     causes = {
         "time": " (it seems to contain a timestamp)",
         "id": " (it seems to contain a generated id)",
         "number": " (it seems to contain a counter)",
     }
-    changed = f"the system prompt changed at character {told.format(**causes)}"
+    changed = f"the system prompt changed at character {expected_reason.format(**causes)}"
     reason = f"{changed}: nothing after that can be cached"
-    assert found == PrefixBroken(0, reason)
+    assert change == PrefixBroken(0, reason)
 
 
 def test_messages_that_are_gone_are_counted() -> None:
-    found = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
-    assert found == PrefixBroken(1, "the client removed 2 messages, starting at number 1")
+    change = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
+    assert change == PrefixBroken(1, "the client removed 2 messages, starting at number 1")
 
 
 def test_messages_that_were_put_in_are_counted() -> None:
-    found = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
-    assert found == PrefixBroken(1, "1 messages were inserted before number 1")
+    change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
+    assert change == PrefixBroken(1, "1 messages were inserted before number 1")
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_messages_that_were_put_in_are_counted() -> None:
     [(tool_result("a", "one"), tool_result("a", "two"), "tool"), (SYSTEM, ONE, "user")],
 )
 def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, role: str) -> None:
-    found = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
-    assert found == PrefixBroken(2, f"message number 2 ({role}) was rewritten")
+    change = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
+    assert change == PrefixBroken(2, f"message number 2 ({role}) was rewritten")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
         chat += (assistant_message(words(100)), user_message(words(30)))
     walked = replay(chat, 1_500)
     assert [unit.indexes for unit in walked.cuts.folded] == [
-        [place] for place in range(1, 1 + len(walked.cuts.folded))
+        [index] for index in range(1, 1 + len(walked.cuts.folded))
     ]
     assert walked.size <= 1_350
 
@@ -147,8 +147,8 @@ class Heard(Pieces):
 def test_a_result_of_many_windows_ends_as_if_every_half_of_it_were_written(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
-    heard = Heard()
-    walked = HistoryReplay(RULES, heard, 1_000, FIXED, texts=TextCache())
+    counting = Heard()
+    walked = HistoryReplay(RULES, counting, 1_000, FIXED, texts=TextCache())
     for message in (QUESTION, call, result):
         walked.add(message)
     walked.settle()
@@ -160,7 +160,7 @@ def test_a_result_of_many_windows_ends_as_if_every_half_of_it_were_written(doubl
         left = (left + 1) // 2
         trimmed = with_content(result, head_and_tail(result.text, limit, limit / whole))
     assert walked.cuts.trims == {2: trimmed}
-    lengths = {length for length in heard.lengths if length != len(result.text)}
+    lengths = {length for length in counting.lengths if length != len(result.text)}
     assert max(lengths) < 8 * 1_000 * 6
 
 
@@ -234,8 +234,8 @@ def sources(messages: tuple[Message, ...]) -> list[bytes]:
 
 def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
     """List what must go out as it came."""
-    users = [one for one in messages if one.role == "user"]
-    spared = [one for one in messages if one.role in ("system", "developer")]
+    users = [message for message in messages if message.role == "user"]
+    spared = [message for message in messages if message.role in ("system", "developer")]
     spared += [*users[:1], *users[-1:]]
     groups: list[list[Message]] = []
     waiting: dict[str, list[list[Message]]] = {}
@@ -272,7 +272,7 @@ def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
         assert sent is messages
     kept = {id(message) for message in sent}
     assert all(id(message) in kept for message in exempt(messages, compacted.tier))
-    indexes = {id(message): place for place, message in enumerate(messages)}
+    indexes = {id(message): index for index, message in enumerate(messages)}
     order = [indexes[id(message)] for message in sent if id(message) in indexes]
     assert order == sorted(order)
     again, _ = fit(tuple(map(structs.replace, messages)), slot)
@@ -285,7 +285,7 @@ def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
     tape: bytes, slot: int, share: int
 ) -> None:
     messages = healed(tape)
-    replies = [place for place, one in enumerate(messages) if one.role == "assistant"]
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
     cut = replies[share * (len(replies) - 1) // 100] if replies else len(messages)
     before, after = messages[:cut], messages[cut:]
     try:
@@ -320,7 +320,7 @@ def reuse(
     for request in requests:
         sent = strategy.fit(request, (), None).messages
         pairs = enumerate(zip(before, sent, strict=False))
-        same = next((at for at, (one, other) in pairs if one.source != other.source), len(before))
+        same = next((at for at, (left, other) in pairs if left.source != other.source), len(before))
         breaks += same < len(before)
         total += counts.prompt(sent)
         reused += counts.prompt(sent[:same]) if before else 0
@@ -346,7 +346,7 @@ HEAD = (system_message("Be brief."), user_message("Find it."))
 
 def run_of(count: int, length: int = 100, failure: str = "") -> tuple[Message, ...]:
     steps = (step(number, length, failure) for number in range(count))
-    return HEAD + tuple(message for one in steps for message in one)
+    return HEAD + tuple(message for step in steps for message in step)
 
 
 def test_below_the_high_watermark_the_same_objects_come_back() -> None:
@@ -399,7 +399,7 @@ def test_an_earlier_question_folds_once_there_is_a_later_one() -> None:
     assert question in sent[3:]
     later = (*chat, user_message("And now?"), *run_of(40)[2:])
     fitted, _ = fit(later, 3_000)
-    assert not any(one is question for one in fitted.messages)
+    assert not any(message is question for message in fitted.messages)
 
 
 def test_a_result_that_is_too_long_by_itself_loses_its_middle() -> None:
@@ -434,7 +434,7 @@ def test_a_request_knows_whether_it_made_the_last_cut() -> None:
     made = [fit(run_of(count), 3_000)[1] for count in range(3, 40)]
     for before, now in pairwise(made):
         assert now.is_new == (now.epoch > before.epoch)
-    assert any(one.is_new for one in made)
+    assert any(cut.is_new for cut in made)
 
 
 FACTS = [
@@ -452,9 +452,9 @@ FACTS = [
 def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     planted: tuple[Message, ...] = HEAD
     for number, (line, _) in enumerate(FACTS):
-        called, found = step(number, 60)
+        called, result_ = step(number, 60)
         text = f"{words(150)}\n{line}\n{words(150)}"
-        result = tool_result(found.tool_call_id or "", text)
+        result = tool_result(result_.tool_call_id or "", text)
         planted += (called, result)
     failures = [f"E77{number} in /srv/logs/{number}.log" for number in range(20, 26)]
     for number, failure in enumerate(failures, 20):
@@ -467,7 +467,7 @@ def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     sent = "\n".join(message.text for message in fitted.messages)
     assert sum(value in sent for value in cleared) >= 0.9 * len(cleared)
     assert all(failure in sent for failure in failures)
-    assert [one.calls for one in fitted.messages] == [one.calls for one in planted]
+    assert [message.calls for message in fitted.messages] == [message.calls for message in planted]
 
 
 def test_the_work_is_linear_in_the_history() -> None:
@@ -481,7 +481,7 @@ def test_the_work_is_linear_in_the_history() -> None:
 
 def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
     """Return what is left if everything is given up that may be."""
-    spared = {id(one): counts.of(one) for one in exempt(messages, 3)}
+    spared = {id(message): counts.of(message) for message in exempt(messages, 3)}
     results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
     return FIXED + sum(spared.values()) + results + room // 4
 
@@ -502,9 +502,9 @@ def test_the_window_holds_whatever_a_token_is(
     messages: tuple[Message, ...] = HEAD
     budget = Window(slot).budget(None)
     for number in range(12):
-        called, found = step(number, 0)
+        called, result_ = step(number, 0)
         text = MATERIALS[random.choice(materials)] * random.randint(1, 40)
-        messages += (called, tool_result(found.tool_call_id or "", text))
+        messages += (called, tool_result(result_.tool_call_id or "", text))
         try:
             fitted = strategy.fit(messages, (), None)
         except ContextOverflow:
@@ -524,9 +524,9 @@ def test_cuts_are_rare_whatever_a_token_is(tokenizer: str, material: str) -> Non
     per_line = counts.of(user_message(line)) - counts.overhead
     requests: list[tuple[Message, ...]] = [HEAD]
     for number, tokens in enumerate(Random(7).choices(range(150, 900), k=50)):
-        called, found = step(number, 0)
-        told = f"record {number} of PAY-{number}417\n{line * (tokens // per_line)}"
-        result = tool_result(found.tool_call_id or "", told)
+        called, result_ = step(number, 0)
+        text_ = f"record {number} of PAY-{number}417\n{line * (tokens // per_line)}"
+        result = tool_result(result_.tool_call_id or "", text_)
         requests.append((*requests[-1], called, result))
     share, breaks = reuse(Tiered(counts, Window(14_336), RULES), requests, counts)
     assert share >= 0.85

@@ -77,7 +77,7 @@ def test_a_few_lines_of_another_kind_are_rare_in_a_short_result_too() -> None:
 
 def test_where_all_lines_are_alike_errors_come_after_both_ends() -> None:
     log = [
-        line.replace("INFO", "ERROR") if place % 3 == 0 else line for place, line in enumerate(LOG)
+        line.replace("INFO", "ERROR") if index % 3 == 0 else line for index, line in enumerate(LOG)
     ]
     text = "\n".join([*log, "fatal"])
     assert first(text, 3) == ["fatal", log[0], log[3]]
@@ -137,10 +137,10 @@ def test_records_and_lines_within_a_string_are_told_apart() -> None:
 
 @given(st.text(st.sampled_from('aid: "\n\t{}é7/\\,\ud800'), max_size=400))
 def test_there_is_always_a_line_and_never_a_break_in_it(text: str) -> None:
-    found = list(salient_lines(text))
-    assert found
-    assert all("\n" not in line and len(line) <= 100 for _, line in found)
-    assert found == list(salient_lines(text))
+    lines = list(salient_lines(text))
+    assert lines
+    assert all("\n" not in line and len(line) <= 100 for _, line in lines)
+    assert lines == list(salient_lines(text))
 
 
 def test_on_one_line_there_are_no_breaks_and_no_quotes() -> None:
@@ -184,11 +184,11 @@ def test_a_stub_is_one_line_and_never_too_long(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [("", ""), ("one\ntwo", "one | two"), ("one\nerror two\nthree", "one | error two | three")],
 )
-def test_the_gist_is_in_the_order_of_the_text(text: str, told: str) -> None:
-    assert gist(text, 20) == told
+def test_the_gist_is_in_the_order_of_the_text(text: str, expected: str) -> None:
+    assert gist(text, 20) == expected
 
 
 def test_a_gist_spends_its_room_on_the_most_telling_lines() -> None:
@@ -237,15 +237,15 @@ def test_a_shortened_result_still_knows_whether_the_tool_failed() -> None:
 
 
 def test_what_was_written_once_is_not_written_again() -> None:
-    written = TextCache(capacity=2)
-    asked: list[str] = []
+    cache = TextCache(capacity=2)
+    texts: list[str] = []
 
     def get(key: int, text: str) -> Message:
         def write() -> Message:
-            asked.append(text)
+            texts.append(text)
             return user_message(text)
 
-        return written.get(key, write)
+        return cache.get(key, write)
 
     first = get(1, "one")
     assert get(1, "another") is first
@@ -254,13 +254,13 @@ def test_what_was_written_once_is_not_written_again() -> None:
     get(3, "three")  # forgets the one that was asked for longest ago
     assert get(1, "one") is first
     assert get(2, "two").text == "two"
-    assert asked == ["one", "two", "three", "two"]
+    assert texts == ["one", "two", "three", "two"]
 
 
 def test_a_result_has_one_stub() -> None:
-    written = TextCache()
+    cache = TextCache()
     stubs = [
-        written.stub(result)
+        cache.stub(result)
         for number in (1, 2, 1)
         for unit in units_of((user_message("Find it."), *step(number, 90)))
         for result in unit.results

@@ -49,10 +49,12 @@ LONG = user_message(words(500))
 
 def rendered(messages: tuple[Message, ...]) -> int:
     """Count a prompt as a backend does: a template of its own, and every token of it."""
-    around = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
-    said = sum(count_rough_tokens(countable(one)) + around[one.role] for one in messages)
-    calls = sum(7 * len(one.calls) for one in messages)
-    return said + calls + 180
+    overheads = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
+    total = sum(
+        count_rough_tokens(countable(message)) + overheads[message.role] for message in messages
+    )
+    calls = sum(7 * len(message.calls) for message in messages)
+    return total + calls + 180
 
 
 def learnt(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
@@ -88,7 +90,7 @@ def test_the_least_used_count_is_forgotten() -> None:
     book.learn(messages[1], 200)
     assert book.of(messages[0]) > 100
     book.learn(messages[2], 300)
-    assert [book.of(one) >= 100 for one in messages] == [True, False, True]
+    assert [book.of(message) >= 100 for message in messages] == [True, False, True]
 
 
 def test_totals_teach_what_a_token_weighs_where_nobody_counts() -> None:
@@ -136,11 +138,11 @@ def test_with_counts_learnt_an_estimate_is_wrong_by_two_percent_at_most(seed: in
 
 def test_every_message_is_counted_once() -> None:
     book = TokenBook()
-    one, other = user_message("one"), user_message("another")
+    first, other = user_message("one"), user_message("another")
     again = user_message("one")
-    assert book.unknown((one, other, again)) == (again, other)
-    book.learn(one, 3)
-    assert book.unknown((one, other, again)) == (other,)
+    assert book.unknown((first, other, again)) == (again, other)
+    book.learn(first, 3)
+    assert book.unknown((first, other, again)) == (other,)
 
 
 def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:

@@ -11,7 +11,7 @@ def test_calls_and_their_results_are_one_unit() -> None:
     (unit,) = units(called(call("a"), call("b")), result("b", "2"), result("a", "1"))
     assert unit.is_group
     assert unit.indexes == [0, 1, 2]
-    assert [(one.index, one.call.id, one.message.text) for one in unit.results] == [
+    assert [(result.index, result.call.id, result.message.text) for result in unit.results] == [
         (1, "b", "2"),
         (2, "a", "1"),
     ]

@@ -50,24 +50,24 @@ def test_what_was_made_takes_room_beyond_its_document() -> None:
 
 
 def test_what_could_not_be_made_is_tried_again() -> None:
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def refused(document: bytes) -> Made:
-        asked.append(document)
+        requests.append(document)
         raise KeyError(document)
 
     cache = DocumentCache(refused)
     for _ in range(2):
         with pytest.raises(KeyError):
             cache(b"a")
-    assert asked == [b"a", b"a"]
+    assert requests == [b"a", b"a"]
 
 
 def test_nothing_that_was_made_is_a_thing_to_find_as_well() -> None:
-    asked: list[bytes] = []
-    cache = DocumentCache[None](asked.append)
+    requests: list[bytes] = []
+    cache = DocumentCache[None](requests.append)
     assert cache(b"a") is cache(b"a") is None
-    assert asked == [b"a"]
+    assert requests == [b"a"]
 
 
 def test_what_is_kept_is_found_and_counted_once() -> None:

@@ -56,22 +56,22 @@ def test_what_is_not_json_is_refused_with_its_place(document: bytes | str, probl
 def test_an_object_is_cut_into_the_bytes_of_its_members(
     members: dict[str, JsonValue], space: str
 ) -> None:
-    written = {name: json.dump(value) for name, value in members.items()}
+    encoded = {name: json.dump(value) for name, value in members.items()}
     gap = space.encode()
     body = b",".join(
-        gap + json.dump(name) + gap + b":" + gap + raw + gap for name, raw in written.items()
+        gap + json.dump(name) + gap + b":" + gap + raw + gap for name, raw in encoded.items()
     )
 
-    assert list(json.split_object(b"{" + body + b"}").items()) == list(written.items())
-    assert json.parse(json.join_object(written)) == members
+    assert list(json.split_object(b"{" + body + b"}").items()) == list(encoded.items())
+    assert json.parse(json.join_object(encoded)) == members
 
 
 @given(st.lists(values, max_size=5))
 def test_an_array_is_cut_into_the_bytes_of_its_elements(elements: list[JsonValue]) -> None:
-    written = [json.dump(value) for value in elements]
+    encoded = [json.dump(value) for value in elements]
 
-    assert json.split_array(b"[ " + b" , ".join(written) + b" ]") == written
-    assert json.join_array(written) == json.dump(elements)
+    assert json.split_array(b"[ " + b" , ".join(encoded) + b" ]") == encoded
+    assert json.join_array(encoded) == json.dump(elements)
 
 
 def test_members_keep_their_own_spelling() -> None:
@@ -85,4 +85,4 @@ def test_members_keep_their_own_spelling() -> None:
 
 @given(st.lists(values))
 def test_lines_are_values_one_by_one(several: list[JsonValue]) -> None:
-    assert json.dump_lines(several) == b"".join(json.dump(one) + b"\n" for one in several)
+    assert json.dump_lines(several) == b"".join(json.dump(value) + b"\n" for value in several)

@@ -51,9 +51,9 @@ def test_more_messages_take_the_place_of_the_clients_own_bytes() -> None:
 
 
 def test_more_tools_stand_behind_the_clients_own() -> None:
-    own, more = (Tool(name, {}, b"{}") for name in ("own", "more"))
-    request = Request("m", (), RAW, (own,)).offering((more,))
-    assert request.tools == (own, more)
+    client_tool, more = (Tool(name, {}, b"{}") for name in ("own", "more"))
+    request = Request("m", (), RAW, (client_tool,)).offering((more,))
+    assert request.tools == (client_tool, more)
     assert [*request.fields] == ["model", "messages", "tool_choice"]
 
 
@@ -68,7 +68,7 @@ def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -
 
 
 @pytest.mark.parametrize(
-    ("said", "effort"),
+    ("options", "effort"),
     [
         (UNSAID, "low"),
         (ThinkingOptions(is_on=True), "low"),
@@ -78,14 +78,14 @@ def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -
     ],
 )
 def test_a_client_that_says_how_much_to_think_is_believed_before_the_operator(
-    said: ThinkingOptions, effort: str
+    options: ThinkingOptions, effort: str
 ) -> None:
-    assert said.or_else(None, "low").effort == effort
+    assert options.or_else(None, "low").effort == effort
     assert ThinkingOptions(is_on=True).or_else(is_on=False) == ThinkingOptions(is_on=True)
 
 
 @pytest.mark.parametrize(
-    ("written", "stops", "together"),
+    ("sent", "stops", "together"),
     [
         (None, (), ()),
         (b'"a"', ("x",), ("a", "x")),
@@ -96,8 +96,8 @@ def test_a_client_that_says_how_much_to_think_is_believed_before_the_operator(
     ],
 )
 def test_stops_of_our_own_stand_behind_the_clients_as_far_as_there_is_room(
-    written: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
+    sent: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
 ) -> None:
-    request = Request("m", (), {} if written is None else {"stop": written})
+    request = Request("m", (), {} if sent is None else {"stop": sent})
     upstream_request = UpstreamRequest(request, (), (), ToolUse.AUTO, stops=stops)
     assert upstream_request.stop_strings == together

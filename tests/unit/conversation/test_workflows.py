@@ -21,7 +21,7 @@ def test_every_tool_is_named_with_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "place", "problem"),
+    ("rules", "path", "problem"),
     [
         (Workflow(("a", "b", "a")), "required_steps.2", "listed twice"),
         (Workflow((), (Prerequisite("a", "b"),) * 2), "prerequisites.1", "listed twice"),
@@ -49,14 +49,14 @@ def test_every_tool_is_named_with_its_place() -> None:
     ],
 )
 def test_rules_that_nobody_can_keep_are_found_with_their_place(
-    rules: Workflow, place: str, problem: str
+    rules: Workflow, path: str, problem: str
 ) -> None:
     ((where, what),) = contradictions(rules)
-    assert (where, problem in what) == (place, True)
+    assert (where, problem in what) == (path, True)
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("rules", "problem"),
     [
         ("Workflow('look')", r"required_steps is a tuple, not 'look': write required_steps="),
         ("Workflow((1,))", r"required_steps is a tuple of names of tools, not \(1,\)"),
@@ -66,6 +66,6 @@ def test_rules_that_nobody_can_keep_are_found_with_their_place(
         ("Workflow((), (), 'end')", "terminal_tools is a tuple, not 'end'"),
     ],
 )
-def test_rules_in_another_form_say_how_they_are_written(written: str, problem: str) -> None:
+def test_rules_in_another_form_say_how_they_are_written(rules: str, problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
-        eval(written, globals())  # noqa: S307 - no type checker lets it stand
+        eval(rules, globals())  # noqa: S307 - no type checker lets it stand

@@ -97,12 +97,12 @@ class TestAHistory:
         assert json.parse(result.source) == {"role": "tool", "content": result.text}
 
     def test_leaves_what_other_histories_have_as_well_as_it_was(self) -> None:
-        one, other = ForeignHistory(), ForeignHistory()
-        one.extend([user_entry([own_text("Hi")])])
-        before = one.messages()
-        other.extend(one.entries)
+        first, other = ForeignHistory(), ForeignHistory()
+        first.extend([user_entry([own_text("Hi")])])
+        before = first.messages()
+        other.extend(first.entries)
         other.add_system(NOTE)
-        assert one.messages() == before
+        assert first.messages() == before
         assert (
             other.messages()[0].text == "Hi\n<system-reminder>\nMind the gap.\n</system-reminder>"
         )
@@ -115,7 +115,7 @@ class TestAHistory:
         assert history.messages()[1].text == "<system-reminder>\nMind the gap.\n</system-reminder>"
 
     @pytest.mark.parametrize(
-        ("result", "written"),
+        ("result", "text"),
         [
             ([own_text("gone")], "Error: gone"),
             ([own_text("Error: gone")], "Error: gone"),
@@ -126,13 +126,13 @@ class TestAHistory:
         ],
     )
     def test_says_of_a_failed_result_that_it_failed(
-        self, result: list[JsonText], written: str
+        self, result: list[JsonText], text: str
     ) -> None:
         history = ForeignHistory()
         history.extend([result_entry(None, result, is_error=True)])
         history.extend([result_entry(None, result)])
         failed, other = history.messages()
-        assert (failed.text, failed.failed, other.failed) == (written, True, None)
+        assert (failed.text, failed.failed, other.failed) == (text, True, None)
 
 
 class TestATool:

@@ -42,23 +42,23 @@ def test_a_value_of_another_type_is_as_good_as_absent() -> None:
     assert [as_object(value) for value in VALUES] == [{}, {}, {}, {}, {}, {"b": 2}]
 
 
-@pytest.mark.parametrize(("written", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
-def test_a_count_may_be_written_as_a_float(written: JsonValue, count: int) -> None:
-    assert as_count(written) == count
+@pytest.mark.parametrize(("number", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
+def test_a_count_may_be_written_as_a_float(number: JsonValue, count: int) -> None:
+    assert as_count(number) == count
 
 
 @pytest.mark.parametrize(
-    ("written", "whole", "positive"),
+    ("number", "whole", "positive"),
     [(5, 5, 5), (0, 0, None), (-1, -1, None), (True, None, None), (5.0, None, None)],
 )
 def test_a_whole_number_is_no_boolean_and_no_float(
-    written: JsonValue, whole: int | None, positive: int | None
+    number: JsonValue, whole: int | None, positive: int | None
 ) -> None:
-    assert (as_whole(written), as_positive(written)) == (whole, positive)
+    assert (as_whole(number), as_positive(number)) == (whole, positive)
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("value", "seconds"),
     [
         (1_700_000_000, 1_700_000_000),
         (1_700_000_000.0, 1_700_000_000),
@@ -70,8 +70,8 @@ def test_a_whole_number_is_no_boolean_and_no_float(
         ("now", 0),
     ],
 )
-def test_a_time_is_one_that_a_calendar_has(written: JsonValue, seconds: int) -> None:
-    assert as_unix_time(written) == seconds
+def test_a_time_is_one_that_a_calendar_has(value: JsonValue, seconds: int) -> None:
+    assert as_unix_time(value) == seconds
     assert datetime.fromtimestamp(seconds, UTC).year <= 9999
 
 
@@ -81,9 +81,9 @@ def test_only_an_object_is_parsed() -> None:
 
 
 def test_a_usage_that_was_written_is_read_again() -> None:
-    written = write_usage(12, 5, 4, 2)
-    assert read_usage(written) == TokenCounts(12, 5, 4, 2, 17)
-    assert written["total_tokens"] == 17
+    usage = write_usage(12, 5, 4, 2)
+    assert read_usage(usage) == TokenCounts(12, 5, 4, 2, 17)
+    assert usage["total_tokens"] == 17
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": "12", "prompt_tokens_details": 1}])

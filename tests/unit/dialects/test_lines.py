@@ -16,7 +16,7 @@ def read_of_ndjson(pieces: list[bytes]) -> list[bytes]:
 
 def test_lines_come_whole_and_one_byte_at_a_time() -> None:
     assert read_of_ndjson([TEXT]) == LINES
-    assert read_of_ndjson([TEXT[place : place + 1] for place in range(len(TEXT))]) == LINES
+    assert read_of_ndjson([TEXT[index : index + 1] for index in range(len(TEXT))]) == LINES
 
 
 def test_lines_come_in_random_chunks() -> None:

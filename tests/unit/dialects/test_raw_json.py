@@ -20,10 +20,10 @@ from proxy.errors import InvalidRequest
 @pytest.mark.parametrize("filling", ["", "x" * 2**20], ids=["small", "large"])
 def test_a_request_has_no_more_than_a_thousand_fields(filling: str) -> None:
     fields: JsonObject = {f"k{number}": number for number in range(997)}
-    asked: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
-    assert len(read_object(json.dump(asked))) == 1_000
+    body: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
+    assert len(read_object(json.dump(body))) == 1_000
     with pytest.raises(InvalidRequest, match="at most 1000 fields, got 1001") as raised:
-        read_object(json.dump({**asked, "more": 1}))
+        read_object(json.dump({**body, "more": 1}))
     assert raised.value.param == "body"
 
 
@@ -62,13 +62,13 @@ def node(source: bytes, path: str = "a") -> Node:
 def test_members_and_elements_keep_their_bytes_and_know_their_place() -> None:
     members = node(b'{"x": [ 1.50,{"y":"\\u00fc"} ], "z": null}').members()
     assert list(members) == ["x"]
-    one, other = members["x"].elements()
-    assert one == Node(1.5, b"1.50", "a.x.0")
+    first, other = members["x"].elements()
+    assert first == Node(1.5, b"1.50", "a.x.0")
     text = other.members()["y"]
     assert text.path == "a.x.1.y"
     assert text.is_text
     assert text.text() == JsonText("ü", b'"\\u00fc"')
-    assert not one.is_text
+    assert not first.is_text
 
 
 def test_a_document_has_no_name_in_its_paths() -> None:

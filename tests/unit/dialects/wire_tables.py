@@ -235,17 +235,21 @@ def model_limits(settings: JsonObject) -> ModelLimits:
     return msgspec.convert({"model": "m", **settings}, ModelLimits)
 
 
-def write_thinking(asked: UpstreamRequest, settings: JsonObject) -> bytes:
+def write_thinking(request: UpstreamRequest, settings: JsonObject) -> bytes:
     names = msgspec.convert(settings.get("variables", [*SWITCHES]), tuple[str, ...])
     takes_budget = settings.get("takes_budget") is True
-    return json.dump(thinking_fields(asked.request, names, takes_budget=takes_budget))
+    return json.dump(thinking_fields(request.request, names, takes_budget=takes_budget))
 
 
 WRITERS: dict[str, Write] = {
     "chat": chat_upstream.encode_question,
-    "ollama": lambda asked, more: ollama_upstream.encode_question(asked, model_settings(more)),
-    "messages": lambda asked, more: messages_upstream.encode_question(asked, model_limits(more)),
-    "messages_count": lambda asked, more: messages_upstream.encode_count(asked, model_limits(more)),
+    "ollama": lambda request, more: ollama_upstream.encode_question(request, model_settings(more)),
+    "messages": lambda request, more: messages_upstream.encode_question(
+        request, model_limits(more)
+    ),
+    "messages_count": lambda request, more: messages_upstream.encode_count(
+        request, model_limits(more)
+    ),
     "thinking": write_thinking,
 }
 

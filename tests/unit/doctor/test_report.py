@@ -61,10 +61,10 @@ def test_the_summary_counts() -> None:
 
 
 def test_programs_get_every_finding() -> None:
-    told = document([WELL, ILL])
-    assert told["ok"] is False
+    report = document([WELL, ILL])
+    assert report["ok"] is False
     names = ("model", "check", "status", "found", "remedy", "copy")
-    assert told["checks"] == [
+    assert report["checks"] == [
         dict(zip(names, values, strict=True))
         for values in (
             ("m", "one", "ok", "well", "", ""),
@@ -94,17 +94,17 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
             "context": {"window_tokens": 12345},
         }
     )
-    found = CheckResult("forced call", fail(f"the server said: bad key {CANARY}", "look"))
-    write_bundle(tmp_path / "bundle.zip", settings, [found])
+    result = CheckResult("forced call", fail(f"the server said: bad key {CANARY}", "look"))
+    write_bundle(tmp_path / "bundle.zip", settings, [result])
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = {name: archive.read(name).decode() for name in archive.namelist()}
     assert set(contents) == {"findings.json", "settings.json", "environment.json"}
     assert all(CANARY not in text and str(Path.home()) not in text for text in contents.values())
     assert "~/profiles" in contents["settings.json"]
     assert "12345" in contents["settings.json"]
-    told = json.parse(contents["environment.json"])
-    assert isinstance(told, dict)
-    assert told["python"]
+    environment = json.parse(contents["environment.json"])
+    assert isinstance(environment, dict)
+    assert environment["python"]
 
 
 def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:

@@ -28,5 +28,5 @@ def test_what_is_not_fine_comes_with_a_remedy() -> None:
 
 
 def test_figures_add_up() -> None:
-    found = ok("a", window=1, calls="at once")
-    assert (found.summary, found.measured) == ("a", {"window": 1, "calls": "at once"})
+    result = ok("a", window=1, calls="at once")
+    assert (result.summary, result.measured) == ("a", {"window": 1, "calls": "at once"})

@@ -8,9 +8,9 @@ from proxy.doctor.versions import describe_engine, describe_versions, find_commi
 
 
 def test_a_bug_report_names_version_commit_python_and_engine() -> None:
-    told = describe_versions()
-    assert [*told] == ["temper", "commit", "python", "engine"]
-    assert all(isinstance(one, str) and one for one in told.values())
+    versions = describe_versions()
+    assert [*versions] == ["temper", "commit", "python", "engine"]
+    assert all(isinstance(value, str) and value for value in versions.values())
 
 
 def test_the_commit_is_the_one_that_the_build_wrote_down(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ ASKED = user_message("How is the weather?")
 
 
 def made(arguments: JsonObject, call_id: str = "a", text: str = "") -> Message:
-    written = json.dump_text(arguments)
-    return assistant_message(text, (ToolCall(call_id, "get_weather", written),))
+    argument_text = json.dump_text(arguments)
+    return assistant_message(text, (ToolCall(call_id, "get_weather", argument_text),))
 
 
 def after(result: str, *, failed: bool | None = None) -> tuple[Message, ...]:
@@ -43,7 +43,7 @@ def after(result: str, *, failed: bool | None = None) -> tuple[Message, ...]:
 
 
 def terms(messages: Sequence[Message], **given: object) -> OfferedTools:
-    results = tuple(one.text for one in messages if one.role == "tool")
+    results = tuple(message.text for message in messages if message.role == "tool")
     offer = OfferedTools(
         (WEATHER, CLOCK),
         TextPolicy.AUTO,
@@ -79,8 +79,8 @@ def test_a_result_that_says_in_json_that_its_call_failed_is_a_cause(
 
 
 def test_a_result_that_is_marked_as_failed_is_a_cause() -> None:
-    found = cause(after("Error: no such city", failed=True))
-    assert found == Cause("failed_result", "get_weather", "Error: no such city")
+    cause_ = cause(after("Error: no such city", failed=True))
+    assert cause_ == Cause("failed_result", "get_weather", "Error: no such city")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_thoughts_before_the_user_spoke_move_nothing() -> None:
 
 def pick(arguments: JsonObject, messages: Messages) -> list[str]:
     call = ToolCall("x", "get_weather", json.dump_text(arguments))
-    return [one.id for one in pick_new_calls([call, call], terms(messages), CountedIds())]
+    return [call_.id for call_ in pick_new_calls([call, call], terms(messages), CountedIds())]
 
 
 def test_a_new_call_is_picked_once_and_marked() -> None:
@@ -249,23 +249,23 @@ def test_without_any_result_every_call_is_new() -> None:
 
 
 def test_the_question_names_the_failed_call_and_the_word_that_ends() -> None:
-    said, asked = ask_what_is_left("It failed.", "get_weather", "no\nsuch city")
-    assert (said.role, said.text, asked.role) == ("assistant", "It failed.", "user")
-    assert asked.text == (
+    answer, question = ask_what_is_left("It failed.", "get_weather", "no\nsuch city")
+    assert (answer.role, answer.text, question.role) == ("assistant", "It failed.", "user")
+    assert question.text == (
         'The call of "get_weather" failed with: "no\\nsuch city". If something else can be tried, '
         "call it. If not, or if nothing is left to do, answer only DONE."
     )
 
 
 def test_the_question_repeats_no_more_than_200_characters_of_an_error() -> None:
-    _, asked = ask_what_is_left("It failed.", "get_weather", "e" * 1000)
-    assert asked.text.count("e" * 200) == 1
-    assert "e" * 201 not in asked.text
+    _, question = ask_what_is_left("It failed.", "get_weather", "e" * 1000)
+    assert question.text.count("e" * 200) == 1
+    assert "e" * 201 not in question.text
 
 
 def test_the_question_behind_every_end_names_no_cause() -> None:
-    *_, asked = ask_what_is_left("Sunny.")
-    assert asked.text == (
+    *_, question = ask_what_is_left("Sunny.")
+    assert question.text == (
         "If something that was asked for is not done yet, do it now with a tool. "
         "Otherwise answer only DONE."
     )

@@ -61,7 +61,7 @@ def test_a_message_is_rewritten_with_its_text() -> None:
 
 def test_the_user_says_what_another_said() -> None:
     given = history(said("system", "a", name="x"), said("system", [IMAGE]))
-    assert written([say_as_user(one) for one in given]) == [
+    assert written([say_as_user(message) for message in given]) == [
         said("user", "a"),
         said("user", [IMAGE]),
     ]
@@ -172,16 +172,16 @@ def test_calls_become_text_and_other_members_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "parts"),
     [
         ('"x"', "text"),
         (f"[{A}]", "text"),
         (f"[{A},{PICTURE}]", [{"type": "text", "text": "text"}, json.parse(PICTURE)]),
     ],
 )
-def test_a_message_of_another_role_keeps_what_is_no_text(content: str, told: JsonValue) -> None:
+def test_a_message_of_another_role_keeps_what_is_no_text(content: str, parts: JsonValue) -> None:
     message = change_role(user(content, ',"tool_call_id":"a"'), "user", "text")
-    assert json.parse(message.source) == {"role": "user", "content": told}
+    assert json.parse(message.source) == {"role": "user", "content": parts}
     assert message.text == "text"
 
 

@@ -14,19 +14,19 @@ ACTION = 'Action: look\nAction Input: {"at": "x"}'
 def split(pieces: list[str]) -> list[LabeledPart]:
     """Split a reply that arrives in pieces; what is of one kind is put together."""
     splitter = LabelSplitter()
-    found = [one for piece in pieces for one in splitter.feed(piece)] + splitter.finish()
+    parts = [part for piece in pieces for part in splitter.feed(piece)] + splitter.finish()
     joined: list[LabeledPart] = []
-    for one in found:
+    for result in parts:
         last = joined[-1] if joined else None
-        match last, one:
+        match last, result:
             case (ReasoningDelta(), ReasoningDelta()):
-                joined[-1] = ReasoningDelta(last.text + one.text)
+                joined[-1] = ReasoningDelta(last.text + result.text)
             case (TextDelta(), TextDelta()):
-                joined[-1] = TextDelta(last.text + one.text)
+                joined[-1] = TextDelta(last.text + result.text)
             case (FinalAnswer(), FinalAnswer()):
-                joined[-1] = FinalAnswer(last.text + one.text)
+                joined[-1] = FinalAnswer(last.text + result.text)
             case _:
-                joined.append(one)
+                joined.append(result)
     return joined
 
 

@@ -15,8 +15,8 @@ REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
 
 
 def test_prose_is_repeated_as_the_models_own_and_answered_by_the_user() -> None:
-    said, nudge = nudges.correct_prose("It is sunny.", OFFER)
-    assert (said.role, said.text) == ("assistant", "It is sunny.")
+    answer, nudge = nudges.correct_prose("It is sunny.", OFFER)
+    assert (answer.role, answer.text) == ("assistant", "It is sunny.")
     assert nudge.role == "user"
     for name in ("get_weather", "get_time", "respond"):
         assert name in nudge.text
@@ -45,8 +45,8 @@ def test_silence_is_answered_without_a_message_of_the_model() -> None:
 def test_calls_are_answered_one_by_one_on_the_tool_channel() -> None:
     bad, good = ToolCall("a", "get_time", "{}"), ToolCall("b", "get_weather", "{}")
     answers = [(bad, "no such tool"), (good, None)]
-    said, first, second = nudges.correct_calls("Looking.", answers)
-    assert said.calls == (bad, good)
+    text, first, second = nudges.correct_calls("Looking.", answers)
+    assert text.calls == (bad, good)
     assert (first.tool_call_id, first.text) == ("a", "Error: no such tool")
     assert second.tool_call_id == "b"
     assert "Not run" in second.text
@@ -132,8 +132,8 @@ def test_failures_are_a_note_and_no_result() -> None:
 
 def test_the_demand_for_json_joins_the_last_message() -> None:
     call = ToolCall("a", "get_time", "{}")
-    said, result = nudges.insist_on_json(nudges.correct_calls("", [(call, "no")]))
-    assert said.calls == (call,)
+    reply, result = nudges.insist_on_json(nudges.correct_calls("", [(call, "no")]))
+    assert reply.calls == (call,)
     assert result.role == "tool"
     assert result.text.startswith("Error: no ")
     assert '{"name": <tool>' in str(json.parse(result.source))

@@ -163,19 +163,19 @@ HARMONY = [
 
 def split(chunks: Iterable[str]) -> list[SplitPart]:
     splitter = ReasoningSplitter()
-    spoken = [event for chunk in chunks for event in splitter.feed(chunk)]
-    return spoken + splitter.finish()
+    parts = [event for chunk in chunks for event in splitter.feed(chunk)]
+    return parts + splitter.finish()
 
 
-def joined(spoken: list[SplitPart]) -> tuple[str, str]:
-    assert all(event.text for event in spoken)
-    thoughts = "".join(event.text for event in spoken if isinstance(event, ReasoningDelta))
-    text = "".join(event.text for event in spoken if isinstance(event, TextDelta))
+def joined(parts: list[SplitPart]) -> tuple[str, str]:
+    assert all(event.text for event in parts)
+    thoughts = "".join(event.text for event in parts if isinstance(event, ReasoningDelta))
+    text = "".join(event.text for event in parts if isinstance(event, TextDelta))
     return thoughts, text
 
 
-def by_kind(spoken: list[SplitPart]) -> list[SplitPart]:
-    groups = groupby(spoken, type)
+def by_kind(parts: list[SplitPart]) -> list[SplitPart]:
+    groups = groupby(parts, type)
     return [kind("".join(event.text for event in group)) for kind, group in groups]
 
 
@@ -211,10 +211,12 @@ def test_a_call_behind_other_harmony_messages_is_left_to_the_rescue(
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
         _, text = joined(split(chunks))
-        (found,) = [
-            one for one in find_calls(text, order_syntaxes(()), ()) if isinstance(one, FoundCalls)
+        (found_call,) = [
+            finding
+            for finding in find_calls(text, order_syntaxes(()), ())
+            if isinstance(finding, FoundCalls)
         ]
-        assert [call.name for call in found.calls] == ["look"]
+        assert [call.name for call in found_call.calls] == ["look"]
 
 
 def slowly_split(reply: str) -> tuple[str, str]:
@@ -236,8 +238,8 @@ def slowly_split(reply: str) -> tuple[str, str]:
             rest = head[stray.end() :].lstrip()
         else:
             later = re.search(rf"(?<=\n)( *)(?:{begins})", rest)
-            place = later.end(1) if later else len(rest)
-            answer, rest = answer + rest[:place], rest[place:]
+            position = later.end(1) if later else len(rest)
+            answer, rest = answer + rest[:position], rest[position:]
             if not rest:
                 return "\n\n".join(thoughts), answer
 
@@ -330,7 +332,7 @@ def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "thoughts", "said"),
+    ("reply", "thoughts", "text"),
     [
         ("I see.\n</think>\n\nFour.", "I see.", "Four."),
         ("I see.</think>Four.", "I see.", "Four."),
@@ -346,10 +348,10 @@ def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
     ],
 )
 def test_an_end_without_a_beginning_tells_that_the_prompt_began_the_block(
-    reply: str, thoughts: str, said: str
+    reply: str, thoughts: str, text: str
 ) -> None:
-    assert split_unopened(reply) == (thoughts, said)
-    assert split_thoughts(reply) == (thoughts, said)
+    assert split_unopened(reply) == (thoughts, text)
+    assert split_thoughts(reply) == (thoughts, text)
 
 
 @pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
@@ -382,8 +384,8 @@ def test_what_the_prompt_may_have_opened_ends_with_its_mark(
 ) -> None:
     for chunks in chunkings(reply):
         splitter = ReasoningSplitter(is_opened=True)
-        spoken = [event for chunk in chunks for event in splitter.feed(chunk)]
-        assert joined(spoken + splitter.finish()) == (thoughts, text), chunks
+        parts = [event for chunk in chunks for event in splitter.feed(chunk)]
+        assert joined(parts + splitter.finish()) == (thoughts, text), chunks
 
 
 def test_what_may_be_thoughts_is_held_until_their_end_is_certain() -> None:
@@ -403,9 +405,9 @@ def test_what_may_be_thoughts_is_not_held_for_ever() -> None:
     assert not splitter.has_ended
     splitter = ReasoningSplitter(is_opened=True)
     talk = "It says `</think>`. "
-    spoken = [event for _ in range(200) for event in splitter.feed(talk)]
-    assert joined(spoken) == ("", talk * 200)
-    assert len(spoken) == 101  # all of the first hundred at once
+    parts = [event for _ in range(200) for event in splitter.feed(talk)]
+    assert joined(parts) == ("", talk * 200)
+    assert len(parts) == 101  # all of the first hundred at once
 
 
 def test_a_call_settles_what_may_have_been_thoughts() -> None:

@@ -39,9 +39,9 @@ def rejected(reply: ReadReply, offer: OfferedTools = RESPOND) -> Rejected:
 
 
 def test_valid_arguments_keep_the_models_own_bytes() -> None:
-    written = '{ "city":"Paris",\n"days": 2 }'
-    verdict = accepted(ReadReply(calls=(WrittenCall("get_weather", written, "a"),)))
-    assert verdict.calls == (ToolCall("a", "get_weather", written),)
+    arguments = '{ "city":"Paris",\n"days": 2 }'
+    verdict = accepted(ReadReply(calls=(WrittenCall("get_weather", arguments, "a"),)))
+    assert verdict.calls == (ToolCall("a", "get_weather", arguments),)
     assert verdict.facts == ()
 
 
@@ -198,11 +198,11 @@ def test_a_finish_reason_of_another_kind_stays() -> None:
 
 @pytest.mark.fault("F105")
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-@pytest.mark.parametrize("written", ['{"city": "Par', '{"city": "Paris"', "", "5"])
-def test_a_call_cut_off_by_the_token_limit_is_never_completed(written: str, reason: str) -> None:
-    call = WrittenCall("get_weather", written)
+@pytest.mark.parametrize("arguments", ['{"city": "Par', '{"city": "Paris"', "", "5"])
+def test_a_call_cut_off_by_the_token_limit_is_never_completed(arguments: str, reason: str) -> None:
+    call = WrittenCall("get_weather", arguments)
     verdict = accepted(ReadReply("Hm.", (TIME, call), reason=reason))
-    assert [one.name for one in verdict.calls] == ["get_time"]
+    assert [call.name for call in verdict.calls] == ["get_time"]
     assert verdict.reason == reason
     assert verdict.facts == (Refused("cut_off"),)
 
@@ -275,8 +275,10 @@ def test_objections_to_a_call_that_comes_too_early_become_firmer() -> None:
     verdicts = [
         review(ReadReply(calls=(TIME,)), offer, CountedIds(), insistence=n) for n in range(4)
     ]
-    assert {one.defect for one in verdicts if isinstance(one, Rejected)} == {Defect.STEP_MISSING}
-    problems = [one.nudge[-1].text for one in verdicts if isinstance(one, Rejected)]
+    assert {verdict.defect for verdict in verdicts if isinstance(verdict, Rejected)} == {
+        Defect.STEP_MISSING
+    }
+    problems = [verdict.nudge[-1].text for verdict in verdicts if isinstance(verdict, Rejected)]
     assert len({*problems}) == 3
     assert problems[2] == problems[3]
     assert "Stop" in problems[2]

@@ -50,10 +50,10 @@ def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("{", None)]
+    ("arguments", "read"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_unreadable(written: str, read: dict[str, int] | None) -> None:
-    assert parse_arguments(written) == read
+def test_arguments_are_an_object_or_unreadable(arguments: str, read: dict[str, int] | None) -> None:
+    assert parse_arguments(arguments) == read
 
 
 def round_of(result: str, arguments: str = "{}") -> list[Message]:
@@ -108,8 +108,8 @@ def test_a_result_is_not_pending(result: str) -> None:
 def test_what_is_known_of_a_failure_counts_more_than_words(
     text: str, known: bool | None, failed: bool
 ) -> None:
-    said = assistant_message("", (ToolCall("c", "f", "{}"),))
-    (call,) = list_completed_calls([said, tool_result("c", text, failed=known)])
+    message = assistant_message("", (ToolCall("c", "f", "{}"),))
+    (call,) = list_completed_calls([message, tool_result("c", text, failed=known)])
     assert call.has_failed is failed
 
 

@@ -56,9 +56,9 @@ def gpu(free: int, *, is_unified: bool = False) -> Device:
     ],
 )
 def test_a_row_of_the_cache_is_as_long_as_its_blocks(word: str, row: int) -> None:
-    (found,) = [kind for kind in CacheType if kind.word == word]
-    assert found.size(1024) == row
-    assert found.size(1) == found.block_bytes
+    (kind_,) = [kind for kind in CacheType if kind.word == word]
+    assert kind_.size(1024) == row
+    assert kind_.size(1) == kind_.block_bytes
 
 
 def test_the_cache_grows_with_window_and_slots() -> None:
@@ -87,11 +87,11 @@ def test_a_type_suits_heads_of_whole_blocks() -> None:
 
 
 def test_the_largest_window_is_limited_by_the_device() -> None:
-    found = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(9 * GIB),)), Caching())
-    assert (found.on_host, found.room) == (0, 8 * GIB)
-    assert found.need.total <= 8 * GIB
-    assert found.window % STEP == 0
-    assert need(EIGHT_BILLION, found.window + STEP, Caching()).total > 8 * GIB
+    fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(9 * GIB),)), Caching())
+    assert (fit.on_host, fit.room) == (0, 8 * GIB)
+    assert fit.need.total <= 8 * GIB
+    assert fit.window % STEP == 0
+    assert need(EIGHT_BILLION, fit.window + STEP, Caching()).total > 8 * GIB
 
 
 def test_no_window_is_larger_than_the_trained_one() -> None:
@@ -107,31 +107,31 @@ def test_devices_are_used_together_and_each_keeps_its_margin() -> None:
 def test_a_quantised_cache_and_fewer_slots_leave_larger_windows() -> None:
     memory = replace(HOST, devices=(gpu(9 * GIB),))
     four = largest_window(EIGHT_BILLION, memory, Caching(4)).window
-    one = largest_window(EIGHT_BILLION, memory, Caching()).window
+    plain = largest_window(EIGHT_BILLION, memory, Caching()).window
     small = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
-    assert 0 < four < one < largest_window(EIGHT_BILLION, memory, small).window
+    assert 0 < four < plain < largest_window(EIGHT_BILLION, memory, small).window
 
 
 def test_without_a_device_the_host_is_used_and_nothing_is_parted() -> None:
-    found = largest_window(EIGHT_BILLION, HOST, Caching())
-    assert (found.room, found.on_host) == (19 * GIB, 0)
+    fit = largest_window(EIGHT_BILLION, HOST, Caching())
+    assert (fit.room, fit.on_host) == (19 * GIB, 0)
 
 
 def test_what_a_device_cannot_hold_lies_in_the_hosts_memory() -> None:
     small = replace(HOST, devices=(gpu(4 * GIB),))
-    found = largest_window(EIGHT_BILLION, small, Caching())
-    assert found.room == 3 * GIB + 19 * GIB
-    assert found.window == 40_960
-    assert found.on_host == found.need.total - 3 * GIB
+    fit = largest_window(EIGHT_BILLION, small, Caching())
+    assert fit.room == 3 * GIB + 19 * GIB
+    assert fit.window == 40_960
+    assert fit.on_host == fit.need.total - 3 * GIB
 
 
 def test_a_little_on_the_host_beats_a_window_of_no_use() -> None:
     just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
-    found = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
-    assert found.window == 40_960
+    fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
+    assert fit.window == 40_960
     short = replace(EIGHT_BILLION, trained_context=2048)
-    found = largest_window(short, replace(HOST, devices=(gpu(just),)), Caching())
-    assert (found.window, found.on_host) == (2048, 0)
+    fit = largest_window(short, replace(HOST, devices=(gpu(just),)), Caching())
+    assert (fit.window, fit.on_host) == (2048, 0)
 
 
 def test_shared_memory_is_not_counted_twice() -> None:
@@ -142,9 +142,9 @@ def test_shared_memory_is_not_counted_twice() -> None:
 
 
 def test_a_model_that_fits_nowhere_has_no_window() -> None:
-    found = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
-    assert (found.window, found.on_host) == (0, 0)
-    assert found.need.total > found.room
+    fit = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
+    assert (fit.window, fit.on_host) == (0, 0)
+    assert fit.need.total > fit.room
 
 
 def test_the_search_finds_what_trying_every_window_finds() -> None:
@@ -157,10 +157,10 @@ def test_the_search_finds_what_trying_every_window_finds() -> None:
         shape = ModelShape(chance.randrange(GIB), layers, chance.randrange(300, 20_000), 700)
         memory = Memory(4 * GIB, chance.randrange(2 * GIB), (gpu(chance.randrange(3 * GIB)),))
         caching = Caching(chance.randrange(1, 5))
-        found = largest_window(shape, memory, caching)
+        fit = largest_window(shape, memory, caching)
         windows = range(0, shape.trained_context + 1, STEP)
-        fitting = [window for window in windows if need(shape, window, caching).total <= found.room]
-        assert found.window == max(fitting, default=0)
+        fitting = [window for window in windows if need(shape, window, caching).total <= fit.room]
+        assert fit.window == max(fitting, default=0)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ def told(architecture: str, **values: object) -> dict[str, object]:
         "embedding_length": 64,
         "attention_head_count": 4,
     }
-    found = {f"{architecture}.{_written(name)}": value for name, value in (usual | values).items()}
-    return {"general.architecture": architecture, **found}
+    metadata = {
+        f"{architecture}.{_written(name)}": value for name, value in (usual | values).items()
+    }
+    return {"general.architecture": architecture, **metadata}
 
 
 def _written(name: str) -> str:
@@ -37,8 +39,8 @@ def states(architecture: str, **values: object) -> list[int]:
 
 
 def sliding(architecture: str, **values: object) -> list[bool]:
-    found = layers(architecture, attention_sliding_window=512, **values)
-    return [layer.is_sliding for layer in found]
+    layers_ = layers(architecture, attention_sliding_window=512, **values)
+    return [layer.is_sliding for layer in layers_]
 
 
 def test_a_plain_model_attends_alike_in_every_layer() -> None:
@@ -52,9 +54,9 @@ def test_without_a_number_of_its_own_every_head_keeps_keys_and_values() -> None:
     assert heads("llama") == [4] * 4
 
 
-@pytest.mark.parametrize("written", [(2, 0, 1, True), [2, 0, 1, "1"]])
-def test_each_layer_may_have_a_number_of_its_own(written: object) -> None:
-    assert heads("deci", attention_head_count_kv=written)[:3] == [2, 0, 1]
+@pytest.mark.parametrize("value", [(2, 0, 1, True), [2, 0, 1, "1"]])
+def test_each_layer_may_have_a_number_of_its_own(value: object) -> None:
+    assert heads("deci", attention_head_count_kv=value)[:3] == [2, 0, 1]
 
 
 def test_lengths_of_keys_and_values_may_differ() -> None:
@@ -109,7 +111,7 @@ def test_a_sliding_window_of_an_unknown_architecture_is_counted_in_full() -> Non
 
 
 def test_sliding_layers_may_have_other_lengths() -> None:
-    found = layers(
+    layers_ = layers(
         "gemma4",
         attention_sliding_window=512,
         attention_sliding_window_pattern=[True, False, True, False],
@@ -118,7 +120,10 @@ def test_sliding_layers_may_have_other_lengths() -> None:
         attention_key_length_swa=256,
         attention_value_length_swa=128,
     )
-    assert [(one.key_length, one.value_length) for one in found[:2]] == [(256, 128), (512, 512)]
+    assert [(layer.key_length, layer.value_length) for layer in layers_[:2]] == [
+        (256, 128),
+        (512, 512),
+    ]
 
 
 def test_layers_that_share_anothers_cache_keep_nothing() -> None:
@@ -127,7 +132,7 @@ def test_layers_that_share_anothers_cache_keep_nothing() -> None:
 
 @pytest.mark.parametrize(("architecture", "interval"), [("qwen3next", None), ("newer", 4)])
 def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -> None:
-    found = layers(
+    layers_ = layers(
         architecture,
         full_attention_interval=interval,
         ssm_conv_kernel=4,
@@ -135,8 +140,10 @@ def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -
         ssm_state_size=16,
         ssm_group_count=2,
     )
-    assert [one.heads for one in found] == [0, 0, 0, 4]
-    assert [one.state_bytes for one in found] == [4 * (3 * (64 + 2 * 2 * 16) + 16 * 64)] * 3 + [0]
+    assert [layer.heads for layer in layers_] == [0, 0, 0, 4]
+    assert [layer.state_bytes for layer in layers_] == [
+        4 * (3 * (64 + 2 * 2 * 16) + 16 * 64)
+    ] * 3 + [0]
 
 
 def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
@@ -157,7 +164,7 @@ def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
 
 
 def test_layers_that_only_feed_forward_keep_nothing() -> None:
-    found = states(
+    states_ = states(
         "nemotron_h",
         attention_head_count_kv=[0, 0, 2, 0],
         feed_forward_length=[0, 100, 0, 100],
@@ -165,4 +172,4 @@ def test_layers_that_only_feed_forward_keep_nothing() -> None:
         ssm_inner_size=10,
         ssm_state_size=1,
     )
-    assert found == [4 * (10 + 10), 0, 0, 0]
+    assert states_ == [4 * (10 + 10), 0, 0, 0]

@@ -26,8 +26,8 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 64 GiB of which 48 are free."""
-    found = psutil.virtual_memory()._replace(total=64 * GIB, available=48 * GIB)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: found)
+    memory = psutil.virtual_memory()._replace(total=64 * GIB, available=48 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
 
 def group(root: Path, name: str, limit: str, current: str, stat: str = "") -> None:
@@ -95,9 +95,9 @@ def card(root: Path, number: int, **files: object) -> None:
 
 
 def test_a_card_tells_its_memory(tmp_path: Path) -> None:
-    own = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
-    card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **own)
-    card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **own)
+    files = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
+    card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **files)
+    card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **files)
     assert amd_devices(tmp_path, AMD_HOST) == (
         Device("Radeon RX 7900 XTX", 24 * GIB, 22 * GIB),
         Device("AMD 0x744c", 24 * GIB, 22 * GIB),
@@ -197,13 +197,13 @@ GPU = Device("some GPU", 300, 200)
 
 
 def test_this_machine_has_memory() -> None:
-    found = snapshot()
-    assert 0 < found.free <= found.total
+    memory = snapshot()
+    assert 0 < memory.free <= memory.total
 
 
 def test_what_every_source_finds_is_put_together() -> None:
-    found = add_devices(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
-    assert found == Memory(1000, 500, (GPU, GPU))
+    memory = add_devices(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
+    assert memory == Memory(1000, 500, (GPU, GPU))
 
 
 def test_a_driver_that_hangs_is_given_up_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -214,9 +214,9 @@ def test_a_driver_that_hangs_is_given_up_with_a_warning(caplog: pytest.LogCaptur
         return (GPU,)
 
     with caplog.at_level(logging.WARNING):
-        found = add_devices(HOST, (lambda _: (GPU,), hang), 0.05)
+        memory = add_devices(HOST, (lambda _: (GPU,), hang), 0.05)
     released.set()
-    assert found.devices in ((), (GPU,))
+    assert memory.devices in ((), (GPU,))
     assert "GPUs may be missing" in caplog.text
 
 
@@ -268,8 +268,8 @@ class Driver(ModuleType):
             value(count or None)
             return len(gpus)
 
-        def by_place(place: int) -> Gpu:
-            return gpus[place] if place < len(gpus) else missing()
+        def by_place(index: int) -> Gpu:
+            return gpus[index] if index < len(gpus) else missing()
 
         def by_name(name: str) -> Gpu:
             everything = [*gpus, *(part for gpu in gpus for part in gpu.parts)]
@@ -286,7 +286,7 @@ class Driver(ModuleType):
             "nvmlDeviceGetMemoryInfo": lambda gpu: value(gpu.memory),
             "nvmlDeviceGetMigMode": lambda gpu: value(gpu.partition),
             "nvmlDeviceGetMaxMigDeviceCount": lambda gpu: len(gpu.parts),
-            "nvmlDeviceGetMigDeviceHandleByIndex": lambda gpu, place: value(gpu.parts[place]),
+            "nvmlDeviceGetMigDeviceHandleByIndex": lambda gpu, index: value(gpu.parts[index]),
         }
         vars(self).update(functions)
 
@@ -300,9 +300,9 @@ SMALL = Gpu("NVIDIA GeForce RTX 3060", Reading(12 * GIB, 3 * GIB), "GPU-2")
 
 
 def names(driver: Driver, visible: str | None = None) -> list[str]:
-    found = [device.name for device in nvidia_devices(driver, NVIDIA_HOST, visible)]
+    names_ = [device.name for device in nvidia_devices(driver, NVIDIA_HOST, visible)]
     assert not driver.is_open
-    return found
+    return names_
 
 
 def test_every_device_is_listed_with_its_memory() -> None:
@@ -337,7 +337,7 @@ def test_of_a_partitioned_device_the_first_part_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("visible", "devices"),
     [
         (None, [LARGE, SMALL]),
         ("0,1", [LARGE, SMALL]),
@@ -348,8 +348,8 @@ def test_of_a_partitioned_device_the_first_part_is_used() -> None:
         ("", []),
     ],
 )
-def test_only_what_programs_may_see_is_listed(visible: str | None, found: list[Gpu]) -> None:
-    assert names(Driver(LARGE, SMALL), visible) == [gpu.name for gpu in found]
+def test_only_what_programs_may_see_is_listed(visible: str | None, devices: list[Gpu]) -> None:
+    assert names(Driver(LARGE, SMALL), visible) == [gpu.name for gpu in devices]
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])

@@ -70,13 +70,17 @@ def test_a_cache_type_that_does_not_suit_is_not_offered() -> None:
 
 
 def test_programs_get_numbers() -> None:
-    told = document(PROSPECT)
-    assert (told["weights_bytes"], told["trained_context"], told["slots"]) == (5 * GIB, 40_960, 2)
-    assert told["host"] == {"total_bytes": 64 * GIB, "free_bytes": 48 * GIB}
-    assert told["devices"] == [
+    document_ = document(PROSPECT)
+    assert (document_["weights_bytes"], document_["trained_context"], document_["slots"]) == (
+        5 * GIB,
+        40_960,
+        2,
+    )
+    assert document_["host"] == {"total_bytes": 64 * GIB, "free_bytes": 48 * GIB}
+    assert document_["devices"] == [
         {"name": "some GPU", "total_bytes": 24 * GIB, "free_bytes": 20 * GIB, "unified": False}
     ]
-    caches = told["caches"]
+    caches = document_["caches"]
     assert isinstance(caches, dict)
     usual, small = caches["f16"], caches["q8_0"]
     assert isinstance(usual, dict)

@@ -39,8 +39,8 @@ SCHEMA: JsonObject = {
 EDIT = make_tool("edit", SCHEMA)
 
 
-def _begin(written: str) -> JsonObject:
-    return {"type": "string", "pattern": f'^{written}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
+def _begin(arguments: str) -> JsonObject:
+    return {"type": "string", "pattern": f'^{arguments}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
 
 
 def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
@@ -55,7 +55,7 @@ def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("arguments", "expected"),
     [
         ('{"path": "a.py", "text": "x = 1\\n"}', '{"path": "a.py", "text": "x = 1\\n'),
         ('{"path":"a","line":3}', '{"path":"a","line":3'),
@@ -68,12 +68,14 @@ def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
         ("{}", "{"),
     ],
 )
-def test_valid_arguments_are_shown_except_their_end(written: str, expected: str, size: int) -> None:
-    assert shown(written, size) == expected
+def test_valid_arguments_are_shown_except_their_end(
+    arguments: str, expected: str, size: int
+) -> None:
+    assert shown(arguments, size) == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("arguments", "expected"),
     [
         ("", ""),
         ("  ", ""),
@@ -105,18 +107,18 @@ def test_valid_arguments_are_shown_except_their_end(written: str, expected: str,
 )
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_at_the_first_thing_that_is_odd_nothing_more_is_shown(
-    written: str, expected: str, size: int
+    arguments: str, expected: str, size: int
 ) -> None:
-    assert shown(written, size) == expected
+    assert shown(arguments, size) == expected
 
 
 @pytest.mark.parametrize("size", [7, 100_000])
 @pytest.mark.parametrize("unit", ["[", '{"a":', '[{"a":'])
 def test_levels_that_no_parser_takes_are_not_followed(unit: str, size: int) -> None:
-    written = '{"line":3,"options":' + unit * 1_000
-    assert shown(written, size) == '{"line":3'
+    arguments = '{"line":3,"options":' + unit * 1_000
+    assert shown(arguments, size) == '{"line":3'
     release = ArgumentsGate(Members(SCHEMA))
-    assert release.feed(written) == '{"line":3'
+    assert release.feed(arguments) == '{"line":3'
     assert release.feed('1}}},"flag":true}') == ""
 
 
@@ -128,7 +130,7 @@ def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> No
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 @pytest.mark.parametrize(
-    ("written", "certain"),
+    ("text", "certain"),
     [
         ("ls\\n</parameter>\\n</function>", "ls"),
         ("ls</arg_value>", "ls"),
@@ -138,11 +140,11 @@ def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> No
     ],
 )
 def test_a_possible_mark_of_a_call_waits_for_the_verdict(
-    written: str, certain: str, size: int
+    text: str, certain: str, size: int
 ) -> None:
-    assert shown(f'{{"text":"{written}","line":3}}', size).startswith(f'{{"text":"{certain}')
-    is_mark = written != certain
-    assert (shown(f'{{"text":"{written}","line":3}}', size) == f'{{"text":"{certain}') is is_mark
+    assert shown(f'{{"text":"{text}","line":3}}', size).startswith(f'{{"text":"{certain}')
+    is_mark = text != certain
+    assert (shown(f'{{"text":"{text}","line":3}}', size) == f'{{"text":"{certain}') is is_mark
 
 
 def test_a_plain_string_flows_piece_by_piece() -> None:
@@ -175,7 +177,7 @@ def test_a_long_beginning_is_not_repeated_in_the_nudge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "arguments", "rest"),
+    ("shown", "arguments", "rest"),
     [
         ("", '{"path":"a"}', '{"path":"a"}'),
         ('{"path": "a", "line": 3', '{"path": "a", "line": 3}', '", "line": 3}'),
@@ -193,18 +195,18 @@ def test_a_long_beginning_is_not_repeated_in_the_nudge() -> None:
     ],
 )
 def test_shown_arguments_are_continued_by_matching_ones(
-    written: str, arguments: str, rest: str | None
+    shown: str, arguments: str, rest: str | None
 ) -> None:
     release = ArgumentsGate(Members(SCHEMA))
-    begun = release.feed(written)
-    found = release.shown.rest(arguments)
-    assert found == rest
-    if found is not None:
-        assert json.parse(begun + found) == json.parse(arguments)
+    begun = release.feed(shown)
+    continuation = release.shown.rest(arguments)
+    assert continuation == rest
+    if continuation is not None:
+        assert json.parse(begun + continuation) == json.parse(arguments)
 
 
 @pytest.mark.parametrize(
-    ("written", "bound"),
+    ("arguments", "bound"),
     [
         ("{", {}),
         # only the closing quote was not shown, so the model will not go on with the string
@@ -216,9 +218,9 @@ def test_shown_arguments_are_continued_by_matching_ones(
         ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
     ],
 )
-def test_shown_arguments_bind_later_ones(written: str, bound: JsonObject) -> None:
+def test_shown_arguments_bind_later_ones(arguments: str, bound: JsonObject) -> None:
     release = ArgumentsGate(Members(SCHEMA))
-    release.feed(written)
+    release.feed(arguments)
     assert release.shown.bind() == bound
 
 
@@ -261,8 +263,8 @@ def spellings(draw: st.DrawFn) -> str:
     """An object as a model may write it: spaces, escapes, and sometimes one character wrong."""
     value = draw(OBJECTS)
     pieces = [
-        f"{json.dump_text(name)}{draw(st.sampled_from([':', ': ']))}{json.dump_text(one)}"
-        for name, one in value.items()
+        f"{json.dump_text(name)}{draw(st.sampled_from([':', ': ']))}{json.dump_text(member)}"
+        for name, member in value.items()
     ]
     text = "{" + draw(st.sampled_from([",", ", ", " ,\n "])).join(pieces) + "}"
     if draw(st.booleans()):

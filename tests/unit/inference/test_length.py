@@ -124,22 +124,22 @@ CALL = '{"name": "pick", "arguments": {"code": "xk4"}'
 USAGE = UsageReported({"prompt_tokens": 38})
 
 
-@pytest.mark.parametrize("said", [CALL, f"{CALL}\n   \r \n\n    \n\n\n\n \r   "])
-def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(said: str) -> None:
+@pytest.mark.parametrize("text", [CALL, f"{CALL}\n   \r \n\n    \n\n\n\n \r   "])
+def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(text: str) -> None:
     """vLLM 0.32 with `tool_choice: none` and a schema, cut off by max_tokens (tests/engines)."""
     length = ReplyLength(None, is_constrained=True)
-    end: list[ReplyEvent] = [TextDelta(said), USAGE, ReplyFinished("length")]
+    end: list[ReplyEvent] = [TextDelta(text), USAGE, ReplyFinished("length")]
     assert not length.exceeds(end)
-    closed = (TextDelta(said), TextDelta("}"), USAGE, ReplyFinished("stop"))
+    closed = (TextDelta(text), TextDelta("}"), USAGE, ReplyFinished("stop"))
     assert length.end(end) == closed
 
 
 @pytest.mark.parametrize(
-    "said", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
+    "text", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
 )
-def test_of_any_other_nothing_is_completed(said: str) -> None:
+def test_of_any_other_nothing_is_completed(text: str) -> None:
     length = ReplyLength(None, is_constrained=True)
-    length.exceeds([TextDelta(said)])
+    length.exceeds([TextDelta(text)])
     assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))
     plain = ReplyLength(None)
     assert plain.end([TextDelta(CALL)]) == (TextDelta(CALL), ReplyFinished("length"))

@@ -50,10 +50,10 @@ def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
-    (told,) = [item for item in CONVENTIONS if item is convention]
-    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).upstream_request(REQUEST, HISTORY)
+    (described,) = [item for item in CONVENTIONS if item is convention]
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, described).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
     assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
@@ -62,10 +62,10 @@ def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None
     assert all(word in everything for word in (b"get_weather", b"get_time", b"noon"))
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
 def test_earlier_messages_stay_the_prefix(convention: object) -> None:
-    (told,) = [item for item in CONVENTIONS if item is convention]
-    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
+    (described,) = [item for item in CONVENTIONS if item is convention]
+    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, described)
     before, after = (
         prompt_format.upstream_request(REQUEST, HISTORY).messages,
         prompt_format.upstream_request(REQUEST, HISTORY + ADDED).messages,

@@ -42,10 +42,10 @@ def test_untouched_messages_and_tools_are_the_clients_own() -> None:
 
 def test_a_draft_equals_the_first_upstream_request() -> None:
     request = make_request()
-    asked = question_of(request)
+    upstream = question_of(request)
     worded = plan_request(request, Policy()).upstream_request()
-    assert (worded.request, worded.tool_choice) == (asked.request, asked.tool_choice)
-    assert (worded.messages, worded.tools) == (asked.messages, asked.tools)
+    assert (worded.request, worded.tool_choice) == (upstream.request, upstream.tool_choice)
+    assert (worded.messages, worded.tools) == (upstream.messages, upstream.tools)
 
 
 @pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
@@ -75,9 +75,9 @@ def test_respond_is_offered_last() -> None:
 
 
 def test_a_client_tool_called_respond_keeps_its_name() -> None:
-    own = make_tool("respond", {"type": "object"})
-    offered = question_of(make_request(tools=(own,)), RESPOND).tools
-    assert offered[0] is own
+    client_tool = make_tool("respond", {"type": "object"})
+    offered = question_of(make_request(tools=(client_tool,)), RESPOND).tools
+    assert offered[0] is client_tool
     assert len({tool.name for tool in offered}) == 2
 
 
@@ -192,19 +192,19 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
 
 
 def test_the_context_is_fitted_with_the_answers_reserve() -> None:
-    told: list[int | None] = []
+    reserves: list[int | None] = []
 
     class Listening:
         def fit(
             self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
         ) -> Fitted:
-            told.append(max_tokens)
+            reserves.append(max_tokens)
             return Fitted(messages)
 
     wish = replace(make_request(user_message("one")), max_tokens=32_000)
     for request in (wish, replace(wish, answer_reserve=0)):
         plan_request(request, Policy()).fit(Listening())
-    assert told == [32_000, 0]
+    assert reserves == [32_000, 0]
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

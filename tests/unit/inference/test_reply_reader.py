@@ -60,8 +60,8 @@ def test_arguments_are_joined_between_the_escapes() -> None:
     arguments = [ToolCallArgumentsDelta(1, text) for text in texts]
     other = ToolCallArgumentsDelta(2, "{")
     events: list[ReplyEvent] = [ToolCallStarted(1, "a", "f"), *arguments, other, other]
-    found = [*join_deltas(events)]
-    assert [whole for whole, _ in found] == [
+    deltas = [*join_deltas(events)]
+    assert [whole for whole, _ in deltas] == [
         events[0],
         arguments[0],
         ToolCallArgumentsDelta(1, "It is"),
@@ -70,7 +70,7 @@ def test_arguments_are_joined_between_the_escapes() -> None:
         arguments[6],
         ToolCallArgumentsDelta(2, "{{"),
     ]
-    assert [event for whole, row in found for event in row or (whole,)] == events
+    assert [event for whole, row in deltas for event in row or (whole,)] == events
 
 
 def test_arguments_of_two_calls_are_not_joined() -> None:
@@ -109,8 +109,8 @@ def test_cutting_changes_no_character() -> None:
     chance = random.Random(1)
     for _ in range(2_000):
         deltas = [TextDelta("".join(chance.choices(" ab", k=3))) for _ in range(4)]
-        heard = "".join(delta.text for delta in deltas)
-        whole = "".join(chance.choices(" ab", k=2)) + heard[: chance.randint(0, len(heard))]
+        text = "".join(delta.text for delta in deltas)
+        whole = "".join(chance.choices(" ab", k=2)) + text[: chance.randint(0, len(text))]
         cut = split_like([TextDelta(whole)], deltas)
         assert "".join(item.text for item in cut if isinstance(item, TextDelta)) == whole
 
@@ -122,7 +122,10 @@ REPLIES: tuple[tuple[ReplyEvent, ...], ...] = (
     (ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("Noon"), TextDelta(".", {"content": []})),
     (
         ToolCallStarted(0, "a", "respond"),
-        *(ToolCallArgumentsDelta(0, one) for one in ('{"message": "It', " is", "\\n", "so", '"}')),
+        *(
+            ToolCallArgumentsDelta(0, fragment)
+            for fragment in ('{"message": "It', " is", "\\n", "so", '"}')
+        ),
     ),
     (
         ToolCallStarted(0, "a", "get_time"),
@@ -170,16 +173,16 @@ def test_events_before_a_strict_end_are_returned() -> None:
 
 def _merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
     """Join the deltas that follow each other."""
-    found: list[ReplyEvent] = []
+    merged: list[ReplyEvent] = []
     for event in events:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if isinstance(event, TextDelta) and isinstance(last, TextDelta):
-            found[-1] = TextDelta(last.text + event.text)
+            merged[-1] = TextDelta(last.text + event.text)
         elif isinstance(event, ReasoningDelta) and isinstance(last, ReasoningDelta):
-            found[-1] = ReasoningDelta(last.text + event.text)
+            merged[-1] = ReasoningDelta(last.text + event.text)
         else:
-            found.append(event)
-    return found
+            merged.append(event)
+    return merged
 
 
 OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.ACCEPT, order_syntaxes(()))
@@ -235,7 +238,7 @@ def test_held_text_is_shown_at_the_end() -> None:
 
 def test_a_call_is_shown_while_it_is_written() -> None:
     reader = guarded(streams_calls=True)
-    written = '{"city": "Paris"}'
+    arguments = '{"city": "Paris"}'
     assert reader.read(ToolCallStarted(4, None, "get_weather")) == []
     assert reader.read(ToolCallArgumentsDelta(4, '{"city": "Par')) == [
         ToolCallStarted(0, "made_1", "get_weather"),
@@ -243,7 +246,7 @@ def test_a_call_is_shown_while_it_is_written() -> None:
     ]
     assert reader.read(ToolCallArgumentsDelta(4, 'is"}')) == [ToolCallArgumentsDelta(0, "is")]
     _, verdict = reader.finish("tool_calls")
-    assert verdict == Accepted("", (ToolCall("made_1", "get_weather", written),), "tool_calls")
+    assert verdict == Accepted("", (ToolCall("made_1", "get_weather", arguments),), "tool_calls")
     assert isinstance(verdict, Accepted)
     assert reader.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
 
@@ -325,8 +328,8 @@ def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[s
     for piece in pieces:
         assert reader.read(TextDelta(piece)) == [TextDelta(piece)]
     _, verdict = reader.finish("stop")
-    told = Unchecked("the reply", "KeyError: 'oh'")
-    assert verdict == Accepted("".join(pieces), (), "stop", (told,))
+    unchecked = Unchecked("the reply", "KeyError: 'oh'")
+    assert verdict == Accepted("".join(pieces), (), "stop", (unchecked,))
 
 
 LIKELY = TextDelta("<think>", {"content": []})

@@ -14,11 +14,11 @@ PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 ROME = ToolCall("b", "get_weather", '{"city": "Rome"}')
 
 
-def opened(written: str = '{"city": "Pa') -> SentAnswer:
+def opened(arguments: str = '{"city": "Pa') -> SentAnswer:
     shown = SentAnswer()
     release = ArgumentsGate(Members(WEATHER_SCHEMA))
     shown.start_call("a", "get_weather", release.shown)
-    release.feed(written)
+    release.feed(arguments)
     return shown
 
 

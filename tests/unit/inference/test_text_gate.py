@@ -185,8 +185,8 @@ def test_text_and_calls_commit_to_an_answer_and_thoughts_do_not() -> None:
 def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
     def work(text: str) -> None:
         release = make(shows_prose=shows_prose)
-        for place in range(0, len(text), 50):
-            release.show(Prose(text[place : place + 50]))
+        for start in range(0, len(text), 50):
+            release.show(Prose(text[start : start + 50]))
         release.show(RespondText("Hi"))
 
     assert is_linear(work, lambda size: "x" * size, 400_000)
@@ -294,10 +294,10 @@ def test_where_prose_is_held_anyway_it_waits_for_the_verdict() -> None:
     ],
 )
 def test_the_work_is_linear(text: Callable[[int], str]) -> None:
-    def show(written: str) -> None:
+    def show(text: str) -> None:
         release = make_watched()
-        for start in range(0, len(written), 4):
-            release.show(Prose(written[start : start + 4]))
+        for start in range(0, len(text), 4):
+            release.show(Prose(text[start : start + 4]))
 
     assert is_linear(show, text, 20_000)
 

@@ -89,17 +89,17 @@ def test_the_usage_of_one_attempt_is_unchanged() -> None:
 
 
 def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts() -> None:
-    told = annotate(SECOND, [FIRST, SECOND])
+    usage_event = annotate(SECOND, [FIRST, SECOND])
     sums = {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
-    assert told.timings == {"x": 1}
-    assert told.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
+    assert usage_event.timings == {"x": 1}
+    assert usage_event.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
 
 
 def test_missing_counts_are_zero() -> None:
     usages: list[JsonObject] = [{}, {"completion_tokens": None}, {"completion_tokens": "7"}]
     sums = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
-    told = annotate(FIRST, [UsageReported(usage) for usage in usages])
-    assert told.usage["temper"] == {"attempts": 3, **sums}
+    usage_event = annotate(FIRST, [UsageReported(usage) for usage in usages])
+    assert usage_event.usage["temper"] == {"attempts": 3, **sums}
 
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
@@ -286,8 +286,8 @@ def test_a_value_with_the_mark_of_its_call_is_retried_once(stream: bool) -> None
 
 
 def test_an_answer_tool_of_the_clients_own_is_called() -> None:
-    own = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
-    book = Playbook.of(make_request(tools=(own,))).ask()
+    tool = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
+    book = Playbook.of(make_request(tools=(tool,))).ask()
     call(book, "finish", '{"result": "Done."}')
     book.expect(ToolCalled(0, ToolCall("backend_id", "finish", '{"result": "Done."}')))
     book = Playbook.of(make_request(tools=(WEATHER,))).ask()
@@ -374,8 +374,8 @@ def test_an_empty_reply_is_retried_once() -> None:
     book.receive(ReplyFinished("stop"))
     book.ask()
     book.receive(ReplyFinished("stop"))
-    told = "The model gave no usable reply in 2 attempts: an empty reply."
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    message = "The model gave no usable reply in 2 attempts: an empty reply."
+    book.expect(TextDelta(message), ReplyFinished("stop"))
     book.end()
 
 
@@ -459,11 +459,11 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
     book.ask()
     book.receive(TextDelta("Sorry."))
     call(book, "get_weather", BAD_UNIT)
-    told = (
+    message = (
         "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
         '/unit: expected one of "c", "f", got "kelvin").'
     )
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    book.expect(TextDelta(message), ReplyFinished("stop"))
     book.end()
     assert LadderEnded("invalid_arguments") in book.turn.facts
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
@@ -475,7 +475,7 @@ MARKUP = f"tool get_weather json{PARIS}"
 
 
 @pytest.mark.parametrize(
-    ("replies", "told"),
+    ("replies", "message"),
     [
         ([BROKEN, BROKEN, CUT], "broken arguments (get_weather)"),
         ([f"One moment. {BROKEN}", BROKEN, CUT], "broken arguments (get_weather)"),
@@ -484,7 +484,7 @@ MARKUP = f"tool get_weather json{PARIS}"
     ],
 )
 @pytest.mark.parametrize("explains", [True, False])
-def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: bool) -> None:
+def test_no_markup_is_ever_the_answer(replies: list[str], message: str, explains: bool) -> None:
     book = Playbook.of(make_request(), Policy(explains=explains)).ask()
     shown: list[ReplyEvent] = []
     for number, reply in enumerate(replies):
@@ -494,11 +494,11 @@ def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: b
         shown += book.shown
         book.shown.clear()
     book.end()
-    said = "".join(event.text for event in shown if isinstance(event, TextDelta))
+    text = "".join(event.text for event in shown if isinstance(event, TextDelta))
     assert shown[-1] == ReplyFinished("stop")
     before = "One moment." if "One" in replies[0] else ""
-    expected = f"The model gave no usable reply in {len(replies)} attempts: {told}."
-    assert said.strip() == f"{before}\n\n{expected * explains}".strip()
+    expected = f"The model gave no usable reply in {len(replies)} attempts: {message}."
+    assert text.strip() == f"{before}\n\n{expected * explains}".strip()
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
@@ -512,8 +512,8 @@ def test_the_rest_of_a_call_is_no_answer_either(rest: str) -> None:
         write(book, rest)
         book.ask()
     call(book, "delete_file", "{}")
-    told = "The model gave no usable reply in 3 attempts: an unknown tool (delete_file)."
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    message = "The model gave no usable reply in 3 attempts: an unknown tool (delete_file)."
+    book.expect(TextDelta(message), ReplyFinished("stop"))
     book.end()
 
 
@@ -544,8 +544,8 @@ def test_a_call_that_was_cut_off_is_called_so() -> None:
     book.receive(ReplyFinished("length"))
     book.ask()
     write(book, CUT, "length")
-    told = "The model gave no usable reply in 3 attempts: a truncated reply (get_weather)."
-    book.expect(TextDelta(told), ReplyFinished("length"))
+    message = "The model gave no usable reply in 3 attempts: a truncated reply (get_weather)."
+    book.expect(TextDelta(message), ReplyFinished("length"))
     book.end()
 
 

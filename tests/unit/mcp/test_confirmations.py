@@ -16,7 +16,7 @@ ANNA = Requester("anna", "abc-1", "req-1")
 async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str]:
     while len(confirmations.pending) != many:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
-    return [one.id for one in confirmations.pending]
+    return [pending.id for pending in confirmations.pending]
 
 
 @pytest.mark.parametrize(
@@ -69,33 +69,33 @@ async def test_every_change_has_a_number() -> None:
 
 async def test_the_answer_holds_for_the_same_call_of_the_request_only() -> None:
     confirmations = Confirmations()
-    own = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
+    request_confirmations = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
     same = [
-        asyncio.create_task(own.ask(DELETE, arguments))  # type: ignore[arg-type]
+        asyncio.create_task(request_confirmations.ask(DELETE, arguments))  # type: ignore[arg-type]
         for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
     ]
     (name,) = await until_waiting(confirmations)
     confirmations.answer(name, allow=True, who="a")
-    assert [await one for one in same] == [Decision.ALLOWED] * 2
-    assert await own.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
+    assert [await decision for decision in same] == [Decision.ALLOWED] * 2
+    assert await request_confirmations.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
     others = (
-        own.ask(DELETE, {"a": 1.0, "b": 2}),
-        own.ask(DELETE, {"a": True, "b": 2}),
-        own.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
-        own.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
+        request_confirmations.ask(DELETE, {"a": 1.0, "b": 2}),
+        request_confirmations.ask(DELETE, {"a": True, "b": 2}),
+        request_confirmations.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
+        request_confirmations.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
         RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
     )
     asking = [asyncio.create_task(other) for other in others]
     for name in await until_waiting(confirmations, len(others)):
         confirmations.answer(name, allow=False, who="a")
-    assert [await one for one in asking] == [Decision.REFUSED] * len(others)
+    assert [await decision for decision in asking] == [Decision.REFUSED] * len(others)
 
 
 async def test_nobody_is_asked_again_where_nobody_has_answered() -> None:
     confirmations = Confirmations()
-    own = RequestConfirmations(confirmations, ANNA, 0.01)
-    assert await own.ask(DELETE, {}) is Decision.UNANSWERED
-    assert await own.ask(DELETE, {}) is Decision.UNANSWERED
+    request_confirmations = RequestConfirmations(confirmations, ANNA, 0.01)
+    assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
+    assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
     assert confirmations.number == 2
 
 
@@ -141,7 +141,7 @@ async def test_no_more_calls_wait_than_a_person_could_read() -> None:
     assert await asking[2] is Decision.UNANSWERED
     for name in names:
         confirmations.answer(name, allow=True, who="a")
-    assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2
+    assert [await decision for decision in asking[:2]] == [Decision.ALLOWED] * 2
 
 
 @pytest.mark.fault("F102")

@@ -54,11 +54,11 @@ async def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None
 
 async def test_a_server_over_http_turns_away_who_has_no_key() -> None:
     async with tool_server_over_http() as server:
-        told = LogTail()
+        log = LogTail()
         with pytest.raises((MCPError, ExceptionGroup)):
-            async with connect(ServerSpec("adder", server.url), told, lambda _: None):
+            async with connect(ServerSpec("adder", server.url), log, lambda _: None):
                 pass
-        assert told.lines[-1] == "HTTP 401 Unauthorized"
+        assert log.lines[-1] == "HTTP 401 Unauthorized"
 
 
 JSON = "content-type: application/json"
@@ -117,7 +117,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(
         (json.dumps([1] * 40_000 + ["a,[", "\\"]), False),
         (json.dumps([1] * 60_000), True),
         (json.dumps([[]] * 30_000), True),
-        (json.dumps({str(one): one for one in range(60_000)}), True),
+        (json.dumps({str(number): number for number in range(60_000)}), True),
         ("[" * 60_000, True),
     ],
 )
@@ -149,8 +149,8 @@ async def test_what_a_program_says_unasked_is_not_kept() -> None:
 @pytest.mark.fault("F68")
 def test_what_nobody_asked_for_is_forgiven_with_time() -> None:
     now = 0.0
-    told: list[str] = []
-    allowance = Allowance(told.append, clock=lambda: now)
+    events: list[str] = []
+    allowance = Allowance(events.append, clock=lambda: now)
     assert allowance.covers(bounds.UNASKED - 1, KIB)
     assert not allowance.covers(1, 0)
     now = 1.0
@@ -159,7 +159,7 @@ def test_what_nobody_asked_for_is_forgiven_with_time() -> None:
     now = 1e9
     assert allowance.covers(bounds.UNASKED, 0)
     assert not allowance.covers(0, 1)
-    assert len(told) == 3
+    assert len(events) == 3
 
 
 async def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:

@@ -19,7 +19,7 @@ DOTTED = Definition("notes.list", "Lists.", {"type": "object"})
 
 
 def names(selection: tuple[object, ...]) -> list[str]:
-    return [one.tool.name for one in selection]  # type: ignore[attr-defined]
+    return [offered.tool.name for offered in selection]  # type: ignore[attr-defined]
 
 
 GONE = ("has no tool 'gone'",)
@@ -72,13 +72,13 @@ def test_of_two_tools_that_would_be_called_alike_the_first_one_stays() -> None:
 def test_what_the_model_reads_has_no_schema_dialect_and_no_endless_description() -> None:
     long = Definition("get", "x" * 5000, GET.parameters)
     selection = select([long], ServerSpec("a", tools=("*",)))
-    (one,) = selection.tools
-    written = json.parse(one.tool.source)
+    (offered,) = selection.tools
+    definition = json.parse(offered.tool.source)
     described = "x" * (LONGEST_DESCRIPTION - 1) + "…"
     parameters = {"type": "object", "properties": {}}
     function = {"name": "get", "description": described, "parameters": parameters}
-    assert written == {"type": "function", "function": function}
-    assert one.tool.parameters == parameters
+    assert definition == {"type": "function", "function": function}
+    assert offered.tool.parameters == parameters
     assert "description of 'get' that is too long" in selection.warnings[0]
     assert b"description" not in select([PUT], ServerSpec("a", tools=("*",))).tools[0].tool.source
 
@@ -103,7 +103,7 @@ def test_a_digest_depends_on_all_that_a_model_reads() -> None:
         Definition("get", "Gets it.", {"type": "object"}),
         Definition("got", "Gets it.", GET.parameters),
     ]
-    assert len({digest_of([one]) for one in (GET, *others)}) == 4
+    assert len({digest_of([definition]) for definition in (GET, *others)}) == 4
     reordered = Definition("get", "Gets it.", dict(reversed(GET.parameters.items())))
     assert digest_of([reordered]) == digest_of([GET])
 

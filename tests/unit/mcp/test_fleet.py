@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_SECONDS
 
 def all_tools(fleet: ToolServerFleet) -> OwnedTools:
     return OwnedTools(
-        fleet, tuple(one for name in fleet.names for one in fleet.tools_of(name) or ())
+        fleet, tuple(tool for name in fleet.names for tool in fleet.tools_of(name) or ())
     )
 
 
@@ -141,12 +141,12 @@ async def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> Non
 
 
 async def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> None:
-    late, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
-    spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
+    late_program, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
+    spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late_program)))
     async with open_fleet((spec,), PATIENCE) as fleet:
         await fleet.wait_settled(PATIENCE_SECONDS)
         assert fleet.servers[0].state is RestartState.DOWN
-        late.write_text(source)
+        late_program.write_text(source)
         fleet.renew((spec,))
         await fleet.wait_settled(PATIENCE_SECONDS)
         assert await pids(all_tools(fleet))

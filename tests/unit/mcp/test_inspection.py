@@ -16,19 +16,21 @@ def settings(*options: str, tools: tuple[str, ...] = ("echo", "gone")) -> Settin
 
 
 def test_a_server_is_listed_with_all_that_it_defines_and_what_is_offered() -> None:
-    (one,) = asyncio.run(inspect_servers(settings()))
-    assert (one.state, one.protocol, one.problem) == ("ready", "2025-11-25", "")
-    assert [tool.tool.name for tool in one.offered] == ["echo"]
-    assert one.warnings == ("has no tool 'gone'",)
-    assert one.digest == digest_of([tool for tool in one.definitions if tool.name == "echo"])
-    document = one.document()
+    (listing,) = asyncio.run(inspect_servers(settings()))
+    assert (listing.state, listing.protocol, listing.problem) == ("ready", "2025-11-25", "")
+    assert [tool.tool.name for tool in listing.offered] == ["echo"]
+    assert listing.warnings == ("has no tool 'gone'",)
+    assert listing.digest == digest_of(
+        [tool for tool in listing.definitions if tool.name == "echo"]
+    )
+    document = listing.document()
     assert document["server"] == "fake"
-    assert document["digest"] == one.digest
+    assert document["digest"] == listing.digest
 
 
 def test_the_digest_is_of_all_where_nothing_was_named() -> None:
-    (one,) = asyncio.run(inspect_servers(settings(tools=())))
-    assert one.digest == digest_of(one.definitions)
+    (listing,) = asyncio.run(inspect_servers(settings(tools=())))
+    assert listing.digest == digest_of(listing.definitions)
 
 
 def test_a_call_of_a_server_that_does_not_answer_says_why() -> None:

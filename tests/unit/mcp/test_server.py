@@ -55,7 +55,7 @@ def test_what_is_no_text_becomes_a_line_that_says_what_it_was() -> None:
     link = mcp.ResourceLink(type="resource_link", name="notes", uri="file:///n")
     blob = mcp.BlobResourceContents(uri="file:///b", blob="AAAA")
     text = mcp.TextResourceContents(uri="file:///t", text="written")
-    files = [mcp.EmbeddedResource(type="resource", resource=one) for one in (blob, text)]
+    files = [mcp.EmbeddedResource(type="resource", resource=resource) for resource in (blob, text)]
     assert text_of(result(image, sound, link, *files), 1000).splitlines() == [
         "[image: image/png, 6 bytes; not shown]",
         "[audio: audio/wav, 3 bytes; not shown]",
@@ -337,8 +337,8 @@ async def test_a_program_that_was_still_being_started_is_gone_too_however_long_t
 
 async def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
     forgetful = ForgetfulToolServer()
-    async with listening(forgetful) as behind:
-        spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+    async with listening(forgetful) as url:
+        spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
         async with running(spec) as server:
             assert await call(server, "echo") == Ended("hi")
             forgetful.sessions.clear()
@@ -353,8 +353,8 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_an_address_that_floods_for_ever_is_left_alone(method: str) -> None:
     once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
-    async with listening(ForgetfulToolServer(method)) as behind:
-        spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+    async with listening(ForgetfulToolServer(method)) as url:
+        spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
         async with running(spec, once) as server:
             ended = await call(server, "echo")
             await soon(lambda: server.state is RestartState.DOWN)

@@ -153,8 +153,8 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     assert numbers == sorted(set(numbers), reverse=True)
     assert len(rows) == len(alive) + min(over, 4)
     assert totals_of([board.history.counts()], board.clock()).start[""].requests == over
-    running = [one for one in alive.values() if one.stage not in STAGES[:3]]
-    waiting = [one for one in alive.values() if one.stage in STAGES[1:3]]
+    running = [request for request in alive.values() if request.stage not in STAGES[:3]]
+    waiting = [request for request in alive.values() if request.stage in STAGES[1:3]]
     now[0] = 60.0  # a bucket in which nothing but the current state stood
     (point,) = board.history.points(board.clock(), 1)
     assert (point.running, point.waiting) == (len(running), len(waiting))

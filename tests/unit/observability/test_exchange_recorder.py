@@ -81,8 +81,8 @@ def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> N
     async def ask() -> list[ReplyEvent]:
         return [event async for batch in backend.stream(QUESTION, {}) for event in batch]
 
-    heard = asyncio.run(ask())
-    assert heard == list(script)
+    records = asyncio.run(ask())
+    assert records == list(script)
 
 
 @pytest.mark.parametrize("event", PIECES)

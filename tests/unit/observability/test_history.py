@@ -45,19 +45,19 @@ def test_counts_and_buckets_equal_what_the_metrics_count(
         history.take(record, now)
         metrics.take(record)
     seen = Exposition.read(metrics.exposition("")[0].decode())
-    told = totals_of([history.counts()], now)
+    totals = totals_of([history.counts()], now)
     for name in ("one", "two", "other"):
-        counts = told.start.get(name, Counts())
+        counts = totals.start.get(name, Counts())
         for outcome in ReplyOutcome:
             counted = seen.value("temper_requests_total", model=name, outcome=outcome.value)
             assert getattr(counts, outcome.value) == counted
         assert counts.prompt == seen.value("temper_tokens_total", model=name, type="input")
         assert counts.output == seen.value("temper_tokens_total", model=name, type="output")
-    assert told.start[""].requests == told.hour[""].requests == len(taken)
+    assert totals.start[""].requests == totals.hour[""].requests == len(taken)
     if now < 10_000 + STEP * (BUCKETS - 1):
         points = history.points(now)
-        assert sum(point.clean for point in points) == told.start[""].clean
-        assert sum(point.output for point in points) == told.start[""].output
+        assert sum(point.clean for point in points) == totals.start[""].clean
+        assert sum(point.output for point in points) == totals.start[""].output
 
 
 def test_an_answer_an_error_and_a_client_that_left_are_told_apart() -> None:
@@ -78,8 +78,8 @@ def test_what_is_older_than_an_hour_counts_since_the_start_only() -> None:
     history = History()
     history.take(RECORD, 0.0)
     history.take(RECORD, 3000.0)
-    told = totals_of([history.counts()], 3700.0)
-    assert (told.hour[""].requests, told.start[""].requests) == (1, 2)
+    totals = totals_of([history.counts()], 3700.0)
+    assert (totals.hour[""].requests, totals.start[""].requests) == (1, 2)
 
 
 def test_there_are_never_more_services_and_buckets_than_that() -> None:
@@ -121,9 +121,9 @@ def test_what_was_told_before_stays_as_it_was() -> None:
     history = History()
     history.take(RECORD, 58.0)
     history.take(RECORD, 60.0)  # in another bucket, of another minute
-    told = history.counts()
+    published = history.counts()
     history.take(RECORD, 61.0)
-    assert [minute for minute, _ in told.minutes] == [0, 1]
-    assert [counts["one"].requests for _, counts in told.minutes] == [1, 1]
-    assert told.start["one"].requests == 2
+    assert [minute for minute, _ in published.minutes] == [0, 1]
+    assert [counts["one"].requests for _, counts in published.minutes] == [1, 1]
+    assert published.start["one"].requests == 2
     assert history.counts().start["one"].requests == 3

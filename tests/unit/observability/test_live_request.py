@@ -79,7 +79,9 @@ def test_each_attempt_has_its_own_defect_and_its_own_error() -> None:
     account = an_account()
     run_attempts(account, None, BackendTimedOut("b", "was slow"))
     account.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
-    assert [(one.kind, one.defect, one.error) for one in account.record().attempts] == [
+    assert [
+        (attempt.kind, attempt.defect, attempt.error) for attempt in account.record().attempts
+    ] == [
         ("as_asked", "prose", None),
         ("nudged", None, "timed_out"),
     ]
@@ -101,7 +103,7 @@ def test_an_attempt_that_proved_too_long_is_kept_though_its_turn_is_gone() -> No
     account = an_account()
     run_attempts(account, errors.ContextOverflow("too long", 9, 8), None)
     account.facts = (AskedFact("as_asked"),)
-    assert [(one.kind, one.error) for one in account.record().attempts] == [
+    assert [(attempt.kind, attempt.error) for attempt in account.record().attempts] == [
         ("as_asked", "context_overflow"),
         ("as_asked", None),
     ]
@@ -317,7 +319,7 @@ def test_a_request_waits_for_a_person_while_any_of_its_calls_does() -> None:
     live.begin_call("2", "find")
     record, stage, _ = live.snapshot()
     assert stage is RequestStage.WAITING_FOR_PERSON
-    assert [(one.server, one.name, one.status) for one in record.tools] == [
+    assert [(tool.server, tool.name, tool.status) for tool in record.tools] == [
         ("search", "delete", "waiting"),
         ("", "find", "running"),
     ]

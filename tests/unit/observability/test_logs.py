@@ -63,9 +63,9 @@ COLOUR = re.compile("\x1b\\[[0-9]+m")
 
 
 def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = False) -> str:
-    written = logging.LogRecord("proxy.requests", logging.INFO, "", 0, "request", (), None)
-    written.request = record
-    return ShortFormatter(lambda: columns, is_colored=is_colored).format(written)
+    log_record = logging.LogRecord("proxy.requests", logging.INFO, "", 0, "request", (), None)
+    log_record.request = record
+    return ShortFormatter(lambda: columns, is_colored=is_colored).format(log_record)
 
 
 def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
@@ -140,10 +140,10 @@ def test_a_client_can_neither_begin_a_line_nor_steer_the_terminal() -> None:
 def test_other_lines_are_whole_and_say_how_grave_they_are() -> None:
     shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
-    told = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
-    assert told.endswith(f"  warning  {text}")
-    told = shorter.format(logging.LogRecord("proxy", logging.INFO, "", 0, text, (), None))
-    assert "info" not in told
+    line = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
+    assert line.endswith(f"  warning  {text}")
+    line = shorter.format(logging.LogRecord("proxy", logging.INFO, "", 0, text, (), None))
+    assert "info" not in line
 
 
 def test_a_traceback_keeps_its_lines() -> None:
@@ -152,20 +152,20 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError as error:
         raised = (ValueError, error, error.__traceback__)
     record = logging.LogRecord("proxy", logging.ERROR, "", 0, "a bug", (), raised)
-    told = ShortFormatter(lambda: 80, is_colored=True).format(record).splitlines()
-    assert told[0].endswith("a bug")
-    assert told[-1] == "ValueError: odd"
+    lines = ShortFormatter(lambda: 80, is_colored=True).format(record).splitlines()
+    assert lines[0].endswith("a bug")
+    assert lines[-1] == "ValueError: odd"
 
 
 def test_the_width_is_the_terminals_or_what_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "57")
     assert columns_of(StringIO()) == 57
-    own, child = os.openpty()
+    parent, child = os.openpty()
     with os.fdopen(child, "w") as terminal:
         assert columns_of(terminal) == 57
         monkeypatch.delenv("COLUMNS")
         assert columns_of(terminal) == 80  # a terminal that knows no size of its own
-    os.close(own)
+    os.close(parent)
 
 
 def test_colours_need_a_terminal_and_nobody_who_is_against_them(

@@ -36,8 +36,8 @@ def after(*records: RequestRecord) -> Exposition:
 
 def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
     seen = after(RECORD, RECORD)
-    told = {"model": "default", "status": "200", "outcome": "retried"}
-    assert seen.value("temper_requests_total", dialect="chat", **told) == 2
+    labels = {"model": "default", "status": "200", "outcome": "retried"}
+    assert seen.value("temper_requests_total", dialect="chat", **labels) == 2
     assert seen.value("temper_request_duration_seconds_sum", model="default") == 6.0
     assert seen.value("temper_time_to_first_token_seconds_sum") == 3.0
     assert seen.value("temper_queue_duration_seconds_sum") == 1.0
@@ -216,9 +216,9 @@ def test_a_tool_server_is_up_or_not() -> None:
     assert seen.value("temper_tool_server_up", server="search") == 1
     assert seen.value("temper_tool_server_up", server="time") == 0
     metrics.report_tool_servers({"time": True})
-    told = metrics.exposition("")[0].decode()
-    assert Exposition.read(told).value("temper_tool_server_up", server="time") == 1
-    assert "search" not in told
+    exposition = metrics.exposition("")[0].decode()
+    assert Exposition.read(exposition).value("temper_tool_server_up", server="time") == 1
+    assert "search" not in exposition
 
 
 def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> None:

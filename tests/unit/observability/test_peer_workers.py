@@ -44,17 +44,17 @@ def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
 ) -> None:
     shared.publish(counted(1.0, 2.0))
     assert shared.others() == ()
-    (own,) = shared.identity.folder.iterdir()
-    own.rename(of_another(shared))
+    (file,) = shared.identity.folder.iterdir()
+    file.rename(of_another(shared))
     assert shared.others() == (counted(1.0, 2.0),)
 
 
 def test_processes_are_added_up_over_the_hour_and_over_all(shared: SharedCounts) -> None:
     for number, moments in ((1, (1.0, 3500.0)), (2, (3550.0, 3601.0))):
         of_another(shared, number).write_bytes(msgspec.json.encode(counted(*moments)))
-    told = totals_of(shared.others(), 3661.0)
-    assert told.start["one"] == told.start[""] == Counts(requests=4, failed=4)
-    assert told.hour["one"].requests == 3
+    totals = totals_of(shared.others(), 3661.0)
+    assert totals.start["one"] == totals.start[""] == Counts(requests=4, failed=4)
+    assert totals.hour["one"].requests == 3
 
 
 def test_a_file_that_cannot_be_read_counts_for_nothing(shared: SharedCounts) -> None:
@@ -82,12 +82,12 @@ def sockets_in(folder: Path) -> list[Path]:
 
 
 async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> None:
-    one, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
+    first, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
     other.respond = lambda question: BoardResponse("x" * 1_000_000 + question.what + question.name)
-    async with one.serving(), other.serving():
-        told = await one.send(BoardRequest("row", "def-7"))
-        assert told is not None
-        assert told.document.endswith("xrowdef-7")
+    async with first.serving(), other.serving():
+        row = await first.send(BoardRequest("row", "def-7"))
+        assert row is not None
+        assert row.document.endswith("xrowdef-7")
         early = await other.send(BoardRequest("row", "abc-7"))
         assert early == BoardResponse(problem="before_restart")
     assert sockets_in(folder) == []
@@ -112,5 +112,5 @@ async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
             writer.write_eof()
             assert await all_that_comes(reader) == b""
             writer.close()
-        told = await SiblingBoards(folder, "def").send(BoardRequest("row", "abc-1"))
-    assert told == BoardResponse(problem="before_restart")
+        row = await SiblingBoards(folder, "def").send(BoardRequest("row", "abc-1"))
+    assert row == BoardResponse(problem="before_restart")

@@ -176,7 +176,7 @@ def test_it_goes_on_where_it_ended_and_ends_at_its_bound(
     second.close()
     assert path.stat().st_size == 2 * size
     assert second.is_over
-    (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "recording.max_bytes" in warning.getMessage()
 
 

@@ -69,7 +69,7 @@ def test_what_became_of_a_call_leads_to_the_next_question() -> None:
     turns, events = played(run_of(ONE, LAST, generations=(CALLED, SAID)))
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Fine.")]
     assert isinstance(events[-1], ReplyFinished)
-    assert [one.role for one in turns.sent[1].messages] == ["user", "assistant", "tool"]
+    assert [message.role for message in turns.sent[1].messages] == ["user", "assistant", "tool"]
     assert (turns.unfinished, turns.following) == ("", None)
 
 
@@ -115,7 +115,9 @@ def test_a_generation_without_an_end_makes_no_sense() -> None:
 
 
 def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
-    return {one.what: (one.before, one.now) for one in replay(recorded, PROFILES).changes}
+    return {
+        change.what: (change.before, change.now) for change in replay(recorded, PROFILES).changes
+    }
 
 
 def test_what_is_judged_as_it_was_is_the_same() -> None:
@@ -123,11 +125,13 @@ def test_what_is_judged_as_it_was_is_the_same() -> None:
 
 
 def test_thoughts_that_were_split_off_are_split_off_again() -> None:
-    said = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
-    said = structs.replace(said, policy=structs.replace(said.policy, text_policy=TextPolicy.AUTO))
-    knows = structs.replace(said.model, opens_thoughts=True)
-    assert "text" in changes(said)
-    assert changes(structs.replace(said, model=knows)) == {}
+    recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
+    recorded = structs.replace(
+        recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
+    )
+    knows = structs.replace(recorded.model, opens_thoughts=True)
+    assert "text" in changes(recorded)
+    assert changes(structs.replace(recorded, model=knows)) == {}
 
 
 def test_a_call_that_was_not_found_then_is_found_now() -> None:
@@ -147,10 +151,10 @@ def test_a_call_that_was_not_found_then_is_found_now() -> None:
 
 def test_a_call_that_was_good_enough_then_is_asked_about_now() -> None:
     recorded = exchange((["text", CALL.replace("city", "town")], ["finished", "stop"]))
-    found = changes(recorded)
-    assert found["outcome"] == ("repaired", "asks again")
-    assert found["attempts"] == ("as_asked (accepted)", "as_asked (invalid_arguments)")
-    assert found["calls.0.name"] == ("get_weather", "")
+    changes_ = changes(recorded)
+    assert changes_["outcome"] == ("repaired", "asks again")
+    assert changes_["attempts"] == ("as_asked (accepted)", "as_asked (invalid_arguments)")
+    assert changes_["calls.0.name"] == ("get_weather", "")
 
 
 def test_attempts_that_are_no_longer_made_leave_their_generations_over() -> None:
@@ -163,9 +167,9 @@ def test_attempts_that_are_no_longer_made_leave_their_generations_over() -> None
             repairs="rescued=hermes;rejected=prose",
         ),
     )
-    found = changes(more)
-    assert found["outcome"] == ("retried", "repaired")
-    assert found["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
+    changes_ = changes(more)
+    assert changes_["outcome"] == ("retried", "repaired")
+    assert changes_["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
 
 
 def test_an_answer_that_an_earlier_attempt_saved_needs_that_attempt() -> None:
@@ -196,8 +200,8 @@ def test_a_profile_that_the_operator_chose_is_used_if_there_is_one() -> None:
 
 def test_what_never_came_to_its_end_cannot_be_compared() -> None:
     verdict = RecordedVerdict(outcome=None, attempts=(), repairs="")
-    found = replay(exchange(verdict=verdict), PROFILES)
-    assert (found.is_complete, found.status) == (False, "incomplete")
+    result = replay(exchange(verdict=verdict), PROFILES)
+    assert (result.is_complete, result.status) == (False, "incomplete")
 
 
 @pytest.mark.parametrize(
@@ -293,5 +297,5 @@ def test_a_prompt_that_was_too_long_leads_to_a_second_turn_and_gets_no_nudge() -
 def test_what_makes_no_sense_any_more_is_shown_without_what_was_between() -> None:
     unfinished: tuple[Piece, ...] = (["text", "It"],)
     seen = shown(unfinished, RESCUED, answer=RecordedAnswer(text="It"))
-    assert [one.nudge for one in seen.generations] == [[], []]
+    assert [generation.nudge for generation in seen.generations] == [[], []]
     assert seen.text == "It"

@@ -111,8 +111,8 @@ def test_a_call_that_waits_for_a_person_takes_no_time_yet() -> None:
 
 def record(*statuses: str, server: str = "search", error: str | None = None) -> RequestRecord:
     tools = tuple(
-        ToolRecord(server, "find", str(place), 1, 0.0, 1.0, status, error)
-        for place, status in enumerate(statuses)
+        ToolRecord(server, "find", str(index), 1, 0.0, 1.0, status, error)
+        for index, status in enumerate(statuses)
     )
     return RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=tools)
 
@@ -122,14 +122,14 @@ def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
     calls.take(record("done", "failed", "timed_out", "lost", "cancelled", "refused"))
     calls.take(record("done", server="time"))
     calls.take(record())
-    found = calls.of("search")
-    assert (found.calls, found.failures, found.refused) == (6, 3, 1)
+    counts = calls.of("search")
+    assert (counts.calls, counts.failures, counts.refused) == (6, 3, 1)
     assert calls.of("time") == ServerCalls(1)
     assert calls.of("unknown") == ServerCalls()
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "told"),
+    ("status", "error", "sentence"),
     [
         ("failed", "tool_error", "find failed (tool_error)."),
         ("failed", "a\nb", r"find failed (a\nb)."),
@@ -140,7 +140,7 @@ def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
         ("cancelled", "cancelled", ""),
     ],
 )
-def test_the_last_failure_is_a_sentence(status: str, error: str | None, told: str) -> None:
+def test_the_last_failure_is_a_sentence(status: str, error: str | None, sentence: str) -> None:
     calls = ToolCalls()
     calls.take(record(status, error=error))
-    assert calls.of("search").failure == told
+    assert calls.of("search").failure == sentence

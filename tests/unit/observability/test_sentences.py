@@ -114,10 +114,12 @@ TOLD: tuple[tuple[Fact, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("fact", "told"), TOLD, ids=[type(one).__name__ for one, _ in TOLD])
-def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
+@pytest.mark.parametrize(
+    ("fact", "sentence"), TOLD, ids=[type(outcome).__name__ for outcome, _ in TOLD]
+)
+def test_a_fact_is_told_in_a_sentence(fact: Fact, sentence: str) -> None:
     words = fact.words()
-    assert ("" if words is None else words.sentence) == told
+    assert ("" if words is None else words.sentence) == sentence
 
 
 @pytest.mark.parametrize(
@@ -160,12 +162,12 @@ def test_a_line_tells_it_in_a_few_words(happened: tuple[Fact, ...], words: str) 
 
 @pytest.mark.parametrize("defect", Defect)
 def test_every_defect_has_few_words(defect: Defect) -> None:
-    told = summarize((facts.RejectedReply(defect.value),))
-    assert len(told.split()) > 2
-    assert "_" not in told
+    summary = summarize((facts.RejectedReply(defect.value),))
+    assert len(summary.split()) > 2
+    assert "_" not in summary
 
 
-@pytest.mark.parametrize("fact", [one for one, _ in TOLD], ids=repr)
+@pytest.mark.parametrize("fact", [outcome for outcome, _ in TOLD], ids=repr)
 def test_whatever_is_told_has_few_words_too(fact: Fact) -> None:
     has_words = fact.words() is not None
     assert bool(summarize((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
@@ -177,11 +179,11 @@ def test_every_kind_of_fact_has_its_words() -> None:
 
 def test_every_rung_defect_and_error_has_its_words() -> None:
     assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
-    assert WORDS.defects.keys() == {one.value for one in Defect}
+    assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors
-    told = (one for one, _ in WORDS.defects.values())
-    every = (*WORDS.attempts.values(), *told, *WORDS.errors.values())
-    assert all(re.fullmatch(r"[A-Z].+[.?]", one) for one in every)
+    texts = (text for text, _ in WORDS.defects.values())
+    every = (*WORDS.attempts.values(), *texts, *WORDS.errors.values())
+    assert all(re.fullmatch(r"[A-Z].+[.?]", text) for text in every)
     assert attempt_sentence("nudged") == "Retry with a hint about the defect."
     assert attempt_sentence("new") == "Retried in another way (new)."
     assert problem_sentence("empty", None) == "The reply was empty."
@@ -191,13 +193,13 @@ def test_every_rung_defect_and_error_has_its_words() -> None:
 
 
 def test_what_happened_twice_is_told_once_and_nothing_is_told_of_no_news() -> None:
-    told = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
-    assert told == ("Invalid JSON in a call of a was repaired.",)
+    lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
+    assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40
 
 
 def test_foreign_words_are_cut_and_made_visible() -> None:
-    (told,) = sentences([facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look")])
-    assert told.isprintable()
-    assert len(told) < 300
+    (line,) = sentences([facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look")])
+    assert line.isprintable()
+    assert len(line) < 300
     assert cut("\0") == "\\x00"

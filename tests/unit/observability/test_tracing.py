@@ -51,8 +51,11 @@ CONTENT = ("messages", "instructions", "prompt", "completion", "arguments", "res
 
 def test_every_name_is_published_or_our_own() -> None:
     names = {*REQUEST, *ATTEMPT, *TOOL}
-    own = ("temper.", "mcp.")  # MCP's have no table yet: they are those of the conventions' text
-    assert {name for name in names if not name.startswith(own)} <= PUBLISHED
+    prefixes = (
+        "temper.",
+        "mcp.",
+    )  # MCP's have no table yet: they are those of the conventions' text
+    assert {name for name in names if not name.startswith(prefixes)} <= PUBLISHED
 
 
 def test_no_content_is_among_them() -> None:
@@ -127,12 +130,12 @@ def attributes(span: ReadableSpan) -> dict[str, object]:
 
 def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     request, first, second = spans_of(RECORD)
-    assert [one.name for one in (request, first, second)] == [
+    assert [span.name for span in (request, first, second)] == [
         "POST /v1/chat/completions",
         "chat qwen3",
         "chat qwen3",
     ]
-    assert [one.kind for one in (request, first)] == [SpanKind.SERVER, SpanKind.CLIENT]
+    assert [span.kind for span in (request, first)] == [SpanKind.SERVER, SpanKind.CLIENT]
     assert (request.start_time, request.end_time) == (1000 * 10**9, 1004 * 10**9)
     assert (second.start_time, second.end_time) == (1002 * 10**9, 1003_500_000_000)
     assert request.parent is not None
@@ -267,9 +270,9 @@ def test_an_attempt_between_tools_tells_its_round() -> None:
     between = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
     alone = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
     spans = spans_of(replace(RECORD, attempts=(between, alone)))
-    attributes = [dict(one.attributes or {}) for one in spans]
-    attempts = [one for one in attributes if "temper.attempt.reason" in one]
-    assert [one.get("temper.round") for one in attempts] == [2, None]
+    attributes = [dict(span.attributes or {}) for span in spans]
+    attempts = [attribute for attribute in attributes if "temper.attempt.reason" in attribute]
+    assert [attempt.get("temper.round") for attempt in attempts] == [2, None]
 
 
 def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
@@ -277,19 +280,19 @@ def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
         ToolRecord("search", "find", "1", 1, 2.0, 0.5, "done", None, "pipe", "2026-07-28", 0x4),
         ToolRecord("search", "find", "2", 2, 3.0, 0.5, "timed_out", "timeout", span_id=0x5),
     )
-    spans = [one for one in spans_of(replace(RECORD, tools=tools)) if "tool" in one.name]
-    assert [one.name for one in spans] == ["execute_tool find"] * 2
-    assert [one.kind for one in spans] == [SpanKind.CLIENT] * 2
-    assert [one.context and one.context.span_id for one in spans] == [0x4, 0x5]
-    assert [one.parent and one.parent.span_id for one in spans] == [0x1, 0x1]
-    told = attributes(spans[0])
-    assert told["gen_ai.operation.name"] == "execute_tool"
-    assert told["mcp.protocol.version"] == "2026-07-28"
-    assert told["network.transport"] == "pipe"
-    assert told["temper.round"] == 1
-    assert "error.type" not in told
+    spans = [span for span in spans_of(replace(RECORD, tools=tools)) if "tool" in span.name]
+    assert [span.name for span in spans] == ["execute_tool find"] * 2
+    assert [span.kind for span in spans] == [SpanKind.CLIENT] * 2
+    assert [span.context and span.context.span_id for span in spans] == [0x4, 0x5]
+    assert [span.parent and span.parent.span_id for span in spans] == [0x1, 0x1]
+    attributes_ = attributes(spans[0])
+    assert attributes_["gen_ai.operation.name"] == "execute_tool"
+    assert attributes_["mcp.protocol.version"] == "2026-07-28"
+    assert attributes_["network.transport"] == "pipe"
+    assert attributes_["temper.round"] == 1
+    assert "error.type" not in attributes_
     assert attributes(spans[1])["error.type"] == "timeout"
-    assert [one.status.status_code for one in spans] == [StatusCode.UNSET, StatusCode.ERROR]
+    assert [span.status.status_code for span in spans] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
 def run_spans_of(work: object) -> dict[str, ReadableSpan]:
@@ -316,8 +319,8 @@ def work(spans: RunSpans) -> None:
 
 
 def test_a_run_is_above_its_generations_and_its_calls() -> None:
-    found = run_spans_of(work)
-    root, chat, tool = (found[name] for name in NAMES)
+    spans = run_spans_of(work)
+    root, chat, tool = (spans[name] for name in NAMES)
     assert (root.kind, chat.kind, tool.kind) == (
         SpanKind.INTERNAL,
         SpanKind.CLIENT,
@@ -331,8 +334,8 @@ def test_a_run_is_above_its_generations_and_its_calls() -> None:
 
 
 def test_spans_say_what_was_done_and_never_what_was_said() -> None:
-    found = run_spans_of(work)
-    root, chat, tool = (found[name] for name in NAMES)
+    spans = run_spans_of(work)
+    root, chat, tool = (spans[name] for name in NAMES)
     assert attributes(root) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "temper",

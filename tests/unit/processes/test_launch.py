@@ -103,11 +103,11 @@ def test_the_program_is_looked_for_on_path(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_program_of_ones_own_is_preferred_to_all_and_must_be_one(tmp_path: Path) -> None:
-    own = tmp_path / "my-llama-server"
-    own.touch(mode=0o755)
-    assert find_program(own) == (str(own),)
-    own.chmod(0o644)
-    for wrong in (own, tmp_path, tmp_path / "nowhere"):
+    program = tmp_path / "my-llama-server"
+    program.touch(mode=0o755)
+    assert find_program(program) == (str(program),)
+    program.chmod(0o644)
+    for wrong in (program, tmp_path, tmp_path / "nowhere"):
         with pytest.raises(LaunchFailed, match="is not a program") as raised:
             find_program(wrong)
         assert raised.value.is_lasting

@@ -62,19 +62,19 @@ def test_a_server_that_does_not_insist_on_our_key_is_not_ours(model: Path) -> No
         start((sys.executable, "-c", STRANGER), model)
 
 
-async def downloaded(program: Path, repository: str, told: list[StartProgress]) -> Path:
+async def downloaded(program: Path, repository: str, reports: list[StartProgress]) -> Path:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        return await download((str(program),), repository, told.append)
+        return await download((str(program),), repository, reports.append)
 
 
 def test_a_download_tells_how_far_it_is_and_where_the_model_lies(tmp_path: Path) -> None:
     source = tmp_path / "source.gguf"
     source.write_bytes(b"GGUF")
-    told: list[StartProgress] = []
+    reports: list[StartProgress] = []
     program = downloading_server(tmp_path, source)
-    path = asyncio.run(downloaded(program, "owner/name", told))
+    path = asyncio.run(downloaded(program, "owner/name", reports))
     assert path == tmp_path / "m.gguf"
-    shares = [item.share for item in told if item.stage == "downloading"]
+    shares = [item.share for item in reports if item.stage == "downloading"]
     assert shares == [0.0, 0.37, 1.0]
 
 
@@ -87,10 +87,10 @@ def test_one_that_fails_says_why(tmp_path: Path) -> None:
 def test_the_embedded_server_cannot_download_and_what_can_is_said() -> None:
     with pytest.raises(LaunchFailed) as raised:
         asyncio.run(download(embedded_program(), "owner/name:Q4_K_M", lambda _progress: None))
-    said = str(raised.value)
-    assert "cannot download owner/name:Q4_K_M" in said
-    assert "hf download owner/name --include '*Q4_K_M*.gguf'" in said
-    assert "llama-server" in said
+    message = str(raised.value)
+    assert "cannot download owner/name:Q4_K_M" in message
+    assert "hf download owner/name --include '*Q4_K_M*.gguf'" in message
+    assert "llama-server" in message
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ async def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is
     scene = Scene(STARTING)
     scene.answers(FIRST)
     scene.answers(SECOND)
-    asked = asyncio.create_task(scene.ask())
+    request = asyncio.create_task(scene.ask())
     await asyncio.sleep(0)
     scene.server.note(READY)
-    assert (await asked)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
+    assert (await request)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
     await scene.ask()
     scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
     await scene.ask()
@@ -93,12 +93,12 @@ async def test_a_start_that_takes_too_long_is_told_as_loading() -> None:
 async def test_a_question_waits_for_a_server_that_is_being_restarted() -> None:
     scene = Scene(WAITING)
     scene.answers(SECOND)
-    asked = asyncio.create_task(scene.ask())
+    request = asyncio.create_task(scene.ask())
     await asyncio.sleep(0)
     scene.server.note(STARTING)
     await asyncio.sleep(0)
     scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
-    assert (await asked)[-1] == ReplyFinished("stop")
+    assert (await request)[-1] == ReplyFinished("stop")
 
 
 async def test_a_restart_that_takes_too_long_says_when_to_come_back() -> None:

@@ -41,12 +41,12 @@ def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("found", "marked"),
+    ("pdf", "marked"),
     [
         (PdfText("Hi", 2, 2), "[The text of 2 pages of a PDF:]\nHi"),
         (PdfText("Hi", 2, 9), "[The text of the first 2 of 9 pages of a PDF:]\nHi"),
         (PdfText(" ", 2, 2), "[A PDF of 2 pages that holds no text: they may be pictures.]"),
     ],
 )
-def test_the_text_says_where_it_is_from(found: PdfText, marked: str) -> None:
-    assert found.marked == marked
+def test_the_text_says_where_it_is_from(pdf: PdfText, marked: str) -> None:
+    assert pdf.marked == marked

@@ -18,12 +18,12 @@ from tests.patience import PATIENCE_SECONDS
 def test_lines_are_the_same_however_the_output_is_cut(size: int) -> None:
     output = "first\nse\u00e9cond\r\n\n  \nloading ...\rthird".encode()
     tail = LogTail()
-    told: list[str] = []
+    lines: list[str] = []
     for start in range(0, len(output), size):
-        told += tail.feed(output[start : start + size])
-    told += tail.finish()
-    assert told == ["first", "se\u00e9cond", "loading ...", "third"]
-    assert tail.lines == tuple(told)
+        lines += tail.feed(output[start : start + size])
+    lines += tail.finish()
+    assert lines == ["first", "se\u00e9cond", "loading ...", "third"]
+    assert tail.lines == tuple(lines)
 
 
 def test_only_the_last_lines_are_kept() -> None:
@@ -75,11 +75,11 @@ print("done")
 
 def open_files() -> set[str]:
     """Return them by descriptor and name; files of others may be closed at any time."""
-    found: set[str] = set()
-    for one in Path("/dev/fd").iterdir():
+    files: set[str] = set()
+    for descriptor in Path("/dev/fd").iterdir():
         with suppress(OSError):  # the folder itself was one of them
-            found.add(f"{one.name} {one.readlink()}")
-    return found
+            files.add(f"{descriptor.name} {descriptor.readlink()}")
+    return files
 
 
 def test_a_child_takes_it_for_a_terminal_and_its_lines_come_as_it_wrote_them() -> None:
@@ -172,9 +172,9 @@ async def test_stopping_twice_or_after_the_end_does_no_harm() -> None:
 async def test_a_stop_goes_on_when_the_one_who_asked_has_left() -> None:
     process, spoke = await start(STUBBORN, grace_seconds=0.05)
     await spoke.wait()
-    asked = asyncio.create_task(process.stop())
+    stopping = asyncio.create_task(process.stop())
     await asyncio.sleep(0)
-    asked.cancel()
+    stopping.cancel()
     assert await process.wait() == -signal.SIGKILL
 
 

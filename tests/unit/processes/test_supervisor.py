@@ -156,9 +156,9 @@ async def test_what_another_start_would_not_mend_is_not_tried_again() -> None:
     failure = LaunchFailed("child", "is no program", is_lasting=True)
     supervisor = Supervisor("child", lambda: broken(failure), on_change=seen.note)
     waiting = [asyncio.create_task(supervisor.ready()) for _ in range(3)]
-    for one in waiting:
+    for task in waiting:
         with pytest.raises(LaunchFailed, match="is no program"):
-            await one
+            await task
     assert seen.states == [RestartState.STARTING, RestartState.DOWN]
     assert supervisor.status.reason == "child is no program"
 

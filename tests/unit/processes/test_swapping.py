@@ -174,9 +174,9 @@ def test_a_model_in_use_does_not_stop_and_its_time_begins_when_it_is_left() -> N
 
 def test_the_latest_client_says_how_long_a_model_stays() -> None:
     planner = SwapPlanner([LoadableModel("a", ttl=60)])
-    place, _ = planner.ask("a", 0.0)
+    ticket, _ = planner.ask("a", 0.0)
     planner.note_loaded("a", 0.0)
-    planner.leave(place, 10.0)
+    planner.leave(ticket, 10.0)
     assert planner.next_look() == 70.0
     planner.keep("a", 5)
     assert planner.next_look() == 15.0
@@ -237,8 +237,8 @@ class World:
         self.now += 0.5
         match kind:
             case "ask":
-                place, orders = self.swapping.ask("abcd"[which], self.now)
-                self.places.append(place)
+                ticket, orders = self.swapping.ask("abcd"[which], self.now)
+                self.places.append(ticket)
                 self.obey(orders)
             case "leave":
                 self.obey(self.swapping.leave(self.places.pop(which), self.now))

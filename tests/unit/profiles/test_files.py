@@ -245,7 +245,7 @@ def test_the_guide_has_a_table_of_models() -> None:
 
 @pytest.mark.parametrize("row", rows_of_the_guide(), ids=lambda row: row[0])
 def test_the_guide_says_of_a_model_what_its_profile_says(row: list[str]) -> None:
-    profile = next(one for one in load_profiles() if f"`{one.name}`" == row[0])
+    profile = next(known for known in load_profiles() if f"`{known.name}`" == row[0])
     assert re.findall("`([^`]+)`", row[3]) == list(profile.quirks.syntaxes)
     assert re.findall("`([^`]+)`", row[2]) == list(profile.matching.architectures)
     assert ("template" in row[2]) == bool(profile.matching.templates)

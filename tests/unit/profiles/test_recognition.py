@@ -367,16 +367,18 @@ def test_between_equals_the_name_of_the_profile_decides() -> None:
 @settings(deadline=None)
 @given(
     name=st.sampled_from([name for name, _ in TABLE]),
-    around=st.text(string.ascii_letters + string.digits + "-_.", max_size=8),
+    affixes=st.text(string.ascii_letters + string.digits + "-_.", max_size=8),
     shuffled=st.permutations(PROFILES),
 )
 def test_case_and_the_order_of_profiles_change_nothing(
-    name: str, around: str, shuffled: list[Profile]
+    name: str, affixes: str, shuffled: list[Profile]
 ) -> None:
-    evidence = Evidence((name + around,))
-    found = recognise(evidence, PROFILES)
-    assert recognise(evidence, shuffled) == found
-    assert recognise(Evidence(((name + around).swapcase(),)), shuffled).profile == found.profile
+    evidence = Evidence((name + affixes,))
+    recognized = recognise(evidence, PROFILES)
+    assert recognise(evidence, shuffled) == recognized
+    assert (
+        recognise(Evidence(((name + affixes).swapcase(),)), shuffled).profile == recognized.profile
+    )
 
 
 @pytest.mark.parametrize("unit", ["a/", "qwen3", "-", "a"])
@@ -388,6 +390,6 @@ def test_a_long_name_takes_no_more_work_than_a_short_one(unit: str) -> None:
 
 
 def test_of_a_long_path_the_end_counts() -> None:
-    found = recognise(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
-    assert found.profile.name == "qwen3"
+    recognition = recognise(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
+    assert recognition.profile.name == "qwen3"
     assert recognise(Evidence(("qwen3-8b/" + "x/" * 3_000,)), PROFILES).profile is GENERIC

@@ -32,9 +32,9 @@ def test_what_was_measured_is_there_the_next_time(tmp_path: Path) -> None:
 
 def test_the_same_model_is_measured_anew_and_another_beside_it(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
-    for one in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
-        models.remember(one)
-    assert [one.tried_at[8:10] for one in models.all()] == ["04", "03", "02"]
+    for attempt in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
+        models.remember(attempt)
+    assert [model.tried_at[8:10] for model in models.all()] == ["04", "03", "02"]
     latest = models.latest("m.gguf", "template")
     assert latest is not None
     assert latest.tried_at.startswith("2026-01-03")
@@ -72,11 +72,11 @@ def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
 
 def test_several_writers_leave_whole_files(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
-    ones = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
+    records = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(models.remember, ones))
-        assert all(len(found) <= 5 for found in pool.map(lambda _: models.all(), range(50)))
-    assert {one.identity for one in models.all()} == {f"m{number}.gguf" for number in range(5)}
+        assert all(pool.map(models.remember, records))
+        assert all(len(listed) <= 5 for listed in pool.map(lambda _: models.all(), range(50)))
+    assert {model.identity for model in models.all()} == {f"m{number}.gguf" for number in range(5)}
     assert {file.suffix for file in tmp_path.iterdir()} == {".json"}
 
 
@@ -89,7 +89,7 @@ def test_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_mtime)
         ):
             os.utime(file, (age, age))
-    assert [one.identity for one in models.all()] == ["m4.gguf", "m3.gguf", "m2.gguf"]
+    assert [model.identity for model in models.all()] == ["m4.gguf", "m3.gguf", "m2.gguf"]
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, 
         httpx.AsyncClient(trust_env=False) as client,
     ):
         url = f"http://{address_in(tmp_path / 'made')}"
-        found = await client.get(f"{url}/metrics")
-        assert found.status_code == 200
-        assert "temper_requests_running" in found.text
+        response = await client.get(f"{url}/metrics")
+        assert response.status_code == 200
+        assert "temper_requests_running" in response.text
         assert (await client.get(f"{url}/v1/models")).status_code == 404
     assert [*(tmp_path / "made").iterdir()] == []
 
@@ -71,5 +71,5 @@ def test_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> 
     for name in kept:
         (tmp_path / name).write_text("[]")
     with publish_address(tmp_path, "127.0.0.1:1") as file:
-        assert {one.name for one in tmp_path.iterdir()} == {*kept, file.name}
-    assert {one.name for one in tmp_path.iterdir()} == kept
+        assert {path.name for path in tmp_path.iterdir()} == {*kept, file.name}
+    assert {path.name for path in tmp_path.iterdir()} == kept

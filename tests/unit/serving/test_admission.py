@@ -312,7 +312,7 @@ def test_no_key_is_kept_out_by_one_that_has_more(came: list[tuple[str, Priority]
         if ticket is not None:
             waiting.append(ticket)
         elif priority is not LOW:
-            of_keys = Counter(one.key for one in waiting if one.priority is not LOW)
+            of_keys = Counter(ticket.key for ticket in waiting if ticket.priority is not LOW)
             if priority is NORMAL:
                 assert max(of_keys.values()) <= of_keys[key] + 1
     assert queue.waiting == len(waiting)
@@ -329,8 +329,10 @@ def test_nobody_waits_for_ever_and_each_key_keeps_its_order(
     assert sorted(map(id, order)) == sorted(map(id, tickets))
     for key in "abc":
         for priority in Priority:
-            own = [one for one in tickets if (one.key, one.priority) == (key, priority)]
-            assert [one for one in order if one in own] == own
+            mine = [
+                ticket for ticket in tickets if (ticket.key, ticket.priority) == (key, priority)
+            ]
+            assert [ticket for ticket in order if ticket in mine] == mine
 
 
 async def serve_in_order(admission: Admission) -> list[str]:
@@ -358,11 +360,11 @@ def test_who_waits_is_told_in_the_order_in_which_they_will_be_served() -> None:
     wished = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]
     for number, word in enumerate(wished):
         queue.join("ab"[number % 2], Priority(word), number)
-    told = [one.number for one in queue.upcoming()]
-    assert [one.number for one in queue.upcoming()] == told  # to look changes nothing
+    numbers = [ticket.number for ticket in queue.upcoming()]
+    assert [ticket.number for ticket in queue.upcoming()] == numbers  # to look changes nothing
     served = []
     while current is not None:
         current = next(iter(queue.leave(current)), None)
         served.append(current)
-    assert [one.number for one in served if one is not None] == told
-    assert sorted(told) == [*range(len(wished))]
+    assert [ticket.number for ticket in served if ticket is not None] == numbers
+    assert sorted(numbers) == [*range(len(wished))]

@@ -76,12 +76,12 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "found"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
+    ("strategy", "expected"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
 )
 def test_the_operator_chooses_the_strategy(
-    strategy: Strategy, found: tuple[int, bool, bool]
+    strategy: Strategy, expected: tuple[int, bool, bool]
 ) -> None:
-    assert account(chosen(ContextPolicy(strategy=strategy))) == found
+    assert account(chosen(ContextPolicy(strategy=strategy))) == expected
 
 
 def test_where_nothing_is_shortened_what_is_too_long_is_one_clear_error() -> None:
@@ -153,8 +153,8 @@ def test_the_window_may_be_made_to_count_as_smaller() -> None:
 @pytest.mark.parametrize("window", [2000, None])
 async def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -> None:
     result = tool_result("c0", "a line of many words\n" * 60_000)
-    asked = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
-    long = plan_request(make_request(user_message("Hi"), asked, result), Policy())
+    message = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
+    long = plan_request(make_request(user_message("Hi"), message, result), Policy())
     happened: list[str] = []
 
     async def other() -> None:
@@ -320,29 +320,29 @@ class AtOnce(ScriptedBackend):
 
 
 @pytest.mark.parametrize("kind", [ScriptedBackend, AtOnce])
-@pytest.mark.parametrize("told", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
+@pytest.mark.parametrize("reported", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
 async def test_a_usage_that_no_engine_reports_is_estimated(
-    told: UsageReported | None, kind: type[ScriptedBackend]
+    reported: UsageReported | None, kind: type[ScriptedBackend]
 ) -> None:
     plan = drafted(40)
     end = ReplyFinished("stop")
-    backend = kind([[SAID, end] if told is None else [SAID, told, end]])
+    backend = kind([[SAID, end] if reported is None else [SAID, reported, end]])
     fitting = Fitting(backend, ContextPolicy())
-    said, usage, last = await asked(FollowedBackend(backend, fitting.learning("m", 100_000)), plan)
-    assert (said, last) == (SAID, end)
+    text, usage, last = await asked(FollowedBackend(backend, fitting.learning("m", 100_000)), plan)
+    assert (text, last) == (SAID, end)
     assert isinstance(usage, UsageReported)
     counts = read_usage(usage.usage)
     assert (counts.answer, counts.prompt) == (6, fitting.estimate("m", plan))
     assert counts.total == counts.prompt + 6
     assert usage.usage["temper"] == {"estimated": True}
-    assert usage.stop == ("" if told is None else told.stop)
+    assert usage.stop == ("" if reported is None else reported.stop)
 
 
 async def test_a_usage_that_an_engine_reports_stays() -> None:
-    told = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
-    backend = ScriptedBackend([[SAID, told, ReplyFinished("stop")]])
+    reported = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
+    backend = ScriptedBackend([[SAID, reported, ReplyFinished("stop")]])
     learning = Fitting(backend, ContextPolicy()).learning("m")
-    assert told in await asked(FollowedBackend(backend, learning), drafted(40))
+    assert reported in await asked(FollowedBackend(backend, learning), drafted(40))
 
 
 def test_a_session_whose_beginning_changes_is_named_in_the_log(

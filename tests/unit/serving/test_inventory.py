@@ -30,11 +30,11 @@ async def test_a_running_server_is_asked_for_its_models() -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "some-alias"}]}
     backend.properties = {"model_alias": "some-alias", "model_path": "/m/gemma-2-9b-it.gguf"}
-    async with listening(backend) as behind:
-        settings = load_settings(None, {"backend": {"url": behind.url}})
+    async with listening(backend) as url:
+        settings = load_settings(None, {"backend": {"url": url.url}})
         served = await list_models(settings)
-    found = [(one.name, profile_of(one)) for one in served]
-    assert found == [("some-alias", "gemma2")]
+    rows = [(model.name, profile_of(model)) for model in served]
+    assert rows == [("some-alias", "gemma2")]
 
 
 def test_a_file_is_looked_into_and_not_started(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
 
 
 def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
-    known = {one.name: one.summary()["profile"] for one in list_profiles(Settings())}
+    known = {profile.name: profile.summary()["profile"] for profile in list_profiles(Settings())}
     assert "qwen3-coder" in known["qwen3-coder"]
     assert len(known) > 25
 
@@ -65,15 +65,15 @@ def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
 async def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "org/gemma-2-9b-it"}, {"id": "other"}]}
-    async with listening(backend) as behind:
-        remote = {"url": behind.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
+    async with listening(backend) as url:
+        remote = {"url": url.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
         models = {
             "far": remote,
             "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
             "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
         }
         (far, near, download) = await list_models(load_settings(None, {"models": models}))
-    assert [one.name for one in (far, near, download)] == ["far", "near", "download"]
+    assert [model.name for model in (far, near, download)] == ["far", "near", "download"]
     assert (profile_of(far), far.prospect) == ("gemma2", None)
     assert (profile_of(near), near.document()["id"]) == ("qwen3", "near")
     assert "models.near.profile" in near.summary()["profile"]

@@ -83,11 +83,13 @@ def test_a_plan_is_made_of_settings_and_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
     wanted = settings_of(model={**model, "server": str(program)})
-    told = " ".join(launch_plan(wanted).command())
+    command_line = " ".join(launch_plan(wanted).command())
     for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
-        assert same in told
-        told = told.replace(same, "")
-    assert told.replace(" --jinja --no-webui --slots --metrics", "") == f"{program} {command}"
+        assert same in command_line
+        command_line = command_line.replace(same, "")
+    assert (
+        command_line.replace(" --jinja --no-webui --slots --metrics", "") == f"{program} {command}"
+    )
 
 
 def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Path) -> None:
@@ -105,9 +107,9 @@ def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -
 
 
 def test_a_model_to_download_is_known_by_its_name() -> None:
-    own = settings_of(model={"hf_repo": "owner/Qwen3-8B-GGUF"}).model
-    assert model_file(own) == ModelFile(("owner/Qwen3-8B-GGUF",))
-    assert alias_of(own) == "Qwen3-8B-GGUF"
+    model = settings_of(model={"hf_repo": "owner/Qwen3-8B-GGUF"}).model
+    assert model_file(model) == ModelFile(("owner/Qwen3-8B-GGUF",))
+    assert alias_of(model) == "Qwen3-8B-GGUF"
 
 
 def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
@@ -119,16 +121,16 @@ def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("own", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
+    ("headers", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
 async def test_the_operators_headers_come_before_the_usual_ones(
-    own: dict[str, str], sent: str
+    headers: dict[str, str], sent: str
 ) -> None:
-    settings = load_settings(None, {"backend": {"headers": own}}).backend
-    heard: list[dict[str, str]] = []
+    settings = load_settings(None, {"backend": {"headers": headers}}).backend
+    received: list[dict[str, str]] = []
 
     async def hear(http: Request) -> Response:
-        heard.append({name.lower(): value for name, value in http.headers.items()})
+        received.append({name.lower(): value for name, value in http.headers.items()})
         return Response()
 
     app = Starlette(routes=[Route("/v1/models", hear)])
@@ -138,7 +140,7 @@ async def test_the_operators_headers_come_before_the_usual_ones(
         connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
         await connection.fetch("/v1/models")
         await connection.close()
-    assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
+    assert (received[0]["anthropic-version"], received[0]["x-api-key"]) == (sent, "ours")
 
 
 GIB = 1 << 30
@@ -193,8 +195,8 @@ def test_a_file_that_does_not_say_what_it_needs_is_refused_with_the_remedy() -> 
 
 def test_this_machines_own_memory_is_measured(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
-    own = {"path": model, "context_tokens": 300}
-    settled = settle_window(settings_of(model=own, context={"budget": "full"}))
+    model_settings = {"path": model, "context_tokens": 300}
+    settled = settle_window(settings_of(model=model_settings, context={"budget": "full"}))
     assert settled.model.context_tokens == CONTEXT_TOKENS
     assert settled.context.budget == "backend"
 
@@ -227,10 +229,10 @@ def test_a_model_of_an_ollama_gets_what_fits_and_no_less_than_it_would_get(
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
+    "details", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
 )
-def test_a_model_of_which_too_little_is_told_is_left_to_ollama(told: JsonObject) -> None:
-    assert ollama_window(told, GIB, Memory(99 * GIB, 99 * GIB)) is None
+def test_a_model_of_which_too_little_is_told_is_left_to_ollama(details: JsonObject) -> None:
+    assert ollama_window(details, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
 def test_this_machine_decides_for_an_ollama_on_it() -> None:

@@ -115,9 +115,9 @@ async def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
     server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
     async with listening(stranger) as first, listening(server) as second:
         urls = (NOBODY, first.url, second.url)
-        (found, url) = await find_backend(Settings(), urls), second.url
-    assert found == FoundServer(url, "llama-server")
-    settings = with_backend(Settings(), found)
+        (backend, url) = await find_backend(Settings(), urls), second.url
+    assert backend == FoundServer(url, "llama-server")
+    settings = with_backend(Settings(), backend)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")
 
 
@@ -128,9 +128,9 @@ async def test_the_doctor_also_finds_a_running_temper(monkeypatch: pytest.Monkey
     async with listening(temper) as server:
         port = int(server.url.rpartition(":")[2])
         settings = load_settings(None, {"server": {"port": port}})
-        found = await find_backend(settings, (), "doctor")
-        assert found is not None
-        assert found.url == f"http://127.0.0.1:{port}"
+        backend = await find_backend(settings, (), "doctor")
+        assert backend is not None
+        assert backend.url == f"http://127.0.0.1:{port}"
         with pytest.raises(InvalidConfiguration, match="no backend is configured"):
             await find_backend(settings, ())
 
@@ -138,10 +138,10 @@ async def test_the_doctor_also_finds_a_running_temper(monkeypatch: pytest.Monkey
 def test_where_nobody_answers_the_commands_to_choose_from_are_said() -> None:
     with pytest.raises(InvalidConfiguration) as raised:
         asyncio.run(find_backend(Settings(), (NOBODY,)))
-    said = str(raised.value)
-    assert NOBODY in said
+    message = str(raised.value)
+    assert NOBODY in message
     for way_out in ("temper serve --backend-url", "temper serve --model", "temper demo"):
-        assert f"\n  {way_out}" in said
+        assert f"\n  {way_out}" in message
 
 
 def test_the_commands_to_choose_from_are_those_of_the_command_that_was_used() -> None:
@@ -189,44 +189,56 @@ async def test_a_file_is_not_loaded_until_it_is_asked_for_and_an_address_is_spok
         assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
         with pytest.raises(UnknownModel):
             services.find("c")
-        found = second.backend
-    assert found.name == "http://127.0.0.1:1"
+        backend = second.backend
+    assert backend.name == "http://127.0.0.1:1"
 
 
 def test_each_model_has_settings_of_its_own() -> None:
     model = {"url": "http://127.0.0.1:1", "slots": 3, "profile": "qwen3"}
-    own = settings_of(settings({"a": model}, profile={"replay": "last"}), "a")
-    assert (own.backend.url, own.model.slots, own.model.alias) == ("http://127.0.0.1:1", 3, "a")
-    assert (own.profile.name, own.profile.replay, own.models) == ("qwen3", "last", {})
+    model_settings = settings_of(settings({"a": model}, profile={"replay": "last"}), "a")
+    assert (model_settings.backend.url, model_settings.model.slots, model_settings.model.alias) == (
+        "http://127.0.0.1:1",
+        3,
+        "a",
+    )
+    assert (model_settings.profile.name, model_settings.profile.replay, model_settings.models) == (
+        "qwen3",
+        "last",
+        {},
+    )
 
 
-@pytest.mark.parametrize(("own", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")])
-def test_a_model_thinks_as_it_is_set_or_else_as_all_are(own: str, thinking: str) -> None:
-    model = {"url": "http://127.0.0.1:1", "thinking": own}
+@pytest.mark.parametrize(
+    ("model_value", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")]
+)
+def test_a_model_thinks_as_it_is_set_or_else_as_all_are(model_value: str, thinking: str) -> None:
+    model = {"url": "http://127.0.0.1:1", "thinking": model_value}
     all_of_them = settings({"a": model}, profile={"thinking": "off"})
     assert settings_of(all_of_them, "a").profile.thinking == thinking
 
 
-@pytest.mark.parametrize(("own", "effort"), [("auto", "low"), ("high", "high")])
-def test_a_model_thinks_as_much_as_it_is_set_or_else_as_all_do(own: str, effort: str) -> None:
-    model = {"url": "http://127.0.0.1:1", "effort": own}
+@pytest.mark.parametrize(("model_value", "effort"), [("auto", "low"), ("high", "high")])
+def test_a_model_thinks_as_much_as_it_is_set_or_else_as_all_do(
+    model_value: str, effort: str
+) -> None:
+    model = {"url": "http://127.0.0.1:1", "effort": model_value}
     all_of_them = settings({"a": model}, profile={"effort": "low"})
     assert settings_of(all_of_them, "a").profile.effort == effort
 
 
 def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path: Path) -> None:
     file = build_model(tmp_path / "m.gguf")  # one layer, one head with a key and a value of 64
-    one = ServedModel(path=file, context_tokens=1024, slots=1)
-    two = one.model_copy(update={"slots": 2})
-    small = one.model_copy(update={"cache_type_k": "q8_0", "cache_type_v": "q8_0"})
+    model = ServedModel(path=file, context_tokens=1024, slots=1)
+    two = model.model_copy(update={"slots": 2})
+    small = model.model_copy(update={"cache_type_k": "q8_0", "cache_type_v": "q8_0"})
     cache = 1024 * 2 * 64 * 2
-    assert memory_of(one) > file.stat().st_size + cache
-    assert memory_of(two) - memory_of(one) == cache
-    assert memory_of(one) - memory_of(small) == cache - 1024 * 2 * 68
+    assert memory_of(model) > file.stat().st_size + cache
+    assert memory_of(two) - memory_of(model) == cache
+    assert memory_of(model) - memory_of(small) == cache - 1024 * 2 * 68
     # no window is larger than the one that the model was trained for
-    trained = one.model_copy(update={"context_tokens": 8192})
-    assert memory_of(one.model_copy(update={"context_tokens": 99_999})) == memory_of(trained)
-    assert memory_of(one.model_copy(update={"memory_mb": 2})) == 2 * 2**20
+    trained = model.model_copy(update={"context_tokens": 8192})
+    assert memory_of(model.model_copy(update={"context_tokens": 99_999})) == memory_of(trained)
+    assert memory_of(model.model_copy(update={"memory_mb": 2})) == 2 * 2**20
 
 
 def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(tmp_path: Path) -> None:

@@ -96,8 +96,10 @@ QWEN = Description(("qwen", "qwen.gguf"))
 async def test_a_single_model_has_its_rules_under_every_name(
     description: Description, workflows: dict[str, Workflow], model: str, rules: Workflow
 ) -> None:
-    found, _ = await rules_of(alone(description), workflows, model, "read", "ask", "finish")
-    assert found == rules
+    rules_of_model, _ = await rules_of(
+        alone(description), workflows, model, "read", "ask", "finish"
+    )
+    assert rules_of_model == rules
 
 
 @pytest.mark.parametrize(

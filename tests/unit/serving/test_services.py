@@ -58,8 +58,8 @@ def services_of(
     backends = backends or tuple(ScriptedBackend() for _ in names)
     return Services(
         [
-            OPTIONS.service(backend, name="".join(own[:1]), aliases=own[1:])
-            for backend, own in zip(backends, names, strict=True)
+            OPTIONS.service(backend, name="".join(names_[:1]), aliases=names_[1:])
+            for backend, names_ in zip(backends, names, strict=True)
         ],
         patterns,
     )

@@ -249,8 +249,8 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
     ],
 )
 def test_rules_of_order_that_cannot_hold_are_refused(text: str, setting: str, words: str) -> None:
-    found = refusal(text)
-    assert (found.setting, words in found.problem) == (f"workflows.{setting}", True)
+    problem = refusal(text)
+    assert (problem.setting, words in problem.problem) == (f"workflows.{setting}", True)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
 def test_headers_may_hold_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", "canary")
     settings = load_settings(written("backend.headers = {x-team = 'a b', x-key = 'k ${CANARY}'}"))
-    values = {name: one.get_secret_value() for name, one in settings.backend.headers.items()}
+    values = {name: value.get_secret_value() for name, value in settings.backend.headers.items()}
     assert values == {"x-team": "a b", "x-key": "k canary"}
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
@@ -470,9 +470,9 @@ def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None
     file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'larg'\n", "utf-8")
     with pytest.raises(
         InvalidConfiguration, match="model 'larg' does not exist; did you mean 'large'"
-    ) as told:
+    ) as raised:
         load_settings(file)
-    assert told.value.setting == "aliases.claude-*"
+    assert raised.value.setting == "aliases.claude-*"
     file.write_text("[aliases]\n'claude-*' = ''\n", "utf-8")
     with pytest.raises(InvalidConfiguration, match=r"aliases\.claude-"):
         load_settings(file)

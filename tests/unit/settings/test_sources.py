@@ -68,7 +68,9 @@ def usable(text: str) -> tuple[dict[str, object], list[str]]:
 def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
     problems: list[InvalidConfiguration] = []
     values = sources.usable(layer, NAMES, problems)
-    return {name: given.value for name, given in values.items()}, [str(one) for one in problems]
+    return {name: given.value for name, given in values.items()}, [
+        str(problem) for problem in problems
+    ]
 
 
 def test_a_file_gives_every_value_its_full_name() -> None:
@@ -114,7 +116,9 @@ def test_a_table_has_secrets_files_references_and_variables(
     assert usable(text) == ({"cats.tom.chip": "canary", "cats.kit.chip": "sparrow"}, [])
     monkeypatch.setenv("TEMPER_CATS__TOM__AGE", "5")
     monkeypatch.setenv("TEMPER_CATS__KIT", '{"age": 6, "toys": ["a"]}')
-    values = {name: one.value for name, one in sources.environment_layer(House, NAMES).items()}
+    values = {
+        name: source.value for name, source in sources.environment_layer(House, NAMES).items()
+    }
     assert values == {"cats.tom.age": "5", "cats.kit.age": 6, "cats.kit.toys": ["a"]}
 
 
@@ -203,7 +207,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
 
 
 @pytest.mark.parametrize(
-    ("variable", "told"),
+    ("variable", "warning"),
     [
         ("TEMPER_NAME", "name: is not a setting"),
         ("TEMPER_ENV_LANG", "env_lang: is not a setting"),
@@ -212,11 +216,11 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
     ],
 )
 def test_a_variable_that_is_no_setting_by_far_is_told_of_and_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, told: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, warning: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
     assert judged(sources.environment_layer(House, NAMES)) == ({}, [])
-    assert caplog.messages == [f"{told} (environment variable {variable})"]
+    assert caplog.messages == [f"{warning} (environment variable {variable})"]
     assert usable(f"{variable.lower()} = 1")[1] != []
 
 

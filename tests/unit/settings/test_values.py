@@ -12,14 +12,14 @@ def refusal(**model: object) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize(("written", "layers"), [("auto", "auto"), ("12", 12), (0, 0)])
-def test_layers_are_a_number_or_left_to_the_server(written: object, layers: object) -> None:
-    assert load_settings(None, {"model": {"gpu_layers": written}}).model.gpu_layers == layers
+@pytest.mark.parametrize(("value", "layers"), [("auto", "auto"), ("12", 12), (0, 0)])
+def test_layers_are_a_number_or_left_to_the_server(value: object, layers: object) -> None:
+    assert load_settings(None, {"model": {"gpu_layers": value}}).model.gpu_layers == layers
 
 
-@pytest.mark.parametrize("written", ["all", "-1", True, 1.5])
-def test_other_layers_are_refused(written: object) -> None:
-    assert "should be auto or a number of layers" in refusal(gpu_layers=written)
+@pytest.mark.parametrize("value", ["all", "-1", True, 1.5])
+def test_other_layers_are_refused(value: object) -> None:
+    assert "should be auto or a number of layers" in refusal(gpu_layers=value)
 
 
 def test_a_quantised_cache_for_values_needs_flash_attention() -> None:

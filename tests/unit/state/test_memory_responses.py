@@ -19,14 +19,14 @@ class Clock:
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
-    asked = json.dump({"id": f"{name}_in", "text": "x" * size})
-    return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
+    items = json.dump({"id": f"{name}_in", "text": "x" * size})
+    return StoredResponse(name, [items], [json.dump({"id": f"{name}_out"})], b"{}", previous)
 
 
 def store_of(*responses: StoredResponse, clock: Clock | None = None) -> MemoryStore:
     store = MemoryStore(clock or Clock(), Bounds(responses=3, bytes=10_000, seconds=60))
-    for one in responses:
-        store.keep("me", one)
+    for response in responses:
+        store.keep("me", response)
     return store
 
 
@@ -138,9 +138,9 @@ def test_several_threads_may_use_a_store_at_once() -> None:
     responses = [StoredResponse(f"r{number}", [], [], b"{}") for number in range(10_000)]
 
     def use(owner: str) -> None:
-        for one in responses:
-            store.keep(owner, one)
-            store.find(owner, one.id)
+        for response in responses:
+            store.keep(owner, response)
+            store.find(owner, response.id)
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -150,7 +150,12 @@ def test_several_threads_may_use_a_store_at_once() -> None:
                 done.result()
     finally:
         sys.setswitchinterval(before)
-    assert sum(store.find(owner, one.id) is not None for owner in "abcd" for one in responses) == 2
+    assert (
+        sum(
+            store.find(owner, response.id) is not None for owner in "abcd" for response in responses
+        )
+        == 2
+    )
 
 
 @pytest.mark.fault("F102")

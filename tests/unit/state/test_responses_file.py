@@ -130,16 +130,16 @@ def test_a_file_that_somebody_has_locked_is_not_called_damaged(tmp_path: Path) -
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
-    asked = b'{"id":"%b_in","text":"%b"}' % (name.encode(), b"x" * size)
-    return StoredResponse(name, [asked], [b'{"id":"%b_out"}' % name.encode()], b"{}", previous)
+    items = b'{"id":"%b_in","text":"%b"}' % (name.encode(), b"x" * size)
+    return StoredResponse(name, [items], [b'{"id":"%b_out"}' % name.encode()], b"{}", previous)
 
 
 def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
     """Keep some, as one answer after the other does."""
 
     async def answer() -> None:
-        for one in responses:
-            file.keep("me", one)
+        for response in responses:
+            file.keep("me", response)
             await file.flush()
 
     asyncio.run(answer())
@@ -196,11 +196,11 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
 
 
 def test_two_at_once_see_what_the_other_has_written(path: Path) -> None:
-    with open_patiently(path) as one, open_patiently(path) as other:
-        keep(one, response("a"))
+    with open_patiently(path) as first, open_patiently(path) as other:
+        keep(first, response("a"))
         keep(other, response("b", "a"))
-        assert len(one.history("me", "b") or ()) == len(other.history("me", "b") or ()) == 4
-        assert one.forget("me", "a")
+        assert len(first.history("me", "b") or ()) == len(other.history("me", "b") or ()) == 4
+        assert first.forget("me", "a")
         assert other.find("me", "a") is None
 
 
@@ -228,10 +228,10 @@ def test_many_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
 
 def test_the_bounds_are_those_of_all_who_write(path: Path) -> None:
     bounds = Bounds(responses=2)
-    with open_patiently(path, bounds) as one, open_patiently(path, bounds) as other:
-        keep(one, response("a"))
+    with open_patiently(path, bounds) as first, open_patiently(path, bounds) as other:
+        keep(first, response("a"))
         keep(other, response("b"))
-        keep(one, response("c"))
+        keep(first, response("c"))
         assert other.find("me", "a") is None
         assert other.find("me", "b") is not None
 
@@ -248,8 +248,8 @@ def test_a_locked_file_takes_nothing_and_says_so_once(
             assert file.find("me", "before") is not None
         assert file.find("me", "a") is None
         assert lost == ["locked", "locked"]
-        told = f"{path}: responses are not stored (database is locked)"
-        assert caplog.messages.count(told) == 1
+        warning = f"{path}: responses are not stored (database is locked)"
+        assert caplog.messages.count(warning) == 1
         keep(file, response("c"))
         assert file.find("me", "c") is not None
 
@@ -293,8 +293,8 @@ def test_a_disk_that_is_too_slow_does_not_fill_the_memory(
         gate = threading.Event()
         thread.submit(gate.wait)
         large = [response(f"r{number}", size=6 * 2**20) for number in range(3)]
-        for one in large:
-            file.keep("me", one)
+        for response_ in large:
+            file.keep("me", response_)
         assert lost == ["slow"]
         gate.set()
         asyncio.run(file.flush())
@@ -319,4 +319,4 @@ def test_nothing_is_logged_while_all_is_well(path: Path, caplog: pytest.LogCaptu
     caplog.set_level(logging.DEBUG)
     with open_responses(path) as file:
         keep(file, response("a"))
-    assert [one for one in caplog.records if one.name.startswith("proxy")] == []
+    assert [record for record in caplog.records if record.name.startswith("proxy")] == []

@@ -22,8 +22,8 @@ class Clock:
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
-    asked = json.dump({"id": f"{name}_in", "text": "x" * size})
-    return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
+    items = json.dump({"id": f"{name}_in", "text": "x" * size})
+    return StoredResponse(name, [items], [json.dump({"id": f"{name}_out"})], b"{}", previous)
 
 
 def connect() -> sqlite3.Connection:
@@ -57,13 +57,13 @@ def test_a_table_answers_as_memory_does(steps: list[tuple[str, str, int, int, fl
             memory_clock.now += passed
             name = f"r{number}"
             if what == "keep":
-                one = response(name, f"r{other}" if other < number else None, size)
-                table.keep(owner, one)
-                memory.keep(owner, one)
+                stored = response(name, f"r{other}" if other < number else None, size)
+                table.keep(owner, stored)
+                memory.keep(owner, stored)
             else:
                 argument = f"{name}_out" if what == "item" else name
-                found = getattr(table, what)(owner, argument)
-                assert found == getattr(memory, what)(owner, argument)
+                result = getattr(table, what)(owner, argument)
+                assert result == getattr(memory, what)(owner, argument)
 
 
 def test_a_key_does_not_stand_in_the_table() -> None:

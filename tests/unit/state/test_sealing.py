@@ -21,16 +21,16 @@ def test_what_was_sealed_is_opened_where_it_was_sealed_for(
 
 
 @given(NAMES, NAMES)
-def test_different_names_have_different_places(one: list[str], other: list[str]) -> None:
-    assert (place(*one).name == place(*other).name) is (one == other)
+def test_different_names_have_different_places(first: list[str], other: list[str]) -> None:
+    assert (place(*first).name == place(*other).name) is (first == other)
 
 
 def test_a_place_begins_with_the_namespace_and_shows_nothing_of_its_name() -> None:
-    found = place("key", "Bearer sk-secret", "order-1", namespace="mine")
-    assert found.name.startswith("mine:")
-    assert not {"key", "secret", "order"} & {*found.name.replace("-", ":").split(":")}
-    assert len(found.name) == len("mine:") + 43
-    assert "cipher" not in repr(found)
+    key = place("key", "Bearer sk-secret", "order-1", namespace="mine")
+    assert key.name.startswith("mine:")
+    assert not {"key", "secret", "order"} & {*key.name.replace("-", ":").split(":")}
+    assert len(key.name) == len("mine:") + 43
+    assert "cipher" not in repr(key)
 
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))

@@ -65,8 +65,8 @@ class Replica:
         self.responses = portal.call(make)
 
     def keep(self, *responses: StoredResponse, owner: str = US) -> None:
-        for one in responses:
-            self.responses.keep(owner, one)
+        for response in responses:
+            self.responses.keep(owner, response)
             self._portal.call(self.responses.flush)
 
 
@@ -76,17 +76,17 @@ def store() -> SharedStore:
 
 
 def test_what_one_replica_keeps_another_finds(portal: BlockingPortal, store: SharedStore) -> None:
-    one, other = Replica(portal, store), Replica(portal, store)
+    first_replica, other = Replica(portal, store), Replica(portal, store)
     first, second = response("a"), response("b", "a")
-    one.keep(first)
+    first_replica.keep(first)
     other.keep(second)
-    found = one.responses
-    assert found.find(US, "b") == second
-    assert found.history(US, "b") == [*first.items, *second.items]
-    assert found.inputs(US, "b") == [*first.items, *second.inputs]
-    assert found.item(US, "out_a") == item("out_a")
-    assert found.forget(US, "b") is True
-    assert found.forget(US, "b") is False
+    responses = first_replica.responses
+    assert responses.find(US, "b") == second
+    assert responses.history(US, "b") == [*first.items, *second.items]
+    assert responses.inputs(US, "b") == [*first.items, *second.inputs]
+    assert responses.item(US, "out_a") == item("out_a")
+    assert responses.forget(US, "b") is True
+    assert responses.forget(US, "b") is False
     assert other.responses.find(US, "b") is None
     assert other.responses.item(US, "out_b") is None
 
@@ -94,11 +94,13 @@ def test_what_one_replica_keeps_another_finds(portal: BlockingPortal, store: Sha
 def test_what_is_not_there_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store)
     replica.keep(response("a"), response("c", "b"))
-    found = replica.responses
-    assert found.find(THEM, "a") is None
-    assert found.history(US, "c") is None
-    assert found.inputs(US, "c") == [*response("c").inputs]
-    assert (found.history(US, "x"), found.inputs(US, "x"), found.item(US, "x")) == (None,) * 3
+    responses = replica.responses
+    assert responses.find(THEM, "a") is None
+    assert responses.history(US, "c") is None
+    assert responses.inputs(US, "c") == [*response("c").inputs]
+    assert (responses.history(US, "x"), responses.inputs(US, "x"), responses.item(US, "x")) == (
+        None,
+    ) * 3
 
 
 def test_a_use_keeps_all_that_came_before_and_what_leads_there(
@@ -127,11 +129,11 @@ def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
 
 
 def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: SharedStore) -> None:
-    place = Sealing((NEW,), "temper").entries("response", US, "a")[0]
-    store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
+    key = Sealing((NEW,), "temper").entries("response", US, "a")[0]
+    store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.find(US, "a") is None
-    place = Sealing((NEW,), "temper").entries("item", US, "a")[0]
-    store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
+    key = Sealing((NEW,), "temper").entries("item", US, "a")[0]
+    store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.item(US, "a") is None
 
 
@@ -144,17 +146,23 @@ def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_
     assert replica.responses.is_usable() is False
     replica.keep(response("b"), response("d", "a"))
     assert replica.lost == [UNSHARED, UNSHARED]
-    found = replica.responses
-    assert found.history(US, "b") == response("b").items
-    assert found.item(US, "in_b") == item("in_b")
-    for ask in (found.find, found.history, found.inputs, found.item, found.forget):
+    responses = replica.responses
+    assert responses.history(US, "b") == response("b").items
+    assert responses.item(US, "in_b") == item("in_b")
+    for ask in (
+        responses.find,
+        responses.history,
+        responses.inputs,
+        responses.item,
+        responses.forget,
+    ):
         with pytest.raises(StateUnavailable):
             ask(US, "a")
     with pytest.raises(StateUnavailable):
-        found.history(US, "d")
+        responses.history(US, "d")
     store.is_down = False
-    assert found.history(US, "d") == [*response("a").items, *response("d").items]
-    assert found.forget(US, "d") is True
+    assert responses.history(US, "d") == [*response("a").items, *response("d").items]
+    assert responses.forget(US, "d") is True
 
 
 def test_what_is_too_large_for_others_stays_here(
@@ -179,14 +187,14 @@ def test_a_chain_that_has_no_end_is_followed_no_further_than_there_may_be_respon
 async def test_the_event_loop_itself_never_waits(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
-    found = Replica(portal, store).responses
+    responses = Replica(portal, store).responses
 
     async def on_the_loop() -> None:
         with pytest.raises(StateUnavailable):
-            found.find(US, "a")
+            responses.find(US, "a")
 
     portal.call(on_the_loop)
-    outcome = found.find(US, "a")
+    outcome = responses.find(US, "a")
     assert outcome is None
 
 
@@ -233,6 +241,6 @@ def test_it_has_what_a_memory_would_have(steps: list[tuple[str, str, str | None,
                     memory.keep(owner, response(name, previous))
                 continue
             sought = f"in_{name}" if step == "item" else name
-            asked: Callable[[str, str], object] = getattr(replica.responses, step)
+            operation: Callable[[str, str], object] = getattr(replica.responses, step)
             expected: Callable[[str, str], object] = getattr(memory, step)
-            assert asked(owner, sought) == expected(owner, sought)
+            assert operation(owner, sought) == expected(owner, sought)

@@ -40,10 +40,10 @@ class Heard:
 
 
 @asynccontextmanager
-async def before_nobody(heard: Heard) -> AsyncGenerator[ValkeyStore]:
+async def before_nobody(server: Heard) -> AsyncGenerator[ValkeyStore]:
     client = Valkey.from_url(NOWHERE)
     try:
-        yield ValkeyStore(client, "there", 1.0, heard, clock=heard.clock)
+        yield ValkeyStore(client, "there", 1.0, server, clock=server.clock)
     finally:
         await client.aclose()
 
@@ -66,18 +66,18 @@ def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
 async def test_a_server_that_fails_twice_is_spared_and_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    heard = Heard()
-    async with before_nobody(heard) as store:
+    server = Heard()
+    async with before_nobody(server) as store:
         for _ in range(5):
             with pytest.raises(StateUnavailable):
                 await store.look_up("n")
-        assert heard.failed == ["look_up"] * 2
+        assert server.failed == ["look_up"] * 2
         assert not store.is_usable
-        heard.now = 2.0
+        server.now = 2.0
         with pytest.raises(StateUnavailable):
             await store.claim("n", b"", 1.0)
-        assert heard.failed == ["look_up", "look_up", "claim"]
-    assert heard.states == [("there", False)]
+        assert server.failed == ["look_up", "look_up", "claim"]
+    assert server.states == [("there", False)]
     assert caplog.text.count("cannot be used") == 1
     assert "secret" not in caplog.text
 
@@ -96,23 +96,23 @@ async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes
                 await writer.drain()
         writer.close()
 
-    heard = Heard()
+    fake_server = Heard()
     async with await asyncio.start_server(reply, own_address(), 0) as server:
         host, port = server.sockets[0].getsockname()
         client = Valkey(host=host, port=port, lib_name=None, lib_version=None)
-        store = ValkeyStore(client, "there", PATIENCE_SECONDS, heard, clock=heard.clock)
+        store = ValkeyStore(client, "there", PATIENCE_SECONDS, fake_server, clock=fake_server.clock)
         for read in (store.look_up("n"), store.use("n", 1.0)):
             with pytest.raises(StateUnavailable):
                 await read
         await client.aclose()
-    assert heard.failed == ["look_up", "use"]
+    assert fake_server.failed == ["look_up", "use"]
 
 
 async def test_it_is_opened_without_waiting_for_anybody() -> None:
-    heard = Heard()
-    async with open_valkey(NOWHERE, 0.05, heard) as store:
+    server = Heard()
+    async with open_valkey(NOWHERE, 0.05, server) as store:
         assert store.is_usable
-    assert heard.states in ([], [("127.0.0.1:1", True)])
+    assert server.states in ([], [("127.0.0.1:1", True)])
 
 
 @pytest.mark.fault("F85")

@@ -39,8 +39,8 @@ def test_every_part_can_be_left_out_or_stand_alone() -> None:
 
 
 def test_arms_are_chosen_by_name_once_each() -> None:
-    own = Arm("own", usual_arms()[DIRECT].opening)
-    chosen = choose_arms(["direct", "own", "direct"], {"own": own})
+    custom_arm = Arm("own", usual_arms()[DIRECT].opening)
+    chosen = choose_arms(["direct", "own", "direct"], {"own": custom_arm})
     assert [arm.name for arm in chosen] == ["direct", "own"]
     assert len(choose_arms((*QUICK_ARMS, *FULL_ARMS))) == len(FULL_ARMS)
     with pytest.raises(InvalidConfiguration, match="no arm 'tamper'"):

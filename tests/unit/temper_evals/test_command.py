@@ -37,16 +37,16 @@ def test_help_lists_arms_and_profiles() -> None:
 def test_families_and_failures_are_shown_on_request() -> None:
     evaluate(*SMALL, "--output", "out")
     assert "by family" not in evaluate("report", "out").stdout
-    told = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
-    assert "right runs by family" in told
-    assert "wrong runs by how they ended" in told
+    output = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
+    assert "right runs by family" in output
+    assert "wrong runs by how they ended" in output
 
 
 def test_a_temporary_folder_does_where_none_is_named() -> None:
     done = evaluate(*SMALL, "--json")
-    told = json.parse(done.stdout)
-    assert isinstance(told, dict)
-    assert Path(str(told["folder"])).is_dir()
+    report = json.parse(done.stdout)
+    assert isinstance(report, dict)
+    assert Path(str(report["folder"])).is_dir()
 
 
 def test_what_is_missing_can_be_seen_and_made() -> None:
@@ -116,9 +116,9 @@ def test_runs_that_failed_are_told_below_the_table_and_to_programs() -> None:
     path = Path("out/runs.jsonl")
     answered, failed = b'"ending":"answered"', b'"ending":"failed","why":"500 oh no"'
     path.write_bytes(path.read_bytes().replace(answered, failed, 2))
-    told = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
-    assert told in evaluate("report", "out").stdout
-    assert document(evaluate("report", "out", "--json"))["failures"] == [told]
+    warning = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
+    assert warning in evaluate("report", "out").stdout
+    assert document(evaluate("report", "out", "--json"))["failures"] == [warning]
 
 
 def test_programs_get_what_is_wrong_as_json() -> None:
@@ -141,16 +141,19 @@ def test_tasks_are_listed_with_their_tags() -> None:
     names = [line.split()[0].rpartition("-")[0] for line in lines]
     assert names == ["single"] * 6 + ["ordered"] * 4
     assert lines[-1].split(None, 1) == ["ordered-3", "ordered, several-steps, rules"]
-    told = document(evaluate("--list", "--tag", "rules", "--json"))
-    assert isinstance(told["tasks"], list)
-    assert told["tasks"][0] == {"name": "ordered-0", "tags": ["ordered", "several-steps", "rules"]}
+    listed = document(evaluate("--list", "--tag", "rules", "--json"))
+    assert isinstance(listed["tasks"], list)
+    assert listed["tasks"][0] == {
+        "name": "ordered-0",
+        "tags": ["ordered", "several-steps", "rules"],
+    }
 
 
 def test_only_tasks_with_a_tag_are_run() -> None:
     flags = ("--tag", "quoted", "--profile", "healthy", "--arms", "direct", "--pace", "0")
     assert evaluate(*flags, "--output", "out").exit_code == 0
     runs = [json.parse(line) for line in Path("out/runs.jsonl").read_bytes().splitlines()]
-    assert {one["family"] for one in runs if isinstance(one, dict)} == {"trap"}
+    assert {run["family"] for run in runs if isinstance(run, dict)} == {"trap"}
     other = evaluate(*flags, "--tag", "errors", "--output", "out")
     assert "tags" in other.stderr
 
@@ -158,5 +161,7 @@ def test_only_tasks_with_a_tag_are_run() -> None:
 def test_a_tag_that_nothing_has_is_refused_with_those_there_are() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
-    told = "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
-    assert told in " ".join(done.stderr.split())
+    message = (
+        "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
+    )
+    assert message in " ".join(done.stderr.split())

@@ -22,7 +22,7 @@ def answering(body: bytes, status: int = 200) -> Callable[[Caller], Awaitable[No
 
 @asynccontextmanager
 async def server_with(*models: str) -> AsyncGenerator[str, None]:
-    listed = json.dump({"data": [{"id": one} for one in models]})
+    listed = json.dump({"data": [{"id": model} for model in models]})
     async with raw_backend(answering(listed)) as backend:
         yield backend.url
 

@@ -64,14 +64,14 @@ def scenarios(tmp_path: Path) -> dict[str, ForgeScenario]:
     folder.mkdir(parents=True)
     (folder / "_base.py").write_text(BASE)
     (folder / "__init__.py").write_text(SCENARIOS)
-    return {one.name: one for one in load_forge(tmp_path)}
+    return {scenario.name: scenario for scenario in load_forge(tmp_path)}
 
 
-def judged(one: ForgeScenario, *calls: PlannedCall) -> str:
-    world = one.world()
+def judged(scenario: ForgeScenario, *calls: PlannedCall) -> str:
+    world = scenario.world()
     for call in calls:
         try_call(world, call)
-    return one.judge(world, []).why
+    return scenario.judge(world, []).why
 
 
 def test_a_scenario_asks_with_its_own_words_and_tools(scenarios: dict[str, ForgeScenario]) -> None:

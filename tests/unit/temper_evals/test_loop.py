@@ -54,8 +54,8 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
     ]
     script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
     run = await run_script(script, WHOLE)
-    told = [str(one["content"]) for one in run.said if one["role"] == "tool"]
-    assert ["no tool" in told[0], "no JSON" in told[1], "invalid" in told[2]] == [True] * 3
+    results = [str(message["content"]) for message in run.said if message["role"] == "tool"]
+    assert ["no tool" in results[0], "no JSON" in results[1], "invalid" in results[2]] == [True] * 3
     sent = script.asked[1]["messages"]
     assert isinstance(sent, list)
     assert sent[1:] == run.said[:4]
@@ -67,7 +67,7 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
 async def test_who_is_urged_on_is_urged_once() -> None:
     script = Script(reply(content="Well."))
     run = await run_script(script, Habits(urges=True, streams=False))
-    assert [one["role"] for one in run.said] == ["assistant", "user", "assistant"]
+    assert [message["role"] for message in run.said] == ["assistant", "user", "assistant"]
     assert run.ending is Ending.ANSWERED
 
 
@@ -75,14 +75,14 @@ async def test_a_call_is_required_of_the_first_reply_only() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, Habits(requires=True, streams=False))
-    assert [one.get("tool_choice") for one in script.asked] == ["required", None]
+    assert [request.get("tool_choice") for request in script.asked] == ["required", None]
 
 
 async def test_what_a_task_forces_it_forces_in_the_first_request_only() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, WHOLE, FAMILIES["forced"](0))
-    assert [one.get("tool_choice") for one in script.asked] == ["required", None]
+    assert [request.get("tool_choice") for request in script.asked] == ["required", None]
 
 
 async def test_a_run_has_a_limit() -> None:

@@ -29,17 +29,22 @@ def one(arm: str, results: list[ArmResult]) -> ArmResult:
 
 
 def test_help_and_harm_are_counted_in_pairs() -> None:
-    found = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
-    assert (found.pairs, found.helped, found.harmed, found.right_before) == (4, 2, 1, 2)
-    assert found.lift.estimate == 0.25
-    assert found.harm == 0.5
-    assert [run.scenario for run in found.harms] == ["chain-0"]
+    comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
+    assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
+        4,
+        2,
+        1,
+        2,
+    )
+    assert comparison.lift.estimate == 0.25
+    assert comparison.harm == 0.5
+    assert [run.scenario for run in comparison.harms] == ["chain-0"]
     assert compare_runs([], [], 10).harm == 0.0
 
 
 def test_only_cases_that_both_ran_are_compared() -> None:
-    found = compare_runs(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
-    assert found.pairs == 2
+    comparison = compare_runs(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
+    assert comparison.pairs == 2
 
 
 def test_the_gap_is_the_way_to_the_ceiling() -> None:
@@ -64,13 +69,13 @@ def test_costs_are_means_of_runs() -> None:
 
 def test_reach_bytes_families_and_steadiness_are_told() -> None:
     direct = runs_of("direct", "++")
-    retried = [replace(one, outcomes=["retried", "clean"]) for one in runs_of("temper", "+-")]
-    again = [replace(one, seed=1, right=False, digest="other") for one in retried]
-    found = one("temper", results_of([*direct, *retried, *again], 50))
-    assert found.reach == 0.5
-    assert (found.same_bytes, found.runs) == (2, 4)
-    assert found.families == {"chain": (1, 4)}
-    assert found.steady == 0.0
+    retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
+    again = [replace(run, seed=1, right=False, digest="other") for run in retried]
+    comparison = one("temper", results_of([*direct, *retried, *again], 50))
+    assert comparison.reach == 0.5
+    assert (comparison.same_bytes, comparison.runs) == (2, 4)
+    assert comparison.families == {"chain": (1, 4)}
+    assert comparison.steady == 0.0
     silent = results_of([replace(RIGHT, outcomes=[])], 5)[0]
     assert silent.reach is None
     assert silent.steady == 1.0
@@ -78,5 +83,5 @@ def test_reach_bytes_families_and_steadiness_are_told() -> None:
 
 def test_harm_is_told_by_family_where_restraint_counts() -> None:
     runs = [*runs_of("direct", "++-", "trap"), *runs_of("temper", "-+-", "trap")]
-    found = harm_where_restraint_counts(runs, "bed", "temper")
-    assert found == {"none": (0, 0), "ask": (0, 0), "trap": (1, 2)}
+    harm = harm_where_restraint_counts(runs, "bed", "temper")
+    assert harm == {"none": (0, 0), "ask": (0, 0), "trap": (1, 2)}

@@ -67,9 +67,9 @@ def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_o
     assert done.exit_code == 0
     assert [f"{name}: not tried: off" in done.stdout for name in NATIVE] == [True] * 4
     (path,) = Path("cache/temper/tuned").glob("*.toml")
-    written = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert written["keys"].keys() == {"model", "template", "engine", "guardrails"}
-    assert (written["guardrails"], written["profile"]) == ({}, {})
+    earned_file = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert earned_file["keys"].keys() == {"model", "template", "engine", "guardrails"}
+    assert (earned_file["guardrails"], earned_file["profile"]) == ({}, {})
 
 
 def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
@@ -86,16 +86,16 @@ def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
 def test_a_dry_run_writes_nothing() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0", "--dry-run", "--json")
-    told = document(done)
-    assert told["written"] is None
-    assert names_in(told) == NATIVE
+    report = document(done)
+    assert report["written"] is None
+    assert names_in(report) == NATIVE
     assert not [*Path("cache/temper/tuned").glob("*.toml")]
 
 
-def names_in(told: json.JsonObject) -> list[json.JsonValue]:
-    verdicts = told["verdicts"]
+def names_in(report: json.JsonObject) -> list[json.JsonValue]:
+    verdicts = report["verdicts"]
     assert isinstance(verdicts, list)
-    return [one["name"] for one in verdicts if isinstance(one, dict)]
+    return [verdict["name"] for verdict in verdicts if isinstance(verdict, dict)]
 
 
 def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine_takes_them() -> (
@@ -108,8 +108,8 @@ def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine
         file = config('[profile]\nname = "eager"\nfolder = "own"\n')
         done = temper("tune", "--backend-url", url, *flags, "--config", file)
         assert names_in(document(done)) == ["effort low", "effort high", *NAMES]
-        own = 'effort = "low"\ntools_in_prompt = "never"\n'
-        file = config(f'[profile]\nname = "eager"\nfolder = "own"\n{own}')
+        profile = 'effort = "low"\ntools_in_prompt = "never"\n'
+        file = config(f'[profile]\nname = "eager"\nfolder = "own"\n{profile}')
         done = temper("tune", "--backend-url", url, *flags, "--config", file)
         assert names_in(document(done)) == NAMES
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_tuned_is_refused_with_flags_that_exist(
     done = temper("tune", *flags)
     assert done.exit_code == 1
     assert problem in done.stderr
-    known = {flag for one in tune.params for flag in one.opts}
+    known = {flag for param in tune.params for flag in param.opts}
     assert {*re.findall(r"--[a-z][a-z-]*", done.stderr)} <= known
 
 
@@ -196,7 +196,7 @@ def test_where_nothing_runs_every_proposed_command_has_options_that_exist(
     done = temper("tune")
     proposed = re.findall(r"temper tune (--[a-z-]+)", done.stderr)
     assert proposed == ["--backend-url", "--model", "--ollama"]
-    assert {*proposed} <= {flag for one in tune.params for flag in one.opts}
+    assert {*proposed} <= {flag for param in tune.params for flag in param.opts}
 
 
 @pytest.mark.parametrize("flag", ["--backend-model", "--model"])
@@ -217,8 +217,8 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
-    told = "not one case was finished with a setting and without it. Pass --minutes 1."
-    assert told in " ".join(done.stdout.split())
+    message = "not one case was finished with a setting and without it. Pass --minutes 1."
+    assert message in " ".join(done.stdout.split())
     assert advise_minutes(10, 601) == (
         "The time was too short to decide everything; what is undecided is off. "
         "To continue, pass --resume --minutes 11."

@@ -67,8 +67,8 @@ def test_functions_of_both_kinds_get_typed_values() -> None:
     async def waiting(numbers: set[int]) -> str:
         return repr(numbers)
 
-    for one in (plain, waiting):
-        outcome = executed(one, arguments='{"numbers":[1,1]}')
+    for function in (plain, waiting):
+        outcome = executed(function, arguments='{"numbers":[1,1]}')
         assert (outcome.text, outcome.status, outcome.value) == ("{1}", Status.DONE, "{1}")
         assert outcome.seconds >= 0
 
@@ -117,7 +117,7 @@ def test_context_variables_reach_functions_of_both_kinds() -> None:
     async def run() -> list[str]:
         USER.set("ann")
         calls = [call("plain"), call("waiting")]
-        return [one.text for one in await execute([plain, waiting], calls)]
+        return [result.text for result in await execute([plain, waiting], calls)]
 
     assert asyncio.run(run()) == ["ann", "ann"]
 
@@ -244,10 +244,10 @@ def test_a_function_that_hangs_is_given_up_and_the_others_are_not() -> None:
         calls = [call("sleep"), call("wait"), call("work")]
         slept, waited, worked = asyncio.run(execute([sleep, wait, work], calls))
 
-    for one in (slept, waited):
-        assert one.status is Status.TIMED_OUT
-        assert one.text == "Error: the tool took longer than 1e-09 s and was given up"
-        assert one.counted
+    for function in (slept, waited):
+        assert function.status is Status.TIMED_OUT
+        assert function.text == "Error: the tool took longer than 1e-09 s and was given up"
+        assert function.counted
     assert worked.text == "worked"
 
 
@@ -282,8 +282,8 @@ def test_what_a_tool_raises_is_one_line_for_the_model(
     async def waiting() -> None:
         raise error
 
-    for one in (plain, waiting):
-        outcome = executed(one)
+    for function in (plain, waiting):
+        outcome = executed(function)
         assert outcome.status is Status.FAILED
         assert outcome.text.startswith(text)
         assert outcome.text.count("\n") == 0
@@ -393,25 +393,25 @@ def test_a_tool_that_was_cancelled_by_its_own_doing_is_no_cancellation_of_the_ru
 
 
 def test_a_tool_that_needs_approval_is_run_only_with_it() -> None:
-    asked: list[ToolCall] = []
+    questions: list[ToolCall] = []
 
     @tool(needs_approval=True)
     def delete(name: str) -> str:
         return f"deleted {name}"
 
-    async def only_a(one: ToolCall) -> bool:
-        asked.append(one)
-        return '"a"' in one.arguments
+    async def only_a(call: ToolCall) -> bool:
+        questions.append(call)
+        return '"a"' in call.arguments
 
     calls = [call("delete", '{"name":"a"}', 0), call("delete", '{"name":"b"}', 1)]
     done, refused = asyncio.run(execute([delete], calls, approve=only_a))
     unasked, _ = asyncio.run(execute([delete], calls))
 
-    assert asked == calls
+    assert questions == calls
     assert done.text == "deleted a"
-    for one in (refused, unasked):
-        assert one.status is Status.REFUSED
-        assert one.text == "Error: this call was not approved, and not made"
+    for function in (refused, unasked):
+        assert function.status is Status.REFUSED
+        assert function.text == "Error: this call was not approved, and not made"
 
 
 def test_what_an_approval_raises_ends_the_run() -> None:
@@ -463,9 +463,9 @@ def test_a_generator_that_is_given_up_is_asked_for_no_more() -> None:
     def endless() -> Iterator[int]:
         begun.set()
         try:
-            for one in count():
+            for number in count():
                 time.sleep(0.001)
-                yield one
+                yield number
         finally:
             closed.set()
 
@@ -487,12 +487,12 @@ def test_no_more_is_taken_of_a_generator_than_can_be_used() -> None:
 
     @tool
     async def endless_too() -> AsyncIterator[int]:
-        for one in count():
-            yield one
+        for number in count():
+            yield number
 
-    for one in (endless, endless_too):
+    for function in (endless, endless_too):
         assert (
-            executed(one).text
+            executed(function).text
             == f"Error: ValueError: more than {bounds.YIELDED} values are not taken"
         )
 
@@ -535,7 +535,7 @@ def test_words_that_no_message_could_hold_are_mended() -> None:
     def own() -> Word:
         return Word("as it is")
 
-    told = [executed(one).message.source for one in (names, failing, own)]
-    assert b"caf?.txt" in told[0]
-    assert b"ValueError: no caf?.txt" in told[1]
-    assert b"as it is" in told[2]
+    messages = [executed(result).message.source for result in (names, failing, own)]
+    assert b"caf?.txt" in messages[0]
+    assert b"ValueError: no caf?.txt" in messages[1]
+    assert b"as it is" in messages[2]

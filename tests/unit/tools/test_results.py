@@ -58,7 +58,7 @@ def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
     assert format_result(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
     assert format_result({"n": 1}, "{n}", "f") == "1"
     assert format_result(7, "{value} C", "f") == "7 C"
-    assert format_result(report, lambda one: type(one).__name__, "f") == "Report"
+    assert format_result(report, lambda value: type(value).__name__, "f") == "Report"
 
 
 def test_a_format_that_fails_is_a_warning_that_tells_no_value(
@@ -66,7 +66,7 @@ def test_a_format_that_fails_is_a_warning_that_tells_no_value(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert format_result({"secret": 1}, "{city}", "weather") is None
-        assert format_result("secret", lambda one: str(1 // 0), "weather") is None
+        assert format_result("secret", lambda value: str(1 // 0), "weather") is None
 
     assert caplog.messages == [
         "the format of weather failed: KeyError",

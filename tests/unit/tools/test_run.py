@@ -27,14 +27,14 @@ from tests.fakes.rounds import TERMS, RunBook, called, done, reply
 
 def test_only_what_is_said_is_shown_of_a_reply() -> None:
     view = ClientView()
-    said: list[ReplyEvent] = [
+    events: list[ReplyEvent] = [
         ReplyStarted("a"),
         ReasoningDelta("Hm."),
         PromptProgress(2, 1, 1),
         TextDelta("3"),
     ]
     unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
-    assert view.of([*said, *unsaid], are_asides=False) == said
+    assert view.of([*events, *unsaid], are_asides=False) == events
 
 
 def test_the_text_of_another_reply_begins_a_paragraph() -> None:
@@ -116,8 +116,8 @@ def test_of_mixed_calls_the_owned_ones_are_executed_first() -> None:
     book.ask()
     book.hear(reply("", CLIENTS, called(1)))
     assert book.execute().calls == (called(1),)
-    said, postponed, result = book.run.added
-    assert said.calls == (CLIENTS, called(1))
+    message, postponed, result = book.run.added
+    assert message.calls == (CLIENTS, called(1))
     assert (postponed.tool_call_id, postponed.failed) == (CLIENTS.id, True)
     assert postponed.text.startswith("Not run yet")
     assert (result.tool_call_id, result.text, result.failed) == ("call_1", "3", False)

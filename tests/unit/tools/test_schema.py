@@ -82,12 +82,12 @@ Tags = RootModel[list[str]]
 
 def plain(text: str, count: int, share: float = 0.5, *, is_on: bool = True) -> None: ...
 def chosen(unit: Unit, size: Literal["s", "m", 3], none: str | None = None) -> None: ...
-def nested(place: Place, places: dict[str, list[Place]], range_: Range) -> None: ...
+def nested(city: Place, places: dict[str, list[Place]], range_: Range) -> None: ...
 def recursive(tree: Node, words: Filter) -> None: ...
 def timed(at: datetime, on: date, key: UUID, these: set[int]) -> None: ...
 def limited(count: Annotated[int, Field(ge=1, le=9, description="How many.")] = 3) -> None: ...
 def odd(schema: str, json: int, model_config: bool, _x: float, copy: None, p0: str) -> None: ...
-def whole(place: Place) -> None: ...
+def whole(city: Place) -> None: ...
 def whole_tree(tree: Node) -> None: ...
 def tagged(pet: Annotated[Cat | Dog, Field(discriminator="kind")]) -> None: ...
 def rooted(tags: Tags) -> None: ...
@@ -110,25 +110,25 @@ def signature(function: Function) -> Signature:
 
 
 def properties(function: Function) -> JsonObject:
-    found = signature(function).parameters["properties"]
-    assert isinstance(found, dict)
-    return found
+    properties_ = signature(function).parameters["properties"]
+    assert isinstance(properties_, dict)
+    return properties_
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_function(
     function: Function, data: st.DataObject
 ) -> None:
-    told = signature(function)
-    value = data.draw(values(told.parameters))
+    parameters = signature(function)
+    value = data.draw(values(parameters.parameters))
 
-    Draft202012Validator(told.parameters).validate(value)
-    function(**told.read(json.dump_text(value)))
+    Draft202012Validator(parameters.parameters).validate(value)
+    function(**parameters.read(json.dump_text(value)))
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
 def test_a_schema_is_an_object_without_titles_and_without_more_members(function: Function) -> None:
     parameters = signature(function).parameters
 
@@ -170,7 +170,7 @@ def test_parameters_may_be_called_like_members_of_a_model() -> None:
 
 def test_one_model_is_the_schema_itself_and_its_definitions_are_kept() -> None:
     assert [*properties(whole)] == ["title", "at"]
-    assert signature(whole).read('{"title":"Oslo"}') == {"place": Place(title="Oslo")}
+    assert signature(whole).read('{"title":"Oslo"}') == {"city": Place(title="Oslo")}
 
     tree = signature(whole_tree)
     assert tree.parameters["properties"] == {
@@ -187,10 +187,10 @@ def test_one_model_is_the_schema_itself_and_its_definitions_are_kept() -> None:
 
 
 def test_one_model_among_others_or_one_with_a_default_is_a_parameter() -> None:
-    def with_default(place: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
+    def with_default(city: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
 
-    assert [*properties(nested)] == ["place", "places", "range_"]
-    assert [*properties(with_default)] == ["place"]
+    assert [*properties(nested)] == ["city", "places", "range_"]
+    assert [*properties(with_default)] == ["city"]
     assert [*properties(rooted)] == ["tags"]
 
 
@@ -308,7 +308,7 @@ print(json.dump_text(signature_of(f, int).parameters))
 
 
 def test_a_schema_has_the_same_bytes_in_every_process() -> None:
-    written = {
+    schemas = {
         subprocess.run(
             (sys.executable, "-c", PROCESS),
             capture_output=True,
@@ -318,6 +318,6 @@ def test_a_schema_has_the_same_bytes_in_every_process() -> None:
         for seed in ("1", "2")
     }
 
-    (schema,) = written
+    (schema,) = schemas
     assert b'"default":["w","x","y","z"]' in schema
     assert b'"default":{"e":[["a","b"]]}' in schema

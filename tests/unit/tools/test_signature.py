@@ -155,9 +155,9 @@ def test_the_hint_of_the_result_need_not_be_known() -> None:
 class Weather:
     """Tells the weather."""
 
-    def __call__(self, place: "Place", days: int = 1) -> str:
+    def __call__(self, city: "Place", days: int = 1) -> str:
         """Tell it."""
-        return f"{place.city} {days}"
+        return f"{city.city} {days}"
 
     def of(self, city: str) -> str:
         """Tell it of a city."""
@@ -196,9 +196,13 @@ def test_methods_objects_and_partial_functions_can_be_tools() -> None:
     weather = Weather()
     partly = functools.partial(google, days=3)
 
-    assert [*members(signature_of(weather, Context).parameters)] == ["place", "days"]
+    assert [*members(signature_of(weather, Context).parameters)] == ["city", "days"]
     assert [*members(signature_of(weather.of, Context).parameters)] == ["city"]
-    assert [name_of(one) for one in (weather, weather.of, partly)] == ["Weather", "of", "google"]
+    assert [name_of(function) for function in (weather, weather.of, partly)] == [
+        "Weather",
+        "of",
+        "google",
+    ]
     assert description_of(weather) == "Tells the weather."
     assert description_of(partly).startswith("Tell the weather.")
 

@@ -54,8 +54,8 @@ def test_lines_that_hold_no_message_are_refused(line: bytes) -> None:
 def test_turns_are_the_compact_view() -> None:
     done = Outcome(called(1), "3")
     failed = Outcome(called(2), "gone", Status.FAILED)
-    asked = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
-    assert Conversation(HISTORY).turns() == (asked,)
+    exchange = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
+    assert Conversation(HISTORY).turns() == (exchange,)
 
 
 def test_turns_are_told_apart_by_what_the_user_says() -> None:
@@ -72,9 +72,9 @@ def test_turns_are_told_apart_by_what_the_user_says() -> None:
 
 
 def test_rounds_are_told_apart_although_their_calls_share_an_id() -> None:
-    said = (assistant_message("", (called(1),)), tool_result("call_1", "Error: no"))
+    messages = (assistant_message("", (called(1),)), tool_result("call_1", "Error: no"))
     again = (assistant_message("", (called(1), called(2))), tool_result("call_1", "3"))
-    (turn,) = Conversation((user_message("Hi"), *said, *again)).turns()
+    (turn,) = Conversation((user_message("Hi"), *messages, *again)).turns()
     assert [
         [(outcome.text, outcome.status) for outcome in round_.outcomes] for round_ in turn.rounds
     ] == [
@@ -89,7 +89,7 @@ def test_a_fork_grows_by_itself() -> None:
     fork = talk.fork(1)
     with fork.hold() as append:
         append(user_message("Again"))
-    assert [len(one) for one in (talk, fork, talk.fork())] == [5, 2, 5]
+    assert [len(transcript) for transcript in (talk, fork, talk.fork())] == [5, 2, 5]
 
 
 def test_one_run_adds_at_a_time() -> None:

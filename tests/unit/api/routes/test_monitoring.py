@@ -51,7 +51,7 @@ def test_each_of_several_servers_is_told_of() -> None:
     backends = (ScriptedBackend(), ScriptedBackend(state=Health.UNREACHABLE))
     serving = ServerOptions()
     services = Services(
-        [serving.service(backend, name=f"m{place}") for place, backend in enumerate(backends)]
+        [serving.service(backend, name=f"m{index}") for index, backend in enumerate(backends)]
     )
     app = FastAPI()
     app.include_router(health_router(services))
@@ -126,5 +126,5 @@ def test_each_server_of_a_pool_is_told_of_and_the_model_is_up_if_one_is() -> Non
     seen = Exposition.read(client.answer.decode())
     assert seen.value("temper_backend_up", model="default") == 1
     for name, state in states.items():
-        told = seen.value("temper_backend_server_up", model="default", server=name)
-        assert told == (state is Health.READY)
+        value = seen.value("temper_backend_server_up", model="default", server=name)
+        assert value == (state is Health.READY)

@@ -23,10 +23,10 @@ OPEN = {"content-type": "application/x-www-form-urlencoded"}  # as curl has it
 
 
 def error_in(answer: httpx.Response) -> str:
-    told = json.parse(answer.content)
-    assert isinstance(told, dict)
-    assert told.keys() == {"error"}
-    return f"{told['error']}"
+    body = json.parse(answer.content)
+    assert isinstance(body, dict)
+    assert body.keys() == {"error"}
+    return f"{body['error']}"
 
 
 async def test_curl_need_not_say_that_it_sends_json() -> None:
@@ -106,7 +106,7 @@ async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "told"),
+    ("path", "request_body", "response_body"),
     [
         (
             "/api/embed",
@@ -116,14 +116,16 @@ async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
         ("/api/embeddings", {"prompt": "a"}, {"embedding": [1.0]}),
     ],
 )
-async def test_vectors_come_from_any_engine(path: str, asked: JsonObject, told: JsonObject) -> None:
+async def test_vectors_come_from_any_engine(
+    path: str, request_body: JsonObject, response_body: JsonObject
+) -> None:
     data = b'[{"index":1,"embedding":[0.5]},{"index":0,"embedding":[1.0]}]'
     answer = b'{"data":%b,"usage":{"prompt_tokens":4}}' % data
     json_type = {"content-type": "application/json"}
     async with temper(Script((answer,), headers=json_type)) as front:
-        got = await front.client.post(path, json={"model": "m:latest", **asked})
+        got = await front.client.post(path, json={"model": "m:latest", **request_body})
         (put,) = front.backend.upstream_requests
-    assert {**told, **got.json()} == got.json()
+    assert {**response_body, **got.json()} == got.json()
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 
 
@@ -147,14 +149,14 @@ async def test_only_operators_change_models() -> None:
     keys = {"ann": "a", "bob": "b"}
     serving = ServerOptions(access=Access(keys), operators=frozenset(("ann",)))
     mock = RightOllama()
-    async with listening(mock.app) as behind:
-        engine = Ollama(BackendClient(behind.url))
+    async with listening(mock.app) as url:
+        engine = Ollama(BackendClient(url.url))
         async with in_front_of(engine, serving, ScriptedBackend()) as front:
             statuses = {}
             for name, key in keys.items():
                 headers = {"authorization": f"Bearer {key}"}
-                asked = {"model": "new", "stream": False}
-                answer = await front.client.post("/api/pull", json=asked, headers=headers)
+                body = {"model": "new", "stream": False}
+                answer = await front.client.post("/api/pull", json=body, headers=headers)
                 statuses[name] = answer.status_code
     assert statuses == {"ann": 200, "bob": 403}
     assert [name for name, _ in mock.managed] == ["pull"]
@@ -162,10 +164,10 @@ async def test_only_operators_change_models() -> None:
 
 async def test_who_leaves_ends_the_work_at_the_engine() -> None:
     mock = RightOllama()
-    asked: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
-    async with listening(mock.app) as behind:
-        engine = Ollama(BackendClient(behind.url))
+    body: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
+    async with listening(mock.app) as url:
+        engine = Ollama(BackendClient(url.url))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
-            async with front.client.stream("POST", CHAT, json=asked) as answer:
+            async with front.client.stream("POST", CHAT, json=body) as answer:
                 await anext(answer.aiter_lines())
             await mock.left.wait()

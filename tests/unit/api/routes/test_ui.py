@@ -66,8 +66,8 @@ def test_what_is_vendored_is_as_it_came_and_says_under_which_licence() -> None:
     there = {path for path in there if path.name != "vendored.toml"}
     assert {path.relative_to(FOLDER / "vendor").as_posix() for path in there} == named.keys()
     for path in there:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert found == named[path.relative_to(FOLDER / "vendor").as_posix()], path
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert digest == named[path.relative_to(FOLDER / "vendor").as_posix()], path
     for name, library in VENDORED.items():
         assert library["license"] in {"MIT", "BSD-3-Clause"}
         assert f"{name}/LICENSE" in library["files"]

@@ -149,8 +149,8 @@ def test_what_is_refused_is_refused_by_name_unless_it_asks_for_nothing(name: str
     members: dict[str, JsonValue] = {name: {"a": 1}}
     assert refused(body([HI], **members)) == f"{name}: {FIELDS.remedy(name)}"
     nothing: list[JsonValue] = [None, [], {}]
-    for one in nothing:
-        assert decoded(**{name: one}).request == decoded().request
+    for value in nothing:
+        assert decoded(**{name: value}).request == decoded().request
 
 
 class TestTheLimit:

@@ -12,7 +12,7 @@ MODELS = [ListedModel(name, 8192, {"created": 1700000000}) for name in "abcde"]
 def ids(page: JsonObject) -> list[object]:
     listed = page["data"]
     assert isinstance(listed, list)
-    return [one["id"] for one in listed if isinstance(one, dict)]
+    return [model["id"] for model in listed if isinstance(model, dict)]
 
 
 def test_a_model_is_what_the_sdk_reads() -> None:
@@ -67,5 +67,5 @@ def test_there_may_be_no_model() -> None:
 
 
 def test_a_time_in_milliseconds_is_no_time() -> None:
-    told = CATALOGUE.model(ListedModel("m", None, {"created": 1_700_000_000_000}))
-    assert told["created_at"] == "1970-01-01T00:00:00Z"
+    model = CATALOGUE.model(ListedModel("m", None, {"created": 1_700_000_000_000}))
+    assert model["created_at"] == "1970-01-01T00:00:00Z"

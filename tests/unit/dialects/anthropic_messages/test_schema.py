@@ -5,7 +5,7 @@ from proxy.dialects.anthropic_messages.schema import messages_schemas
 
 def test_everything_is_described_by_a_name_of_its_own() -> None:
     schemas = messages_schemas()
-    titles = [one["title"] for one in (schemas.request, schemas.answer, schemas.count)]
+    titles = [schema["title"] for schema in (schemas.request, schemas.answer, schemas.count)]
     assert titles == ["MessagesRequest", "Message", "MessagesCount"]
     parts = schemas.request["$defs"]
     assert isinstance(parts, dict)

@@ -14,11 +14,11 @@ KEPT = {"type", "description", "enum", "items", "properties", "required", "anyOf
 def encoded_tool(parameters: JsonValue, **function: JsonValue) -> JsonObject:
     source: JsonObject = {"name": "look", "parameters": parameters, **function}
     tool = Tool("look", True, json.dump({"type": "function", "function": source}))
-    written = encode_tool(tool)
-    assert isinstance(written, dict)
-    assert written["type"] == "function"
-    assert isinstance(written["function"], dict)
-    return written["function"]
+    encoded = encode_tool(tool)
+    assert isinstance(encoded, dict)
+    assert encoded["type"] == "function"
+    assert isinstance(encoded["function"], dict)
+    return encoded["function"]
 
 
 def parameter(schema: JsonValue, /, **others: JsonValue) -> JsonValue:
@@ -91,5 +91,5 @@ def test_nested_references_do_not_multiply_without_an_end() -> None:
         }
         for number in range(40)
     }
-    written = parameter({"$ref": "#/$defs/d0"}, **{"$defs": definitions})
-    assert len(json.dump(written)) < 100_000
+    encoded = parameter({"$ref": "#/$defs/d0"}, **{"$defs": definitions})
+    assert len(json.dump(encoded)) < 100_000

@@ -15,8 +15,8 @@ TERMS = ModelSettings("m")
 
 
 def upstream_request(**fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
-    request = decode_request(json.dump(asked))
+    body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = decode_request(json.dump(body))
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 

@@ -36,7 +36,7 @@ def test_a_piece_of_a_call_may_be_written_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
+    "chunk",
     [
         {"id": "r"},
         {"choices": 1},
@@ -48,6 +48,6 @@ def test_a_piece_of_a_call_may_be_written_otherwise() -> None:
         {"choices": [{"delta": {"tool_calls": [{"function": 1}]}}]},
     ],
 )
-def test_nonsense_is_no_chunk(written: dict[str, JsonValue]) -> None:
+def test_nonsense_is_no_chunk(chunk: dict[str, JsonValue]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each in words of its own
-        as_chunk(written)
+        as_chunk(chunk)

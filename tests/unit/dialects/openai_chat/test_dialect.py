@@ -13,7 +13,7 @@ CATALOGUE = ChatCatalogue()
 
 def test_models_are_listed_with_what_is_known_of_them() -> None:
     known = ListedModel("m", 4096, {"owned_by": "someone", "context_window": 4096})
-    one = {
+    model = {
         "created": 0,
         "owned_by": "someone",
         "context_length": 4096,
@@ -22,8 +22,8 @@ def test_models_are_listed_with_what_is_known_of_them() -> None:
         "id": "m",
         "object": "model",
     }
-    assert CATALOGUE.model(known) == one
-    assert CATALOGUE.models([known], Page(limit=1)) == {"object": "list", "data": [one]}
+    assert CATALOGUE.model(known) == model
+    assert CATALOGUE.models([known], Page(limit=1)) == {"object": "list", "data": [model]}
 
 
 def test_a_model_of_which_nothing_is_known_is_ours() -> None:
@@ -60,8 +60,12 @@ def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
         builder.add(ReplyFinished("stop"))
         whole = json.parse(builder.build())
         assert isinstance(whole, dict)
-        found = (whole["id"], whole["created"], whole["model"])
-        assert found == identity or (str(found[0])[:9], *found[1:]) == ("chatcmpl-", 7, "m")
+        identifiers = (whole["id"], whole["created"], whole["model"])
+        assert identifiers == identity or (str(identifiers[0])[:9], *identifiers[1:]) == (
+            "chatcmpl-",
+            7,
+            "m",
+        )
     assert b'"object":"chat.completion.chunk"' in answering.begin(None).keep_alive()
 
 

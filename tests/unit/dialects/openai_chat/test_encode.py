@@ -157,7 +157,7 @@ def as_heard(event: ReplyEvent) -> Sequence[ReplyEvent]:
 @settings(max_examples=examples(40))
 @given(deltas, calls, endings, st.lists(st.integers(0, 3000), max_size=8))
 def test_what_is_encoded_is_decoded_again_at_every_chunking(
-    said: list[ReplyEvent],
+    events_: list[ReplyEvent],
     made: list[ToolCall],
     ending: tuple[UsageReported, ReplyFinished],
     cuts: list[int],
@@ -166,20 +166,20 @@ def test_what_is_encoded_is_decoded_again_at_every_chunking(
         ToolCalled(index, ToolCall(f"k{index}", call.name, call.arguments))
         for index, call in enumerate(made)
     ]
-    events: list[ReplyEvent] = [STARTED, *said, *called, *ending]
+    events: list[ReplyEvent] = [STARTED, *events_, *called, *ending]
     encoder = ChunkEncoder(IDENTITY, include_usage=True)
     stream = b"".join([encoder.encode(event) for event in events]) + encoder.end()
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
 
-    heard = [event for said_one in events for event in as_heard(said_one)]
-    assert decoded([stream[start:end] for start, end in pairwise(edges)]) == heard
-    assert decoded([stream[at : at + 1] for at in range(len(stream))]) == heard
+    received = [event for said_one in events for event in as_heard(said_one)]
+    assert decoded([stream[start:end] for start, end in pairwise(edges)]) == received
+    assert decoded([stream[at : at + 1] for at in range(len(stream))]) == received
 
 
 def decoded(pieces: list[bytes]) -> list[ReplyPart]:
     events, decoder = EventDecoder(), ChunkDecoder()
-    found = [event for piece in pieces for event in events.feed(piece)] + events.finish()
-    return [part for event in found for part in decoder.feed(event.data)] + decoder.finish()
+    received = [event for piece in pieces for event in events.feed(piece)] + events.finish()
+    return [part for event in received for part in decoder.feed(event.data)] + decoder.finish()
 
 
 @pytest.mark.parametrize(

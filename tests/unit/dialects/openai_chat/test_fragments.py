@@ -19,12 +19,12 @@ MORE: JsonObject = {"index": 1, "function": {"arguments": "{"}}
 
 
 def chunk(delta: JsonValue, **choice: JsonValue) -> JsonObject:
-    written: JsonObject = {"index": 0, "delta": delta, "finish_reason": None, **choice}
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [written]}
+    body: JsonObject = {"index": 0, "delta": delta, "finish_reason": None, **choice}
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [body]}
 
 
 @pytest.mark.parametrize(
-    ("sent", "found"),
+    ("sent", "expected"),
     [
         (chunk({"content": "Hi"}), TextDelta("Hi")),
         (chunk({"role": "assistant", "content": "Hi", "tool_calls": None}), TextDelta("Hi")),
@@ -35,9 +35,9 @@ def chunk(delta: JsonValue, **choice: JsonValue) -> JsonObject:
     ],
 )
 def test_what_nearly_every_chunk_is_is_read_at_once(
-    sent: JsonObject, found: TextDelta | ReasoningDelta | ArgumentsFragment
+    sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment
 ) -> None:
-    assert fragment_in(json.dump_text(sent)) == found
+    assert fragment_in(json.dump_text(sent)) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def learnt(sample: bytes) -> Runs:
 def test_a_run_ends_where_the_next_event_is_another_or_not_whole() -> None:
     runs, row = learnt(event("a")), event("x") + event("") + event('"\n')
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
-    for behind in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
-        assert runs.find(row + behind, 0) == run
+    for following in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
+        assert runs.find(row + following, 0) == run
     assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 

@@ -24,18 +24,18 @@ def fragment(
     name: str | None = None,
     arguments: JsonValue = None,
 ) -> JsonObject:
-    written: JsonObject = {} if index is None else {"index": index}
+    body: JsonObject = {} if index is None else {"index": index}
     if call_id is not None:
-        written["id"] = call_id
-    written["function"] = {"name": name, "arguments": arguments}
-    return written
+        body["id"] = call_id
+    body["function"] = {"name": name, "arguments": arguments}
+    return body
 
 
 def read_calls(*chunks: list[JsonObject]) -> list[WrittenCall]:
     calls, reply = CallsInProgress(), ReplyInProgress()
     for fragments in chunks:
-        for position, written in enumerate(fragments):
-            for event in calls.add(position, as_fragment(written)):
+        for position, fragment_ in enumerate(fragments):
+            for event in calls.add(position, as_fragment(fragment_)):
                 reply.add(event)
     for event in calls.finish():
         reply.add(event)
@@ -102,11 +102,11 @@ def test_without_ids_the_same_name_behind_whole_arguments_is_another_call(
     index: int | None, nothing: str | None
 ) -> None:
     """As in vercel/ai#18440: every call has the index 0."""
-    one, two = '{"a":1}', '{"a":2}'
-    first = [fragment(index, nothing, "f", one)], [fragment(index, nothing, "f", two)]
+    complete, two = '{"a":1}', '{"a":2}'
+    first = [fragment(index, nothing, "f", complete)], [fragment(index, nothing, "f", two)]
     assert read_calls(*first) == AGAIN
     named = (
-        [fragment(index, nothing, "f", ""), fragment(0, nothing, None, one)],
+        [fragment(index, nothing, "f", ""), fragment(0, nothing, None, complete)],
         [fragment(index, nothing, "f", "")],
         [fragment(index, nothing, None, two[:4])],
         [fragment(index, nothing, None, two[4:])],
@@ -193,9 +193,9 @@ def read(*chunks: JsonValue, done: bool = True) -> list[ReplyPart]:
 END = chunk({}, "stop")
 
 
-@pytest.mark.parametrize("written", ['{"x":%s}', '{"choices":[],"x":%s}', '{"choices":%s}'])
-def test_nesting_without_a_limit_is_garbage(written: str) -> None:
-    deep = written % ("[" * 100_000 + "]" * 100_000)
+@pytest.mark.parametrize("text", ['{"x":%s}', '{"choices":[],"x":%s}', '{"choices":%s}'])
+def test_nesting_without_a_limit_is_garbage(text: str) -> None:
+    deep = text % ("[" * 100_000 + "]" * 100_000)
     for document in (deep, deep.replace('"x"', '"\\ud83d"')):
         with pytest.raises(ValueError, match=r".+"):
             ChunkDecoder().feed(document)
@@ -210,13 +210,13 @@ def test_calls_beyond_the_bound_end_the_reply() -> None:
 
 
 class TestAChunk:
-    @pytest.mark.parametrize("late", ["{garbage", "[DONE]", json.dump_text(END)])
-    def test_behind_the_end_is_not_read(self, late: str) -> None:
+    @pytest.mark.parametrize("chunk", ["{garbage", "[DONE]", json.dump_text(END)])
+    def test_behind_the_end_is_not_read(self, chunk: str) -> None:
         decoder = ChunkDecoder()
         decoder.feed(json.dump_text(END))
 
         assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
-        assert decoder.feed(late) == []
+        assert decoder.feed(chunk) == []
         assert decoder.finish() == []
 
 

@@ -41,8 +41,8 @@ def test_what_checks_is_made_once_when_several_threads_need_it_first() -> None:
     given: JsonObject = {"name": "a"}
     assert not Thing.__pydantic_complete__
     with ThreadPoolExecutor(8) as threads:
-        found = [threads.submit(check, Thing, given) for _ in range(8)]
-    assert {one.result().name for one in found} == {"a"}
+        futures = [threads.submit(check, Thing, given) for _ in range(8)]
+    assert {future.result().name for future in futures} == {"a"}
     assert Thing.__pydantic_complete__
 
 

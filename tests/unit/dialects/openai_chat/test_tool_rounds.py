@@ -23,11 +23,15 @@ def request(*messages: JsonValue) -> bytes:
 def test_rounds_come_back_as_the_messages_that_they_were() -> None:
     answered: JsonObject = {**ANSWER, "tool_rounds": [*describe_rounds(ROUND).messages]}
     read = decode_request(request(USER, answered, USER))
-    assert [one.source for one in read.messages[1:3]] == [one.source for one in ROUND]
-    assert [one.failed for one in read.messages] == [None, None, True, None, None]
+    assert [message.source for message in read.messages[1:3]] == [
+        message.source for message in ROUND
+    ]
+    assert [message.failed for message in read.messages] == [None, None, True, None, None]
     assert read.messages[1].calls == (CALL,)
     assert read.messages[3].source == json.dump(ANSWER)
-    assert json.split_array(read.fields["messages"]) == [one.source for one in read.messages]
+    assert json.split_array(read.fields["messages"]) == [
+        message.source for message in read.messages
+    ]
 
 
 def test_only_results_say_whether_they_failed() -> None:
@@ -36,9 +40,9 @@ def test_only_results_say_whether_they_failed() -> None:
         {"role": "assistant", "content": "x", "failed": True},
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": 3},
     ]
-    found = expand(request({**ANSWER, "tool_rounds": rounds}))
-    assert found.failed == {0: False}
-    assert found.body.count(b'"failed"') == 1
+    message = expand(request({**ANSWER, "tool_rounds": rounds}))
+    assert message.failed == {0: False}
+    assert message.body.count(b'"failed"') == 1
 
 
 @pytest.mark.parametrize(
@@ -69,16 +73,16 @@ def test_rounds_that_are_no_messages_are_refused(rounds: JsonValue) -> None:
 
 
 def test_a_client_asks_for_rounds() -> None:
-    asked: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
-    assert decode_request(json.dump(asked)).round_reports is RoundReports.AT_END
+    body: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
+    assert decode_request(json.dump(body)).round_reports is RoundReports.AT_END
     assert decode_request(request(USER)).round_reports is RoundReports.NONE
 
 
 def test_rounds_are_told_in_a_delta_and_in_a_whole_message() -> None:
     identity = Identity("id", 1, "m")
     event = describe_rounds(ROUND)
-    written = ChunkEncoder(identity, False).encode(event)
-    assert b'"delta":{"tool_rounds":[{"role":"assistant"' in written
+    chunk = ChunkEncoder(identity, False).encode(event)
+    assert b'"delta":{"tool_rounds":[{"role":"assistant"' in chunk
     builder = CompletionBuilder(identity)
     builder.add(event)
     completion = json.parse(builder.build())

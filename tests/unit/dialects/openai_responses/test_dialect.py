@@ -106,8 +106,8 @@ LOOP = [f"codex_{number}" for number in (1, 2, 3, 4)]
 ROWS = ("messages", "tools")
 
 
-def fields(**asked: JsonValue) -> JsonObject:
-    return {name: json.parse(raw) for name, raw in decode(**asked).request.fields.items()}
+def fields(**body: JsonValue) -> JsonObject:
+    return {name: json.parse(raw) for name, raw in decode(**body).request.fields.items()}
 
 
 def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
@@ -161,8 +161,8 @@ def in_rows(fields: dict[str, bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", LOOP)
 def test_what_codex_sends_is_written_as_these_bytes(name: str) -> None:
-    written = in_rows({**captured(name).request.fields})
-    assert written == (CAPTURES / f"{name}.chat.json").read_bytes()
+    rows = in_rows({**captured(name).request.fields})
+    assert rows == (CAPTURES / f"{name}.chat.json").read_bytes()
 
 
 def test_each_request_of_a_loop_begins_with_the_one_before() -> None:
@@ -211,35 +211,35 @@ def test_an_input_is_a_string_or_an_array(sent: JsonValue) -> None:
 
 def compacted(*, stream: bool) -> tuple[Decoded, JsonObject]:
     """Answer a request for a summary; returns it as it was read, and the item of the answer."""
-    asked = decode(
+    request = decode(
         input=[{"role": "user", "content": "Read both."}, {"type": "compaction_trigger"}],
         tools=[tool("f")],
         tool_choice="required",
     )
-    said = (ReasoningDelta("Hm."), TextDelta("Two files "), TextDelta("were read."))
-    events: list[ReplyEvent] = [ReplyStarted(), *said, ReplyFinished("stop")]
+    parts = (ReasoningDelta("Hm."), TextDelta("Two files "), TextDelta("were read."))
+    events: list[ReplyEvent] = [ReplyStarted(), *parts, ReplyFinished("stop")]
     if stream:
-        encoder = asked.answering.begin(events[0])
-        written = b"".join(encoder.encode_all([event]) for event in events) + encoder.end()
-        assert b"output_text" not in written
-        assert written.count(b"event: response.output_item.done\n") == 1
-        whole = member(json.parse(written.rpartition(b"data: ")[2]), "response")
+        encoder = request.answering.begin(events[0])
+        body = b"".join(encoder.encode_all([event]) for event in events) + encoder.end()
+        assert b"output_text" not in body
+        assert body.count(b"event: response.output_item.done\n") == 1
+        whole = member(json.parse(body.rpartition(b"data: ")[2]), "response")
     else:
-        builder = asked.answering.builder(events[0])
+        builder = request.answering.builder(events[0])
         for event in events:
             builder.add(event)
         whole = json.parse(builder.build())
     (item,) = as_list(member(whole, "output"))
     assert isinstance(item, dict)
-    return asked, item
+    return request, item
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_trigger_is_answered_with_a_summary_that_can_come_back(*, stream: bool) -> None:
-    asked, item = compacted(stream=stream)
-    assert asked.accepts_prose
-    assert asked.request.tool_choice is ToolUse.NONE
-    assert [one.role for one in asked.request.messages] == ["user", "user"]
+    request, item = compacted(stream=stream)
+    assert request.accepts_prose
+    assert request.request.tool_choice is ToolUse.NONE
+    assert [message.role for message in request.request.messages] == ["user", "user"]
     assert item["type"] == "compaction"
     later = decode(input=[item, {"role": "user", "content": "Go on."}]).request
     assert "Two files were read." in later.messages[0].text
@@ -250,5 +250,5 @@ def test_a_trigger_is_answered_with_a_summary_that_can_come_back(*, stream: bool
 def test_a_summary_that_cannot_be_read_is_left_out(content: str) -> None:
     item: JsonObject = {"type": "compaction", "encrypted_content": content}
     read = decode(input=[item, {"role": "user", "content": "Go on."}])
-    assert [one.text for one in read.request.messages] == ["Go on."]
+    assert [message.text for message in read.request.messages] == ["Go on."]
     assert read.facts == (Omitted("compaction"),)

@@ -75,7 +75,7 @@ TEXT = st.text(min_size=1, max_size=6)
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
-    return [text[one:two] for one, two in pairwise(places)]
+    return [text[start:two] for start, two in pairwise(places)]
 
 
 @st.composite
@@ -118,8 +118,8 @@ REQUESTS = st.sampled_from(
 )
 
 
-def request_of(asked: JsonObject) -> Decoded:
-    return decode(tools=TOOLS, stream=True, **asked)
+def request_of(body: JsonObject) -> Decoded:
+    return decode(tools=TOOLS, stream=True, **body)
 
 
 def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
@@ -134,9 +134,9 @@ def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
 
 @given(answers(), REQUESTS, st.data())
 def test_every_stream_keeps_to_the_rules_at_every_chunking(
-    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
+    events: list[ReplyEvent], body: JsonObject, data: st.DataObject
 ) -> None:
-    encoder = request_of(asked).answering.begin(None)
+    encoder = request_of(body).answering.begin(None)
     sent = b""
     while events:
         count = data.draw(st.integers(1, len(events)))
@@ -155,9 +155,9 @@ def test_every_stream_keeps_to_the_rules_at_every_chunking(
 @settings(max_examples=examples(40))  # the SDK's models take their time
 @given(answers(), REQUESTS, st.data())
 def test_a_stream_that_breaks_says_so_and_ends(
-    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
+    events: list[ReplyEvent], body: JsonObject, data: st.DataObject
 ) -> None:
-    encoder = request_of(asked).answering.begin(None)
+    encoder = request_of(body).answering.begin(None)
     before = events[: data.draw(st.integers(0, len(events)))]
     sent = (encoder.encode_all(before) if before else b"") + encoder.fail(BROKEN)
     assert not make_front().is_complete(sent)
@@ -172,11 +172,11 @@ def test_a_stream_that_breaks_says_so_and_ends(
 @settings(max_examples=examples(40))
 @given(answers(), REQUESTS)
 def test_what_the_sdk_adds_up_is_the_whole_answer(
-    events: list[ReplyEvent], asked: JsonObject
+    events: list[ReplyEvent], body: JsonObject
 ) -> None:
-    read = read_stream(streamed(request_of(asked), events))
+    read = read_stream(streamed(request_of(body), events))
     accumulated(read)
-    answer = whole(request_of(asked), events)
+    answer = whole(request_of(body), events)
     assert read[-1]["response"] == answer
     Response.model_validate(answer, strict=False)
 
@@ -197,8 +197,8 @@ def test_a_failure_tells_the_usage_where_it_is_known() -> None:
 
 
 def test_the_end_is_found_by_its_event_and_not_by_what_is_said() -> None:
-    said = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
-    assert not make_front().is_complete(said)
+    data = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
+    assert not make_front().is_complete(data)
     assert make_front().is_complete(b"event: response.completed\ndata: {}\n\n")
     assert make_front().is_complete(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
     assert not make_front().is_complete(b"event: response.failed\ndata: {}\n\n")
@@ -232,9 +232,9 @@ def test_ids_are_made_of_tokens() -> None:
     assert f"{answer['id']}".startswith("resp_")
 
 
-@pytest.mark.parametrize(("asked", "model"), [("m", "m"), ("absent", "backend-model")])
-def test_the_answer_names_the_model_that_was_asked_for(asked: str, model: str) -> None:
-    decoded = decode(model=asked)
+@pytest.mark.parametrize(("requested", "model"), [("m", "m"), ("absent", "backend-model")])
+def test_the_answer_names_the_model_that_was_asked_for(requested: str, model: str) -> None:
+    decoded = decode(model=requested)
     builder = decoded.answering.builder(ReplyStarted(model="backend-model"))
     assert member(json.parse(builder.build()), "model") == model
 
@@ -246,11 +246,11 @@ def kept(store: ResponseStore, answer_id: object) -> bool:
 def test_an_answer_that_ended_well_is_kept_for_its_owner() -> None:
     store = make_store()
     answer = whole(decode(store), HI)
-    found = store.find(OWNER.owner, f"{answer['id']}")
-    assert found is not None
-    assert json.parse(found.whole) == answer
-    assert [json.parse(item) for item in found.output] == answer["output"]
-    assert found.inputs == [
+    stored = store.find(OWNER.owner, f"{answer['id']}")
+    assert stored is not None
+    assert json.parse(stored.whole) == answer
+    assert [json.parse(item) for item in stored.output] == answer["output"]
+    assert stored.inputs == [
         b'{"type":"message","role":"user","content":"Hi","id":"item_000000000000000000000001_0"}'
     ]
     assert store.find("other", f"{answer['id']}") is None

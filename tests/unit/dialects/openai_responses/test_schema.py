@@ -32,7 +32,7 @@ from tests.unit.dialects.openai_responses.names import PARTS, SENT_EVENTS, UNSEN
 
 def test_everything_is_described_by_a_name_of_its_own() -> None:
     schemas = responses_schemas()
-    titles = [one["title"] for one in (schemas.request, schemas.answer, schemas.count)]
+    titles = [schema["title"] for schema in (schemas.request, schemas.answer, schemas.count)]
     assert titles == ["ResponseRequest", "Response", "InputTokens"]
     parts = schemas.request["$defs"]
     assert isinstance(parts, dict)
@@ -69,7 +69,9 @@ def words_in(kind: object) -> Iterator[str]:
 
 def types_in(union: object) -> set[str]:
     """Return every value that the `type` of a member of a union may have."""
-    return {word for one in classes_in(union) for word in words_in(type_member(one))}
+    return {
+        word for union_member in classes_in(union) for word in words_in(type_member(union_member))
+    }
 
 
 def type_member(kind: object) -> object:

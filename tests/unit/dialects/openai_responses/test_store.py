@@ -51,7 +51,7 @@ def listed(**query: str) -> JsonObject:
 
 def ids(page: JsonObject) -> list[JsonValue]:
     assert isinstance(page["data"], list)
-    return [one["id"] for one in page["data"] if isinstance(one, dict)]
+    return [item["id"] for item in page["data"] if isinstance(item, dict)]
 
 
 def test_a_response_is_returned_whole() -> None:

@@ -136,7 +136,9 @@ def test_requests_and_afterthoughts_are_told() -> None:
 
 def test_every_pattern_can_be_compiled_beforehand() -> None:
     matcher = Matcher(CUES)
-    patterns = {name for name, one in vars(Matcher).items() if isinstance(one, cached_property)}
+    patterns = {
+        name for name, member in vars(Matcher).items() if isinstance(member, cached_property)
+    }
     assert patterns
     assert patterns.isdisjoint(vars(matcher))
     matcher.prepare()

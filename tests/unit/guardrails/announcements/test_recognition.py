@@ -66,7 +66,7 @@ def test_blocks_of_code_before_the_end_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "plain"),
+    ("marked", "plain"),
     [
         ("**Now** see _this_ [page](https://a.b/c)", "Now see this page"),
         ("Use `run_tests` now", "Use ` now"),
@@ -77,8 +77,8 @@ def test_blocks_of_code_before_the_end_are_dropped() -> None:
         ("「見てくる」と言った", '"と言った'),
     ],
 )
-def test_markup_quotations_and_code_are_taken_out(written: str, plain: str) -> None:
-    assert find_last_sentences(written) == (plain,)
+def test_markup_quotations_and_code_are_taken_out(marked: str, plain: str) -> None:
+    assert find_last_sentences(marked) == (plain,)
 
 
 @pytest.mark.parametrize("mark", ["?", "？", "؟", "?!", "?)", '?"', "? 😊", "?**", "\u037e"])
@@ -102,10 +102,10 @@ def test_anything_else_is_no_question(text: str) -> None:
     ],
 )
 def test_words_and_marks_stand_between_spaces(sentence: str, ready: str) -> None:
-    found = normalise(sentence)
+    normalized = normalise(sentence)
 
-    assert found.text == ready
-    assert found.words == frozenset(ready.split())
+    assert normalized.text == ready
+    assert normalized.words == frozenset(ready.split())
 
 
 LANGUAGES = load_languages()
@@ -224,8 +224,8 @@ def test_no_text_is_too_strange(text: str, tools: list[str]) -> None:
 @given(
     ENDINGS, st.sampled_from("?？؟\u037e"), st.sampled_from(["", ")", '"', " 😊", "!", "**", "\n"])
 )
-def test_what_ends_in_a_question_mark_is_an_answer(text: str, mark: str, behind: str) -> None:
-    assert not announces(text + mark + behind, TOOLS)
+def test_what_ends_in_a_question_mark_is_an_answer(text: str, mark: str, following: str) -> None:
+    assert not announces(text + mark + following, TOOLS)
 
 
 @given(ENDINGS, st.text(alphabet="ab .\n", max_size=40))
@@ -562,22 +562,22 @@ ONLY_TEXT = """
 
 @pytest.mark.parametrize("mark", [":", "."])
 def test_what_is_only_text_is_no_act_in_any_language(mark: str) -> None:
-    said = [one.strip() for one in ONLY_TEXT.replace("\n", "|").split("|") if one.strip()]
-    assert [one for one in said if announces(f"{one}{mark}", ["get_weather"])] == []
+    texts = [line.strip() for line in ONLY_TEXT.replace("\n", "|").split("|") if line.strip()]
+    assert [text for text in texts if announces(f"{text}{mark}", ["get_weather"])] == []
 
 
 def test_every_language_has_sentences_of_both_kinds() -> None:
-    named = {one.language for one in LANGUAGES} - {"en"}
+    named = {language.language for language in LANGUAGES} - {"en"}
     assert named == set(ANNOUNCEMENTS) == set(ANSWERS)
-    assert len({one.language for one in LANGUAGES}) == len(LANGUAGES)
+    assert len({language.language for language in LANGUAGES}) == len(LANGUAGES)
 
 
 def languages_of(text: str) -> set[str]:
-    return {one.language for one in matchers_for(text)}
+    return {matcher.language for matcher in matchers_for(text)}
 
 
 def test_only_tables_of_the_script_are_asked() -> None:
-    latin = {one.language for one in LANGUAGES if one.script == "latin"}
+    latin = {language.language for language in LANGUAGES if language.script == "latin"}
     assert languages_of("check") == languages_of("prüfe") == latin
     assert languages_of("проверю") == {"ru"}
     assert languages_of("查") == {"zh"}
@@ -595,11 +595,11 @@ def test_a_sentence_in_two_scripts_is_asked_in_both() -> None:
 def test_behind_a_preparation_nothing_is_compiled_any_more() -> None:
     prepare()
     matchers = [*matchers_for("check"), *matchers_for("проверю"), *matchers_for("確認します")]
-    before = [dict(vars(one)) for one in matchers]
+    before = [dict(vars(matcher)) for matcher in matchers]
     for texts in (*ANNOUNCEMENTS.values(), *ANSWERS.values()):
         for text in texts:
             announces(text)
-    assert [vars(one) for one in matchers] == before
+    assert [vars(matcher) for matcher in matchers] == before
 
 
 # Sentences beside a call that say that it is only shown, in every language.

@@ -270,7 +270,7 @@ def test_what_came_in_and_what_went_out(
     healed = fit_roles(given, template, reported)
     assert written(healed) == went
     assert reported == [Healed(fact) for fact in facts]
-    assert facts or all(one is other for one, other in zip(healed, given, strict=True))
+    assert facts or all(message is other for message, other in zip(healed, given, strict=True))
 
 
 @pytest.mark.parametrize("message", [S, U])
@@ -324,7 +324,7 @@ HEALTHY = history(
 @pytest.mark.parametrize("template", [Template(), STRICT_TEMPLATE])
 def test_an_intact_history_comes_back_as_it_is(template: Template) -> None:
     healed, facts = heal_messages(HEALTHY, template)
-    assert all(one is other for one, other in zip(healed, HEALTHY, strict=True))
+    assert all(message is other for message, other in zip(healed, HEALTHY, strict=True))
     assert facts == ()
 
 
@@ -387,7 +387,7 @@ def test_afterwards_every_call_has_a_result_and_every_result_a_call(
     healed, facts = heal_messages(given_, template)
     assert unpaired(healed) == 0
     assert heal_messages(given_, template) == (healed, facts)
-    assert facts or all(one is other for one, other in zip(healed, given_, strict=True))
+    assert facts or all(message is other for message, other in zip(healed, given_, strict=True))
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))

@@ -56,7 +56,7 @@ INTACT: list[list[JsonObject]] = [
 def test_pairs_stay_the_very_same_messages(messages: list[JsonObject]) -> None:
     given = history(*messages)
     healed, facts = pair(given)
-    assert all(one is other for one, other in zip(healed, given, strict=True))
+    assert all(message is other for message, other in zip(healed, given, strict=True))
     assert facts == []
 
 

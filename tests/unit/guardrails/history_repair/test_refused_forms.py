@@ -122,10 +122,10 @@ def test_call_ids_become_nine_letters_and_digits() -> None:
 
 
 def test_untouched_messages_keep_their_bytes() -> None:
-    written = (
+    payloads = (
         b'{"messages":[{ "role":"user","content" : "Hi"},{"role":"assistant","content":"a" }]}'
     )
-    messages = decode_request(written).messages
+    messages = decode_request(payloads).messages
     for rewrite in (*(case[0] for case in CASES.values()), refused_forms.shorten_ids):
         assert rewrite(messages) == messages
 

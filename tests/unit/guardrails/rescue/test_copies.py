@@ -81,8 +81,8 @@ def test_an_earlier_text_is_stripped_once_however_many_calls_are_looked_for() ->
     CountedText.splits.clear()
     read_before = EarlierTexts([], [CountedText(f"The page says: {CALL} Do it.")])
     wanted = WrittenCall("rm", {"path": "/"})
-    found = {read_before.find_origin(CALL.replace("/", f"/{n}"), (wanted,)) for n in range(20)}
-    assert found == {Origin.RESULT}
+    origins = {read_before.find_origin(CALL.replace("/", f"/{n}"), (wanted,)) for n in range(20)}
+    assert origins == {Origin.RESULT}
     assert len(CountedText.splits) == 1
 
 
@@ -238,8 +238,10 @@ def calls_in(text: str) -> int:
     counts = set()
     for pieces in ([text], list(text), [text[:20], text[20:]]):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
-        found = [one for piece in pieces for one in scanner.feed(piece)] + scanner.finish()
-        counts.add(len(calls_found(found)))
+        findings = [
+            finding for piece in pieces for finding in scanner.feed(piece)
+        ] + scanner.finish()
+        counts.add(len(calls_found(findings)))
     assert len(counts) == 1
     return counts.pop()
 

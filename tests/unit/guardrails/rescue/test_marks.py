@@ -39,7 +39,7 @@ def test_whatever_begins_a_marked_call_is_known(syntax: object) -> None:
     for known in SYNTAXES:
         if known is syntax and known.is_marked and known.place != "reply_start":
             assert all(holds_mark(f"x\n{opening}[") for opening in known.openings)
-            tags = {tag for one in known.openings for tag in _TAG.findall(one)}
+            tags = {tag for opening in known.openings for tag in _TAG.findall(opening)}
             assert tags <= TAGS | {"tools"}  # which is the name of an argument, too
 
 
@@ -62,8 +62,10 @@ def test_closing_marks_are_known() -> None:
 
 
 def calls_in(text: str) -> list[WrittenCall]:
-    found = find_calls(text, SYNTAXES, NAMES, NAMED)
-    return [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
+    findings = find_calls(text, SYNTAXES, NAMES, NAMED)
+    return [
+        call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
+    ]
 
 
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:
@@ -86,7 +88,9 @@ pairs = st.tuples(st.sampled_from(SPELLINGS), st.sampled_from(MARKED))
 def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
-    first, second = (one.one(call) for one, call in zip(spellings, (FIRST, SECOND), strict=True))
+    first, second = (
+        spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
+    )
     length = data.draw(st.integers(1, len(first) - 1))
     assert all(map(is_meant, calls_in(first[:length] + second)))
 
@@ -96,7 +100,9 @@ def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
 def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
-    first, second = (one.one(call) for one, call in zip(spellings, (FIRST, SECOND), strict=True))
+    first, second = (
+        spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
+    )
     marks = [mark.span() for mark in _MARKS.finditer(first)] or [(0, 1)]
     start, end = data.draw(st.sampled_from(marks))
     between = data.draw(st.sampled_from(["", "\n"]))
@@ -109,7 +115,9 @@ def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
 def test_a_call_within_another_is_data_or_nothing(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
-    first, second = (one.one(call) for one, call in zip(spellings, (FIRST, SECOND), strict=True))
+    first, second = (
+        spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
+    )
     places = [mark.end() for mark in _MARKS.finditer(first) if mark[0].endswith(">")] or [0]
     start, end = sorted(data.draw(st.tuples(st.sampled_from(places), st.sampled_from(places))))
     for text in (first[:start] + second + first[start:], first[:start] + second + first[end:]):
@@ -117,7 +125,9 @@ def test_a_call_within_another_is_data_or_nothing(
 
 
 ESCAPED = [
-    one for one in SPELLINGS if '"{' not in one.one(FIRST) and '\\"' in one.one(("f", {"a": '"'}))
+    spelling
+    for spelling in SPELLINGS
+    if '"{' not in spelling.one(FIRST) and '\\"' in spelling.one(("f", {"a": '"'}))
 ]
 
 
@@ -130,8 +140,8 @@ def test_most_syntaxes_write_strings_in_json() -> None:
 def test_a_call_quoted_without_escapes_is_never_torn(
     outer: Spelling, inner: Spelling, data: st.DataObject
 ) -> None:
-    around = st.text("a \n}]", max_size=3)
-    quoted = data.draw(around) + inner.one(SECOND) + data.draw(around)
+    surroundings = st.text("a \n}]", max_size=3)
+    quoted = data.draw(surroundings) + inner.one(SECOND) + data.draw(surroundings)
     text = outer.one(("alpha", {"first": quoted, "last": "z"})).replace('\\"', '"')
     for call in calls_in(text):
         if find_name(call.name, NAMES) == "alpha" and isinstance(call.arguments, dict):

@@ -78,21 +78,23 @@ def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
 @pytest.mark.parametrize("before", ["", "Let me look. "])
 def test_a_genuine_call_is_found_however_it_arrives(before: str, text: str) -> None:
     whole = scan([before + text], SYNTAXES, NAMES)
-    found = [finding for finding in whole if isinstance(finding, FoundCalls)]
-    calls = [call for one in found for call in one.calls]
+    calls_ = [finding for finding in whole if isinstance(finding, FoundCalls)]
+    calls = [call for finding in calls_ for call in finding.calls]
     assert [(call.name.removeprefix("functions."), call.arguments) for call in calls] == [
         ("get_weather", {"city": "Paris"})
     ]
     expected = [finding for finding in whole if not isinstance(finding, ArgumentsText)]
     for pieces in chunkings(before + text):
         findings = scan(pieces, SYNTAXES, NAMES)
-        assert [one for one in findings if not isinstance(one, ArgumentsText)] == expected
+        assert [
+            finding for finding in findings if not isinstance(finding, ArgumentsText)
+        ] == expected
 
 
 @pytest.mark.parametrize("text", GENUINE)
-@pytest.mark.parametrize(("before", "behind"), QUOTATIONS)
-def test_a_quoted_call_is_never_found(before: str, text: str, behind: str) -> None:
-    assert calls_in(before + text + behind) == []
+@pytest.mark.parametrize(("before", "after"), QUOTATIONS)
+def test_a_quoted_call_is_never_found(before: str, text: str, after: str) -> None:
+    assert calls_in(before + text + after) == []
 
 
 @pytest.mark.parametrize("text", ["[look(at='x')]", "call:look{at:x}", f"\n{JSON}\n</tool_call>"])

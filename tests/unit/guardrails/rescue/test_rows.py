@@ -35,8 +35,8 @@ def test_one_that_is_none_refuses_them_all() -> None:
 
 
 def test_a_row_has_an_end() -> None:
-    found, rest = read(read_words, "a," * (MOST_CALLS + 3))
-    assert (len(found.calls), rest) == (MOST_CALLS + 1, "a,a,")
+    calls, rest = read(read_words, "a," * (MOST_CALLS + 3))
+    assert (len(calls.calls), rest) == (MOST_CALLS + 1, "a,a,")
 
 
 def test_each_call_is_told_the_mark_before_it() -> None:

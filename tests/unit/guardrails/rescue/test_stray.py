@@ -12,8 +12,8 @@ STRAY, BROKEN = LeftOut("stray_mark"), RefusedText(Reason.BROKEN)
 
 def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
     marks = StrayMarks(lambda mark: mark in given)
-    found = [one for piece in pieces for one in marks.filter([Prose(piece)])]
-    return joined(found + marks.filter([], is_last=True))
+    findings = [finding for piece in pieces for finding in marks.filter([Prose(piece)])]
+    return joined(findings + marks.filter([], is_last=True))
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
 )
 def test_a_mark_of_no_call_is_left_out(text: str, rest: list[Finding]) -> None:
     for pieces in chunkings(text):
-        found = kept(pieces)
-        assert found[: len(rest)] == rest
-        assert [one for one in found[len(rest) :] if one != Prose("\n")] == []
+        findings = kept(pieces)
+        assert findings[: len(rest)] == rest
+        assert [finding for finding in findings[len(rest) :] if finding != Prose("\n")] == []
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_a_mark_that_the_prompt_has_stays() -> None:
     ],
 )
 def test_marks_alone_beside_calls_are_left_out(text: str, is_dropped: bool) -> None:
-    found: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
-    assert without_lone_marks(found, lambda _: False) == ([STRAY] if is_dropped else found)
-    assert without_lone_marks(found, lambda _: True) == found
+    findings: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
+    assert without_lone_marks(findings, lambda _: False) == ([STRAY] if is_dropped else findings)
+    assert without_lone_marks(findings, lambda _: True) == findings
 
 
 def test_the_text_of_a_refused_call_stays() -> None:
     marks = StrayMarks(lambda _: False)
-    found: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
-    assert marks.filter(found, is_last=True) == found
+    findings: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
+    assert marks.filter(findings, is_last=True) == findings

@@ -13,8 +13,8 @@ NAMES = ("look", "run")
 
 def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
     call = WrittenCall(name, json.dump_text(arguments), "a")
-    found = reread(call, order_syntaxes(()), NAMES)
-    return [(one.name, json.parse(str(one.arguments))) for one in found]
+    calls = reread(call, order_syntaxes(()), NAMES)
+    return [(call_.name, json.parse(str(call_.arguments))) for call_ in calls]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
     assert run(name, {"by": 1}) == [("run", {"by": 1, **arguments})]
 
 
-@pytest.mark.parametrize("written", ["{<", '[1, "<"]', "{}"])
-def test_other_arguments_stay_as_they_are(written: str) -> None:
-    call = WrittenCall("run", written)
+@pytest.mark.parametrize("arguments", ["{<", '[1, "<"]', "{}"])
+def test_other_arguments_stay_as_they_are(arguments: str) -> None:
+    call = WrittenCall("run", arguments)
     assert reread(call, order_syntaxes(()), NAMES) == (call,)
     assert reread(WrittenCall("run", {}), (), ())[0].arguments == {}

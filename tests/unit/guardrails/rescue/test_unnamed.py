@@ -24,13 +24,15 @@ PAIR = "<arg_key>at</arg_key><arg_value>5</arg_value>"
 
 
 def calls_in(text: str) -> list[WrittenCall | None]:
-    found = find_calls(text, order_syntaxes(()), ("run", "save", "look"))
+    findings = find_calls(text, order_syntaxes(()), ("run", "save", "look"))
     for pieces in chunkings(text):
         scanned = scan(pieces, order_syntaxes(()), ("run", "save", "look"))
-        assert [one.calls for one in scanned if isinstance(one, FoundCalls)] == [
-            one.calls for one in found if isinstance(one, FoundCalls)
+        assert [finding.calls for finding in scanned if isinstance(finding, FoundCalls)] == [
+            finding.calls for finding in findings if isinstance(finding, FoundCalls)
         ]
-    calls = [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
+    calls = [
+        call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
+    ]
     return [complete(call, TOOLS) for call in calls]
 
 

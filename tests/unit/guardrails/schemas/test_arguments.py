@@ -111,16 +111,16 @@ def test_a_declared_default_reaches_the_client_as_it_was_written() -> None:
     assert others.value == {"unit": "N/A", "date": None}
 
 
-@pytest.mark.parametrize("written", ["", " \n", None, "null", "{}", {}, '""'])
-def test_arguments_that_are_missing_are_an_empty_object(written: JsonValue) -> None:
-    checked = check(TIME, written)
+@pytest.mark.parametrize("arguments", ["", " \n", None, "null", "{}", {}, '""'])
+def test_arguments_that_are_missing_are_an_empty_object(arguments: JsonValue) -> None:
+    checked = check(TIME, arguments)
     assert isinstance(checked, ValidArguments)
     assert (checked.text, checked.value) == ("{}", {})
-    assert isinstance(check(WEATHER, written), InvalidArguments)
+    assert isinstance(check(WEATHER, arguments), InvalidArguments)
 
 
 @pytest.mark.parametrize(
-    ("written", "facts"),
+    ("arguments", "facts"),
     [
         ({"city": "Rome"}, ()),
         ('"{\\"city\\":\\"Rome\\"}"', (Coerced("get_weather", ""),)),
@@ -132,9 +132,9 @@ def test_arguments_that_are_missing_are_an_empty_object(written: JsonValue) -> N
     ],
 )
 def test_what_was_repaired_is_written_anew_and_reported(
-    written: JsonValue, facts: tuple[Fact, ...]
+    arguments: JsonValue, facts: tuple[Fact, ...]
 ) -> None:
-    assert check(WEATHER, written) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
+    assert check(WEATHER, arguments) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
 
 
 @pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
@@ -166,7 +166,7 @@ def test_a_value_that_was_cut_off_is_never_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("arguments", "problem"),
     [
         ("Rome", "not valid JSON: expected value at line 1 column 1"),
         ('{"city": "Rome"} {}', "not valid JSON"),
@@ -181,8 +181,8 @@ def test_a_value_that_was_cut_off_is_never_completed() -> None:
         ('{"city": "Oslo", "city": "Rome"}', "duplicate key"),
     ],
 )
-def test_what_is_no_object_is_broken(written: JsonValue, problem: str) -> None:
-    checked = check(WEATHER, written)
+def test_what_is_no_object_is_broken(arguments: JsonValue, problem: str) -> None:
+    checked = check(WEATHER, arguments)
     assert isinstance(checked, BrokenArguments)
     assert problem in checked.problem
 
@@ -271,7 +271,7 @@ def test_boolean_schemas_accept_everything_or_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "text"),
+    ("arguments", "text"),
     [
         ('{"a": 1}', '{"a": 1}'),
         ({"a": 1}, '{"a":1}'),
@@ -283,9 +283,9 @@ def test_boolean_schemas_accept_everything_or_nothing() -> None:
     ],
 )
 def test_the_text_of_unchecked_arguments_is_that_of_an_object(
-    written: JsonValue, text: str | None
+    arguments: JsonValue, text: str | None
 ) -> None:
-    assert object_text(written) == text
+    assert object_text(arguments) == text
 
 
 NUMBERS: list[JsonValue] = ["x"] * 100_000
@@ -345,13 +345,13 @@ OPTIONAL: JsonObject = {
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("arguments", "value"),
     [('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}), ('{"input": {"a": "1"}}', {"a": 1})],
 )
 def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
-    written: str, value: JsonObject
+    arguments: str, value: JsonObject
 ) -> None:
-    checked = check(Tool("t", OPTIONAL, b""), written)
+    checked = check(Tool("t", OPTIONAL, b""), arguments)
     assert isinstance(checked, ValidArguments)
     assert checked.value == value
     assert Coerced("t", "") in checked.facts
@@ -456,7 +456,7 @@ NUMBER: JsonObject = {"type": "number"}
 
 
 @pytest.mark.parametrize(
-    ("schema", "written", "passed_on"),
+    ("schema", "arguments", "passed_on"),
     [
         (DAYS, "81.0", "81"),
         (DAYS, "1e3", "1000"),
@@ -474,9 +474,9 @@ NUMBER: JsonObject = {"type": "number"}
     ],
 )
 def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
-    schema: JsonSchema, written: str, passed_on: str
+    schema: JsonSchema, arguments: str, passed_on: str
 ) -> None:
-    text = f'{{"a": {written}}}'
+    text = f'{{"a": {arguments}}}'
     expected = {"": text, "{}": "{}"}.get(passed_on, f'{{"a":{passed_on}}}')
     checked = check(Tool("f", {"type": "object", "properties": {"a": schema}}, b"{}"), text)
     assert isinstance(checked, ValidArguments)
@@ -484,7 +484,7 @@ def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
 
 
 @pytest.mark.parametrize(
-    "written",
+    "arguments",
     [
         '{"a": "say "hi"}',
         '{"a": ""x"}',
@@ -497,8 +497,8 @@ def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
         """{"a": "x'}""",
     ],
 )
-def test_quotation_marks_that_may_mean_several_things_are_not_repaired(written: str) -> None:
-    assert isinstance(check(Tool("t", {}, b"{}"), written), BrokenArguments)
+def test_quotation_marks_that_may_mean_several_things_are_not_repaired(arguments: str) -> None:
+    assert isinstance(check(Tool("t", {}, b"{}"), arguments), BrokenArguments)
 
 
 MEMBERS: JsonObject = {

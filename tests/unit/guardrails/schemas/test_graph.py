@@ -57,8 +57,8 @@ def test_a_meta_schema_has_no_schemas_of_the_document() -> None:
 def test_a_dynamic_reference_may_lead_to_all_that_go_by_its_name() -> None:
     other: JsonObject = {"$dynamicAnchor": "d"}
     references = References({"$defs": {"one": DYNAMIC, "two": [other], "n": NAMED}})
-    found = references.dynamic_targets({}, "#d")
-    assert {id(one) for one in found} == {id(DYNAMIC), id(other)}
+    targets = references.dynamic_targets({}, "#d")
+    assert {id(target) for target in targets} == {id(DYNAMIC), id(other)}
     assert references.dynamic_targets({}, "#n") == [NAMED]
 
 

@@ -183,9 +183,9 @@ def test_every_kind_of_violation_has_words_within_every_other(
     schema, value = KINDS[kind]
     for wrapped in wrappers:
         schema, value = wrapped(schema, value)
-    told = said({"properties": {"a": schema}}, {"a": value})
-    assert 0 < len(told) <= 5
-    assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in told)
+    message = said({"properties": {"a": schema}}, {"a": value})
+    assert 0 < len(message) <= 5
+    assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in message)
 
 
 def test_unions_are_described_to_a_certain_depth() -> None:

@@ -158,7 +158,7 @@ def test_a_schema_out_of_all_proportion_is_refused() -> None:
     with pytest.raises(TooManySchemas, match="lead from one to the next"):
         workload(doubling(1_100, "anyOf", 1))
     with pytest.raises(TooManySchemas, match="consists of more than"):
-        workload({"$ref": "#/anyOf/0", "anyOf": [{"minimum": one} for one in range(20_001)]})
+        workload({"$ref": "#/anyOf/0", "anyOf": [{"minimum": number} for number in range(20_001)]})
     with pytest.raises(ValueError, match="leads nowhere"):
         workload({"$ref": "#/nowhere"})
 

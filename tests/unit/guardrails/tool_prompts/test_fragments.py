@@ -21,15 +21,15 @@ MARKS = ("</tool_call>", "[INST]", "``")
 
 @given(value=values)
 def test_an_escape_hides_a_mark_and_changes_no_value(value: json.JsonValue) -> None:
-    written = escape(json.dump_text(value), MARKS)
-    assert not any(mark in written for mark in (*MARKS[:2], "```"))
-    assert json.dump_text(json.parse(written)) == json.dump_text(value)
+    escaped = escape(json.dump_text(value), MARKS)
+    assert not any(mark in escaped for mark in (*MARKS[:2], "```"))
+    assert json.dump_text(json.parse(escaped)) == json.dump_text(value)
 
 
 @given(text=st.text("\\u0cx`<"))
 def test_an_escape_behind_a_backslash_is_still_one(text: str) -> None:
-    written = escape(json.dump_text(text + "</tool_call>"), MARKS)
-    assert json.parse(written) == text + "</tool_call>"
+    escaped = escape(json.dump_text(text + "</tool_call>"), MARKS)
+    assert json.parse(escaped) == text + "</tool_call>"
 
 
 def test_tools_keep_the_words_of_the_client() -> None:

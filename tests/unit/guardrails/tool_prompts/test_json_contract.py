@@ -52,12 +52,12 @@ def test_without_it_only_calls_are_described() -> None:
 
 def test_what_was_said_is_content_of_the_first_call() -> None:
     calls = [ToolCall("a", "send", '{"to": "x"}'), ToolCall("b", "wait", "{}")]
-    written = CONTRACT.write_calls('"Now"', calls)
-    assert written == (
+    text = CONTRACT.write_calls('"Now"', calls)
+    assert text == (
         '{"type": "tool_call", "content": "\\"Now\\"", "name": "send", "arguments": {"to": "x"}}\n'
         '{"type": "tool_call", "name": "wait", "arguments": {}}'
     )
-    assert read_again(CONTRACT, written, ["send", "wait"], "respond") == [
+    assert read_again(CONTRACT, text, ["send", "wait"], "respond") == [
         WrittenCall("respond", {"message": '"Now"'}),
         WrittenCall("send", {"to": "x"}),
         WrittenCall("wait", {}),
@@ -80,8 +80,8 @@ def parsed(text: str) -> JsonValue:
 
 
 def test_a_tool_that_is_not_offered_is_still_called() -> None:
-    written = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
-    assert read_again(CONTRACT, written, ["wait"]) == [WrittenCall("send", {})]
+    text = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(CONTRACT, text, ["wait"]) == [WrittenCall("send", {})]
     assert retold(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
 
 
@@ -140,16 +140,16 @@ def test_results_that_the_model_invents_count_for_nothing() -> None:
 
 @pytest.mark.parametrize("text", [LOOK[:-1], f"```json\n{LOOK}\n", FINAL[:-1]])
 def test_what_is_not_closed_may_yet_be_a_call(text: str) -> None:
-    found, _ = read_syntax(READ_CONTRACT, text)
-    assert isinstance(found, Calls)
-    assert not found.closed
+    calls, _ = read_syntax(READ_CONTRACT, text)
+    assert isinstance(calls, Calls)
+    assert not calls.closed
 
 
 def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
-    said = LOOK.replace('"name"', '"content": "So", "name"')
-    assert read_syntax(contract, said) == (Calls((READ_CALL,)), "")
+    text = LOOK.replace('"name"', '"content": "So", "name"')
+    assert read_syntax(contract, text) == (Calls((READ_CALL,)), "")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_the_final_content_is_the_answer() -> None:
 
 
 def test_what_is_said_beside_a_call_is_told_with_it() -> None:
-    said = LOOK.replace('"name"', '"content": "So", "name"')
-    reply = read_reply(said)
+    text = LOOK.replace('"name"', '"content": "So", "name"')
+    reply = read_reply(text)
     assert (reply.text, reply.calls) == ("So", (READ_CALL,))
 
 

@@ -39,14 +39,14 @@ def test_the_final_answer_stands_for_the_synthetic_tool() -> None:
 
 
 def test_what_was_said_before_a_call_was_a_thought() -> None:
-    written = CONVENTION.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
-    assert written == 'Thought: Now.\nAction: send\nAction Input: {"to": "x"}'
-    assert read_again(CONVENTION, written, ["send"]) == [WrittenCall("send", {"to": "x"})]
+    text = CONVENTION.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
+    assert text == 'Thought: Now.\nAction: send\nAction Input: {"to": "x"}'
+    assert read_again(CONVENTION, text, ["send"]) == [WrittenCall("send", {"to": "x"})]
 
 
 def test_a_name_that_nobody_could_read_keeps_to_its_line() -> None:
-    written = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
-    assert written == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
+    text = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
+    assert text == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
 
 
 def test_no_label_can_begin_within_a_result() -> None:
@@ -58,8 +58,8 @@ def test_no_label_can_begin_within_a_result() -> None:
 
 def test_answers_of_the_history_have_their_label_and_empty_ones_none() -> None:
     history = [user_message("Hi"), assistant_message("Hello."), assistant_message("")]
-    told = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
-    assert [one.text for one in told] == ["Hi", "Final Answer: Hello.", ""]
+    messages = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
+    assert [message.text for message in messages] == ["Hi", "Final Answer: Hello.", ""]
 
 
 PING = 'Action: ping\nAction Input: {"host": "a"}'
@@ -103,8 +103,8 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     ],
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
-    found = find_calls(text, (REACT,), ("ping",))
-    assert len(calls_found(found)) == count
+    findings = find_calls(text, (REACT,), ("ping",))
+    assert len(calls_found(findings)) == count
 
 
 @pytest.mark.parametrize(

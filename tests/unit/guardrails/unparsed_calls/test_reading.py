@@ -44,11 +44,11 @@ def test_an_apostrophe_quotes_nothing() -> None:
 
 @given(st.text(alphabet="<>|\"'`\\/ =a.-{\n*", max_size=30))
 def test_all_text_is_some_piece(text: str) -> None:
-    place = 0
-    while place < len(text):
-        token = token_at(text, place)
-        assert text[place : token.end] == token.text != ""
-        place = token.end
+    position = 0
+    while position < len(text):
+        token = token_at(text, position)
+        assert text[position : token.end] == token.text != ""
+        position = token.end
 
 
 def test_a_tag_has_words_and_values() -> None:
@@ -95,7 +95,7 @@ def test_a_call_is_read_with_its_keys_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "values"),
     [
         (
             "get_weather<parameter=city>Paris: (a\n'city')</parameter>",
@@ -110,8 +110,8 @@ def test_a_call_is_read_with_its_keys_and_values() -> None:
         ("get_weather({true, 2.5, none} city=1)", ["city", "1"]),
     ],
 )
-def test_values_are_told_from_what_stands_around_them(text: str, said: list[str]) -> None:
-    assert read(text).contents == said
+def test_values_are_told_from_what_stands_around_them(text: str, values: list[str]) -> None:
+    assert read(text).contents == values
 
 
 @pytest.mark.parametrize(

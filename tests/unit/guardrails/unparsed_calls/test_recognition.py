@@ -16,9 +16,9 @@ from tests.unit.guardrails.announcements.test_recognition import ENGLISH_ANSWERS
 
 HARMONY = HELD[0]
 PROSE = (
-    *(one for one in ANNOUNCEMENTS if not one.startswith("Calling")),
+    *(announcement for announcement in ANNOUNCEMENTS if not announcement.startswith("Calling")),
     *OTHER_ANSWERS,
-    *(one for many in test_recognition.ANNOUNCEMENTS.values() for one in many),
+    *(announcement for many in test_recognition.ANNOUNCEMENTS.values() for announcement in many),
 )
 JSON = '{"tool": "get_weather", "city": "Paris"}'
 pieces = st.lists(
@@ -180,8 +180,8 @@ def test_what_looks_like_a_call_did_so_from_the_beginning(text: str) -> None:
 
 @given(st.text(max_size=40), st.sampled_from(CALLS))
 def test_the_judgement_is_the_same_every_time(text: str, call: str) -> None:
-    for written in (text, text + call, call + text):
-        assert looks_like_call(written, TOOLS) is looks_like_call(written, TOOLS)
+    for variant in (text, text + call, call + text):
+        assert looks_like_call(variant, TOOLS) is looks_like_call(variant, TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -199,5 +199,5 @@ def test_the_judgement_is_the_same_every_time(text: str, call: str) -> None:
     ],
 )
 def test_the_work_is_linear(text: Callable[[int], str]) -> None:
-    assert is_linear(lambda written: looks_like_call(written, TOOLS), text, 200_000)
-    assert is_linear(lambda written: may_become_call(written, TOOLS), text, 200_000)
+    assert is_linear(lambda sample: looks_like_call(sample, TOOLS), text, 200_000)
+    assert is_linear(lambda sample: may_become_call(sample, TOOLS), text, 200_000)

@@ -31,7 +31,7 @@ def test_few_markers_begin_a_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "is_first", "expected"),
+    ("text", "is_first", "expected"),
     [
         ("", True, True),
         ("comm", True, True),
@@ -45,8 +45,8 @@ def test_few_markers_begin_a_reply() -> None:
         ("_", False, False),
     ],
 )
-def test_the_beginning_of_a_marker_is_known(written: str, is_first: bool, expected: bool) -> None:
-    assert begins_marker(written, is_first=is_first) is expected
+def test_the_beginning_of_a_marker_is_known(text: str, is_first: bool, expected: bool) -> None:
+    assert begins_marker(text, is_first=is_first) is expected
 
 
 def test_some_markers_are_about_calls() -> None:

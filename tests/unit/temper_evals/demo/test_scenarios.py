@@ -54,7 +54,9 @@ def test_every_later_answer_is_prompted_by_something_that_is_said_to_the_model(
 
 def test_no_trigger_is_part_of_another_or_of_the_tools() -> None:
     triggers = [*PROMPTS, *LATER]
-    assert not [(one, other) for one, other in itertools.permutations(triggers, 2) if one in other]
+    assert not [
+        (first, other) for first, other in itertools.permutations(triggers, 2) if first in other
+    ]
     offered = dump(request_for("")).decode()
     assert not [trigger for trigger in triggers if trigger in offered]
 
@@ -75,4 +77,4 @@ def test_the_model_answers_in_plain_words_and_calls_nothing_that_is_not_offered(
     assert "<tool_call>" not in SCRIPTS["default"]
     assert "<tool_response>" in chat_template()
     assert "<tool_call>" not in SCRIPTS["<tool_response>"]
-    assert not any("respond" in written for written in SCRIPTS.values())
+    assert not any("respond" in script for script in SCRIPTS.values())

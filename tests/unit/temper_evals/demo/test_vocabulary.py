@@ -70,16 +70,16 @@ def test_what_is_a_token_already_cannot_be_a_trigger(trigger: str) -> None:
 
 def test_scripts_that_agree_share_their_tokens() -> None:
     vocabulary = basic_vocabulary()
-    written = write_scripts(vocabulary, {"one": "Hi.", "two": "Hi.", "three": "Hi, you."})
-    assert written["one"] == written["two"]
-    assert not set(written["one"].chunks) & set(written["three"].chunks)
+    scripts = write_scripts(vocabulary, {"one": "Hi.", "two": "Hi.", "three": "Hi, you."})
+    assert scripts["one"] == scripts["two"]
+    assert not set(scripts["one"].chunks) & set(scripts["three"].chunks)
 
 
 def test_only_a_script_that_ends_in_a_zero_repeats() -> None:
     scripts = {"ever": "for ever and\0", "ever and": ["so", " on\0"], "once": "once", "empty": ""}
     vocabulary = basic_vocabulary()
-    written = write_scripts(vocabulary, scripts)
-    repeating = {trigger for trigger, script in written.items() if script.repeats}
+    rewritten = write_scripts(vocabulary, scripts)
+    repeating = {trigger for trigger, script in rewritten.items() if script.repeats}
     assert repeating == {"ever", "ever and"}
     assert not any("\0" in token for token in vocabulary.tokens)
-    assert written["empty"].chunks == ()
+    assert rewritten["empty"].chunks == ()

@@ -24,8 +24,8 @@ def printed(runs: list[RunRecord], width: int, *groups: str) -> list[str]:
     console = Console(file=io.StringIO(), width=width, highlight=False)
     results = results_of(runs, 200)
     show(console, results, runs)
-    for one in groups:
-        show_by(console, one, results, runs)
+    for group in groups:
+        show_by(console, group, results, runs)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -82,8 +82,8 @@ def test_arms_that_do_not_fit_beside_each_other_stand_below_each_other() -> None
 
 
 def test_a_real_model_has_no_ceiling_that_anybody_knows() -> None:
-    found = ceilings_of("p-small", DIRECT)
-    assert (found.perfect, found.detectable) == (None, None)
+    ceilings = ceilings_of("p-small", DIRECT)
+    assert (ceilings.perfect, ceilings.detectable) == (None, None)
     assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))
 
 
@@ -93,8 +93,8 @@ def test_the_detectable_ceiling_is_what_labels_or_the_observer_saw() -> None:
     assert observed.detectable == 1.0
     clean = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean"])
     assert ceilings_of("p-small", [*DIRECT, *clean]).detectable == 0.5
-    labelled = [structs.replace(one, flaws=["foreign"]) for one in DIRECT[:10]]
-    unseen = [structs.replace(one, flaws=["wrong_value"]) for one in DIRECT[10:]]
+    labelled = [structs.replace(run, flaws=["foreign"]) for run in DIRECT[:10]]
+    unseen = [structs.replace(run, flaws=["wrong_value"]) for run in DIRECT[10:]]
     assert ceilings_of("p-small", [*labelled, *unseen, *clean]).detectable == 0.75
 
 

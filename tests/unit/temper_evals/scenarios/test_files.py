@@ -43,26 +43,28 @@ def scenario(folder: Path, text: str = WEATHER) -> FileScenario:
     return load_scenario(path)
 
 
-def judge(one: FileScenario, calls: list[PlannedCall], answer: str) -> tuple[bool, str, int]:
-    world = one.world()
+def judge(
+    file_scenario: FileScenario, calls: list[PlannedCall], answer: str
+) -> tuple[bool, str, int]:
+    world = file_scenario.world()
     for call in calls:
         try_call(world, call)
-    said: list[JsonObject] = [{"role": "assistant", "content": answer}] if answer else []
-    found = one.judge(world, said)
-    return found.right, found.why, found.damage
+    transcript: list[JsonObject] = [{"role": "assistant", "content": answer}] if answer else []
+    verdict = file_scenario.judge(world, transcript)
+    return verdict.right, verdict.why, verdict.damage
 
 
 def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
-    one = scenario(tmp_path)
-    assert (one.name, one.family, one.limit) == ("weather", "own", 6)
-    request = one.request(3)
+    loaded = scenario(tmp_path)
+    assert (loaded.name, loaded.family, loaded.limit) == ("weather", "own", 6)
+    request = loaded.request(3)
     assert request["seed"] == 3
     assert isinstance(request["messages"], list)
     assert len(request["messages"]) == 2
-    assert one.first_fields() == {}
-    assert try_call(one.world(), LOOK) == '{"degrees":21}'
-    assert "no station" in try_call(one.world(), PlannedCall("get_weather", {"city": "Bergen"}))
-    assert judge(one, [TELL, LOOK], "It has 21 degrees.") == (True, "", 0)
+    assert loaded.first_fields() == {}
+    assert try_call(loaded.world(), LOOK) == '{"degrees":21}'
+    assert "no station" in try_call(loaded.world(), PlannedCall("get_weather", {"city": "Bergen"}))
+    assert judge(loaded, [TELL, LOOK], "It has 21 degrees.") == (True, "", 0)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,9 @@ def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
 def test_a_wrong_end_says_why_it_is_wrong(
     tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
 ) -> None:
-    right, said, done = judge(scenario(tmp_path), calls, answer)
+    right, reason, done = judge(scenario(tmp_path), calls, answer)
     assert not right
-    assert said.startswith(why)
+    assert reason.startswith(why)
     assert done == damage
 
 
@@ -135,4 +137,4 @@ def test_a_folder_has_to_hold_scenarios(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="holds no"):
         load_scenarios(tmp_path)
     scenario(tmp_path)
-    assert [one.name for one in load_scenarios(tmp_path)] == ["weather"]
+    assert [loaded.name for loaded in load_scenarios(tmp_path)] == ["weather"]

@@ -42,12 +42,12 @@ def test_outcomes_come_one_after_the_other_and_the_last_one_stays() -> None:
 
 def test_a_change_is_remembered_and_returns_a_reference_of_its_own() -> None:
     world = CannedWorld(SETTING)
-    told = world.call(ORDER.name, ORDER.arguments)
-    assert reference("case-1", ORDER.name, ORDER.arguments) in told
-    assert reference("case-2", ORDER.name, ORDER.arguments) not in told
+    result = world.call(ORDER.name, ORDER.arguments)
+    assert reference("case-1", ORDER.name, ORDER.arguments) in result
+    assert reference("case-2", ORDER.name, ORDER.arguments) not in result
     assert world.changes == [ORDER]
     assert world.snapshot() == [key_of(ORDER.name, ORDER.arguments)]
-    assert possible_results(SETTING, ORDER) == {told: False}
+    assert possible_results(SETTING, ORDER) == {result: False}
 
 
 @pytest.mark.parametrize(

@@ -21,25 +21,25 @@ from temper_evals.simulated.profiles import (
 @pytest.mark.parametrize("name", profile_names())
 def test_every_rate_has_its_source_and_its_bounds(name: str) -> None:
     path = profiles.folder() / "profiles" / f"{name}.toml"
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
     sources = sources_of(name)
-    for rate in found.get("rates", {}).values():
+    for rate in document.get("rates", {}).values():
         assert 0 <= rate["low"] <= rate["value"] <= rate["high"] <= 1
         assert rate["source"]
-        assert [one for one in rate["source"] if one not in sources] == []
+        assert [source for source in rate["source"] if source not in sources] == []
     assert all(sources.values())
 
 
 def test_every_reaction_has_its_source_and_its_bounds() -> None:
-    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
-    assert {*found} == {one.value for one in Reaction}
-    for one in found.values():
-        assert 0 <= one["low"] <= one["mid"] <= one["high"] <= 1
-        assert one["source"]
+    reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    assert {*reactions} == {member.value for member in Reaction}
+    for entry in reactions.values():
+        assert 0 <= entry["low"] <= entry["mid"] <= entry["high"] <= 1
+        assert entry["source"]
 
 
 def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
-    assert len({one.name for one in grid() if one.swept is None}) == 27
+    assert len({cell.name for cell in grid() if cell.swept is None}) == 27
     low, high = (
         load_profile("p-small", Cell(level, level, level))
         for level in Level
@@ -51,17 +51,19 @@ def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
 
 
 def test_the_grid_sweeps_what_is_assumed_one_by_one() -> None:
-    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    reactions_file = tomllib.loads(
+        (profiles.folder() / "reactions.toml").read_text(encoding="utf-8")
+    )
     assumed = {
         Reaction(name)
-        for name, table in found.items()
+        for name, table in reactions_file.items()
         if "assumption" in table["source"] and Reaction(name) not in profiles.CORRECTIONS
     }
-    swept = [one.swept for one in grid() if one.swept is not None]
+    swept = [other_cell.swept for other_cell in grid() if other_cell.swept is not None]
     assert assumed <= {reaction for reaction, _ in swept}
     for reaction, chance in swept:
         cell = Cell(swept=(reaction, chance))
-        usual, changed = (load_profile("p-small", one).reactions for one in (Cell(), cell))
+        usual, changed = (load_profile("p-small", setting).reactions for setting in (Cell(), cell))
         assert changed == {**usual, reaction: chance}
         assert usual[reaction] != chance
     assert Cell(swept=(Reaction.OVER_ACTING, 0.03)).name == "over_acting=0.03"
@@ -69,13 +71,13 @@ def test_the_grid_sweeps_what_is_assumed_one_by_one() -> None:
 
 def test_the_guide_tells_every_reaction_with_its_chances() -> None:
     guide = Path("docs/guides/evaluating.md").read_text(encoding="utf-8")
-    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
-    for name, one in found.items():
+    reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    for name, entry in reactions.items():
         row = next(line for line in guide.splitlines() if line.startswith(f"| `{name}`"))
         _, _, low_mid_high, swept, source, _ = (cell.strip() for cell in row.split("|"))
-        assert low_mid_high == ", ".join(f"{one[level]:g}" for level in ("low", "mid", "high"))
-        assert swept == ", ".join(f"{chance:g}" for chance in one.get("swept", ()))
-        assert ("**assumed**" in source) is ("assumption" in one["source"])
+        assert low_mid_high == ", ".join(f"{entry[level]:g}" for level in ("low", "mid", "high"))
+        assert swept == ", ".join(f"{chance:g}" for chance in entry.get("swept", ()))
+        assert ("**assumed**" in source) is ("assumption" in entry["source"])
 
 
 def test_a_ceiling_keeps_what_nobody_sees() -> None:

@@ -22,32 +22,32 @@ FORMS = [
     for form in renderings.renderings(held_out=held_out)["foreign"]
 ]
 HELD_OUT_TASKS = [HELD_OUT[name](index) for name in HELD_OUT for index in range(4)]
-IDS = [f"{one.name}-{place}" for place, one in enumerate(CALLS)]
+IDS = [f"{call.name}-{index}" for index, call in enumerate(CALLS)]
 
 
 def test_every_rendering_has_its_source() -> None:
     text = (profiles.folder() / "renderings.jsonl").read_text(encoding="utf-8")
     rows = [json.parse(line) for line in text.splitlines()]
     assert len(rows) > 130
-    assert all(isinstance(one, dict) and one.get("source") for one in rows)
+    assert all(isinstance(row, dict) and row.get("source") for row in rows)
 
 
 def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -> None:
-    own, second = renderings.renderings(), renderings.renderings(held_out=True)
-    assert {*own} == {*second}
-    for kind in own:
-        assert len(second[kind]) >= (len(own[kind]) + len(second[kind])) / 3
-        assert not {*own[kind]} & {*second[kind]}
+    first, second = renderings.renderings(), renderings.renderings(held_out=True)
+    assert {*first} == {*second}
+    for kind in first:
+        assert len(second[kind]) >= (len(first[kind]) + len(second[kind])) / 3
+        assert not {*first[kind]} & {*second[kind]}
 
 
-@pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[one.name for one in HELD_OUT_TASKS])
+@pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[held_out.name for held_out in HELD_OUT_TASKS])
 def test_what_the_second_author_breaks_is_no_valid_call_either(task: PlannedTask) -> None:
     tools = task.setting.tools
-    for place, call in enumerate(task.calls):
+    for index, call in enumerate(task.calls):
         schema = schema_of(tools, call.name)
         assert schema is not None
         for seed in range(10):
-            draw = random.Random(f"{place} {seed}")
+            draw = random.Random(f"{index} {seed}")
             with pytest.raises(ValueError, match=r".+"):
                 json.parse(renderings.broken_json(call, draw, held_out=True))
             name = renderings.wrong_name(call, draw, held_out=True)
@@ -77,17 +77,21 @@ def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
     ]
     assert {*joined} <= texts
     marks = ("{each}", "{between}", "{end}", "{each_argument}", "{end_argument}")
-    assert not any(mark in one for one in texts for mark in marks)
+    assert not any(mark in text for text in texts for mark in marks)
 
 
 def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
     second = renderings.renderings(held_out=True)["prose"]
-    shown = [one.replace("{name}", "") for one in second if "{name}" not in one]
+    shown = [text.replace("{name}", "") for text in second if "{name}" not in text]
     profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
     for families, expected in ((HELD_OUT, True), (FAMILIES, False)):
         tasks = [families[name](index) for name in families for index in range(25)]
-        said = [read_request(task.request(0)) for task in tasks if task.steps]
-        texts = {SimulatedModel(profile).reply(one).text for one in said if one is not None}
+        requests = [read_request(task.request(0)) for task in tasks if task.steps]
+        texts = {
+            SimulatedModel(profile).reply(request).text
+            for request in requests
+            if request is not None
+        }
         assert bool(texts & {*shown}) is expected
 
 
@@ -142,6 +146,6 @@ def test_braces_hold_texts_in_marks_and_keys_without_quotes() -> None:
 def test_prose_may_name_the_tool() -> None:
     call = PlannedCall("send_sms", {})
     texts = {renderings.prose("prose", call, random.Random(seed)) for seed in range(200)}
-    assert any("send_sms" in one for one in texts)
-    assert not any("{name}" in one for one in texts)
+    assert any("send_sms" in text for text in texts)
+    assert not any("{name}" in text for text in texts)
     assert renderings.missing(call, random.Random(1)) == ({}, "")

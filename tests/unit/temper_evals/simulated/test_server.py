@@ -33,9 +33,9 @@ async def streamed(client: httpx.AsyncClient, body: JsonObject) -> tuple[bytes, 
 
 
 async def test_the_same_bytes_get_the_same_bytes() -> None:
-    async with client_of(server()) as one, client_of(server()) as other:
+    async with client_of(server()) as first, client_of(server()) as other:
         for task in TASKS:
-            assert (await streamed(one, task.request(3)))[0] == (
+            assert (await streamed(first, task.request(3)))[0] == (
                 await streamed(other, task.request(3))
             )[0]
 
@@ -54,7 +54,7 @@ async def test_a_streamed_reply_says_what_a_whole_one_says() -> None:
 def without_ids(message: JsonObject) -> JsonObject:
     calls = message.get("tool_calls")
     kept = (
-        [one["function"] for one in calls if isinstance(one, dict)]
+        [call["function"] for call in calls if isinstance(call, dict)]
         if isinstance(calls, list)
         else []
     )
@@ -78,7 +78,7 @@ async def test_tokens_are_of_one_to_six_characters() -> None:
             assert isinstance(function, dict)
             pieces.append(str(function["arguments"]))
     assert len(pieces) > 5
-    assert all(len(one) <= 6 for one in pieces)
+    assert all(len(piece) <= 6 for piece in pieces)
 
 
 async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
@@ -92,7 +92,7 @@ async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
     assert spent.generated > 0
     assert spent.seconds > 0
     flaws = [
-        one for seed in range(30) for one in simulated.usage_of(f"{TASKS[0].name}/{seed}").flaws
+        flaw for seed in range(30) for flaw in simulated.usage_of(f"{TASKS[0].name}/{seed}").flaws
     ]
     assert flaws.count(Flaw.FOREIGN) > 20
 
@@ -106,9 +106,9 @@ RUNAWAY = ModelProfile(
 def answered(**members: JsonValue) -> JsonObject:
     """Return a request of a task whose call was executed."""
     request = SINGLE.request(0)
-    asked = request["messages"]
-    assert isinstance(asked, list)
-    return {**request, "messages": [*asked, *play(SINGLE, knowing)[1][:2]], **members}
+    messages = request["messages"]
+    assert isinstance(messages, list)
+    return {**request, "messages": [*messages, *play(SINGLE, knowing)[1][:2]], **members}
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 100}, {"max_completion_tokens": 100}, {}])

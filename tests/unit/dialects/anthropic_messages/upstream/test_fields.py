@@ -20,14 +20,14 @@ from proxy.errors import InvalidRequest
 
 
 def upstream_request(**fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
-    request = decode_request(json.dump(asked))
+    body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = decode_request(json.dump(body))
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def refused(asked: UpstreamRequest) -> InvalidRequest:
+def refused(request: UpstreamRequest) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as raised:
-        body_fields(asked)
+        body_fields(request)
     return raised.value
 
 
@@ -38,9 +38,9 @@ KEPT_HERE = (Handling.ENFORCED, Handling.IGNORED)
     "name", [name for name, row in FIELDS.items() if row.handling in KEPT_HERE]
 )
 def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
-    asked = upstream_request()
-    fields = {**asked.request.fields, name: b'"x"'}
-    assert body_fields(replace(asked, request=replace(asked.request, fields=fields))) == {}
+    request = upstream_request()
+    fields = {**request.request.fields, name: b'"x"'}
+    assert body_fields(replace(request, request=replace(request.request, fields=fields))) == {}
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
 def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
     name: str, row: Field
 ) -> None:
-    asked = upstream_request()
+    request = upstream_request()
 
     def with_value(raw: bytes) -> UpstreamRequest:
-        fields = {**asked.request.fields, name: raw}
-        return replace(asked, request=replace(asked.request, fields=fields))
+        fields = {**request.request.fields, name: raw}
+        return replace(request, request=replace(request.request, fields=fields))
 
     for harmless in (*row.harmless, None):
         assert body_fields(with_value(json.dump(harmless))) == {}

@@ -13,8 +13,8 @@ HI: JsonObject = {"role": "user", "content": "Hi"}
 
 
 def decoded(dialect: OllamaDialect, **members: JsonValue) -> Decoded:
-    asked: JsonObject = {"prompt": "Hi"} if dialect.is_text else {"messages": [HI]}
-    return dialect.decode(json.dump({"model": "m:latest", **asked, **members}), Client())
+    body: JsonObject = {"prompt": "Hi"} if dialect.is_text else {"messages": [HI]}
+    return dialect.decode(json.dump({"model": "m:latest", **body, **members}), Client())
 
 
 @pytest.mark.parametrize(

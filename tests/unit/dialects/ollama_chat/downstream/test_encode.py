@@ -35,9 +35,9 @@ def terms(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerm
     )
 
 
-def lines(written: bytes) -> list[JsonObject]:
-    assert written == b"" or written.endswith(b"\n")
-    return [as_object(json.parse(line)) for line in written.splitlines()]
+def lines(body: bytes) -> list[JsonObject]:
+    assert body == b"" or body.endswith(b"\n")
+    return [as_object(json.parse(line)) for line in body.splitlines()]
 
 
 def said(line: JsonObject) -> JsonObject:

@@ -172,8 +172,8 @@ def suffixed(name: str, text: str) -> str:
 
 def test_all_tags_may_have_a_suffix() -> None:
     fetch = Calls((WrittenCall("fetch", {"a": "1 </arg_value> 2"}),))
-    found = read_syntax(SUFFIXED_PAIRS_AT_START, suffixed("fetch", "1 </arg_value> 2"))
-    assert found == (fetch, "")
+    read_calls = read_syntax(SUFFIXED_PAIRS_AT_START, suffixed("fetch", "1 </arg_value> 2"))
+    assert read_calls == (fetch, "")
     calls = (WrittenCall("fetch", {"a": "1"}), WrittenCall("get", {"a": "2"}))
     text = f"<tool_calls:x1>\n{suffixed('fetch', '1')}\n{suffixed('get', '2')}\n"
     assert read_syntax(SUFFIXED_PAIRS, f"{text}</tool_calls:x1>") == (Calls(calls), "")

@@ -51,8 +51,8 @@ def test_every_envelope_is_a_call(envelope: JsonValue, is_marked: bool) -> None:
     ],
 )
 def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
-    found, _ = attempt(lambda c: read_calls(c, is_marked=is_marked), text)
-    assert found == NoCall(Reason.BROKEN)
+    calls, _ = attempt(lambda c: read_calls(c, is_marked=is_marked), text)
+    assert calls == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
     ],
 )
 def test_what_is_only_said_twice_has_one_reading(text: str) -> None:
-    found, _ = attempt(lambda c: read_calls(c, is_marked=True), text)
-    assert found == Calls((CALL,))
+    calls, _ = attempt(lambda c: read_calls(c, is_marked=True), text)
+    assert calls == Calls((CALL,))
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
@@ -142,8 +142,8 @@ def test_an_unmarked_object_is_given_up_at_the_first_foreign_member() -> None:
 
 
 def test_calls_follow_one_another_with_or_without_separators() -> None:
-    one = '{"name": "add", "arguments": {"a": 1}}'
-    text = f" {one}{one}, {one};\n[{one},{one}] </x>"
+    call = '{"name": "add", "arguments": {"a": 1}}'
+    text = f" {call}{call}, {call};\n[{call},{call}] </x>"
     result = attempt(lambda c: read_all_calls(c, is_marked=False), text)
     assert result == (Calls((CALL,) * 5), "</x>")
 

@@ -52,18 +52,18 @@ def test_a_result_stands_in_a_code_block() -> None:
 
 
 def test_the_other_forms_that_google_documents_are_read_too() -> None:
-    for written in (
+    for text in (
         '{"name": "send", "parameters": {"to": "x"}}',
         '[send(to="x")]',
         '```tool_code\nprint(send(to="x"))\n```',
     ):
-        (call,) = read_again(GEMMA_CONVENTION, written, ["send"])
+        (call,) = read_again(GEMMA_CONVENTION, text, ["send"])
         assert (call.name, call.arguments) == ("send", {"to": "x"})
 
 
 def test_a_call_of_a_tool_that_is_not_offered_is_an_answer_in_json() -> None:
-    written = GEMMA_CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
-    assert read_again(GEMMA_CONVENTION, written, ["wait"]) == []
+    text = GEMMA_CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(GEMMA_CONVENTION, text, ["wait"]) == []
     assert retold(GEMMA_CONVENTION, ToolCall("a", "send", "{}")) != []
 
 
@@ -109,20 +109,20 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 
 
 def test_the_word_before_the_name_may_be_missing() -> None:
-    found = Calls((WrittenCall("f", {"a": "x"}),))
-    assert read_syntax(GEMMA, '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
-    assert read_syntax(GEMMA, '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
+    expected = Calls((WrittenCall("f", {"a": "x"}),))
+    assert read_syntax(GEMMA, '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == expected
+    assert read_syntax(GEMMA, '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == expected
 
 
 @pytest.mark.parametrize("word", ["call:", ":", "call :", " : ", "call: "])
 def test_the_word_or_the_space_around_its_colon_may_be_odd(word: str) -> None:
-    found = Calls((WrittenCall("f", {"a": "x"}),))
-    assert read_syntax(GEMMA, f'<|tool_call>{word}f{{a:<|"|>x<|"|>}}<tool_call|>')[0] == found
+    expected = Calls((WrittenCall("f", {"a": "x"}),))
+    assert read_syntax(GEMMA, f'<|tool_call>{word}f{{a:<|"|>x<|"|>}}<tool_call|>')[0] == expected
 
 
 def test_a_tool_may_be_named_like_the_word() -> None:
-    found = Calls((WrittenCall("callback", {}),))
-    assert read_syntax(GEMMA, "<|tool_call>callback{}<tool_call|>")[0] == found
+    expected = Calls((WrittenCall("callback", {}),))
+    assert read_syntax(GEMMA, "<|tool_call>callback{}<tool_call|>")[0] == expected
 
 
 def test_several_calls_may_stand_between_one_pair_of_marks() -> None:
@@ -133,20 +133,20 @@ def test_several_calls_may_stand_between_one_pair_of_marks() -> None:
     assert open_row == Calls(both.calls, closed=False)
     broken = read_syntax(GEMMA, f"<|tool_call>call:{BODY}call:f<tool_call|>")[0]
     assert isinstance(broken, NoCall)
-    behind = "call:f{}"
-    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}<tool_call|>{behind}")[1] == behind
+    following = "call:f{}"
+    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}<tool_call|>{following}")[1] == following
 
 
 def test_there_is_a_limit_to_the_calls_between_two_marks() -> None:
     text = f"call:f{{}}{'call:f{}' * 200}"
     cursor = Cursor(text, is_finished=True)
-    found = run(cursor, GEMMA.read(cursor, "<|tool_call>"), [])[0]
-    assert isinstance(found, Calls)
-    assert len(found.calls) == MOST_CALLS + 1
+    calls = run(cursor, GEMMA.read(cursor, "<|tool_call>"), [])[0]
+    assert isinstance(calls, Calls)
+    assert len(calls.calls) == MOST_CALLS + 1
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("raw", "value"),
     [
         ('it\'s "so", he said', 'it\'s "so", he said'),
         ("f(a, b) and c", "f(a, b) and c"),
@@ -158,10 +158,10 @@ def test_there_is_a_limit_to_the_calls_between_two_marks() -> None:
     ],
 )
 def test_a_value_without_delimiters_ends_where_the_next_key_begins(
-    written: str, value: JsonValue
+    raw: str, value: JsonValue
 ) -> None:
     call = WrittenCall("f", {"a": value, "b": "z"})
-    text = f'<|tool_call>call:f{{a:{written},b:<|"|>z<|"|>}}<tool_call|>'
+    text = f'<|tool_call>call:f{{a:{raw},b:<|"|>z<|"|>}}<tool_call|>'
     assert read_syntax(GEMMA, text)[0] == Calls((call,))
 
 

@@ -49,14 +49,14 @@ LIST = '[{"draw": {"what": "cat"}}, {"now": {}}]'
 def test_the_key_is_the_name() -> None:
     text = f"<|tools_prefix|>{LIST}<|tools_suffix|>x"
     assert read_syntax(APERTUS, text) == (Calls(CALLS), "x")
-    one = '<|tools_prefix|>{"now": {}} <|tools_suffix|>'
-    assert read_syntax(APERTUS, one)[0] == Calls(CALLS[1:])
+    single = '<|tools_prefix|>{"now": {}} <|tools_suffix|>'
+    assert read_syntax(APERTUS, single)[0] == Calls(CALLS[1:])
 
 
 def test_a_list_needs_no_closing_mark() -> None:
     assert read_syntax(APERTUS, f"<|tools_prefix|>{LIST}")[0] == Calls(CALLS)
-    one = read_syntax(APERTUS, '<|tools_prefix|>{"now": {}}')[0]
-    assert one == Calls(CALLS[1:], closed=False)
+    calls = read_syntax(APERTUS, '<|tools_prefix|>{"now": {}}')[0]
+    assert calls == Calls(CALLS[1:], closed=False)
 
 
 @pytest.mark.parametrize("body", ["[]", "[1]", '[{"a": {}, "b": {}}]', "oh"])

@@ -48,8 +48,8 @@ def test_a_result_names_the_call_that_it_belongs_to() -> None:
 
 
 def test_a_list_is_read_where_the_backend_swallowed_the_mark() -> None:
-    written = MISTRAL_CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
-    (call,) = read_again(MISTRAL_CONVENTION, written.removeprefix("[TOOL_CALLS]"), ["send"])
+    text = MISTRAL_CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
+    (call,) = read_again(MISTRAL_CONVENTION, text.removeprefix("[TOOL_CALLS]"), ["send"])
     assert call.arguments == {"to": "x"}
 
 
@@ -122,21 +122,21 @@ def test_a_broken_other_form_is_no_call(text: str) -> None:
 
 @pytest.mark.parametrize("between", ["", "\n", ", "])
 def test_further_calls_need_no_first_mark(between: str) -> None:
-    one = 'send[ARGS]{"text": "]["}'
-    text = f"[TOOL_CALLS]{one}{between}send[CALL_ID]a1[ARGS]{{}} and so on"
-    found = Calls((CALL, WrittenCall("send", {})))
-    assert read_syntax(MISTRAL, text) == (found, " and so on")
-    broken = f"[TOOL_CALLS]{one}{between}send[ARGS]{{oh}}"
+    call = 'send[ARGS]{"text": "]["}'
+    text = f"[TOOL_CALLS]{call}{between}send[CALL_ID]a1[ARGS]{{}} and so on"
+    calls = Calls((CALL, WrittenCall("send", {})))
+    assert read_syntax(MISTRAL, text) == (calls, " and so on")
+    broken = f"[TOOL_CALLS]{call}{between}send[ARGS]{{oh}}"
     assert read_syntax(MISTRAL, broken)[0] == NoCall(Reason.BROKEN)
-    again = f"[TOOL_CALLS]{one}{between}"
-    assert read_syntax(MISTRAL, f"{again}[TOOL_CALLS]{one}")[0] == Calls((CALL,))
+    again = f"[TOOL_CALLS]{call}{between}"
+    assert read_syntax(MISTRAL, f"{again}[TOOL_CALLS]{call}")[0] == Calls((CALL,))
 
 
 def test_there_is_a_limit_to_the_calls_behind_one_mark() -> None:
     cursor = Cursor("f[ARGS]{}" * 200, is_finished=True)
-    found = run(cursor, MISTRAL.read(cursor, "[TOOL_CALLS]"), [])[0]
-    assert isinstance(found, Calls)
-    assert len(found.calls) == MOST_CALLS + 1
+    calls = run(cursor, MISTRAL.read(cursor, "[TOOL_CALLS]"), [])[0]
+    assert isinstance(calls, Calls)
+    assert len(calls.calls) == MOST_CALLS + 1
 
 
 def test_a_parenthesis_missing_at_the_end_makes_the_call_broken() -> None:

@@ -96,10 +96,10 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     ],
 )
 def test_marks_may_be_missing_or_spelled_otherwise(syntax: Syntax, text: str) -> None:
-    found, rest = read_syntax(syntax, text)
-    assert isinstance(found, Calls)
-    assert found.calls[0].name.removeprefix("functions.") == "cook"
-    assert (found.calls[0].arguments, found.closed, rest) == (CALL.arguments, True, "")
+    calls, rest = read_syntax(syntax, text)
+    assert isinstance(calls, Calls)
+    assert calls.calls[0].name.removeprefix("functions.") == "cook"
+    assert (calls.calls[0].arguments, calls.closed, rest) == (CALL.arguments, True, "")
 
 
 PING = '>>>ping\n{"host": "a"}'
@@ -145,8 +145,8 @@ def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> N
     ],
 )
 def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
-    found = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
-    assert sum(len(one.calls) for one in calls_found(found)) == count
+    findings = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
+    assert sum(len(finding.calls) for finding in calls_found(findings)) == count
 
 
 def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
@@ -157,11 +157,11 @@ def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
 @pytest.mark.parametrize("before", ["<|recipient|>", "<|from|>assistant\n<|recipient|>"])
 def test_version_2_addressed_messages_to_tools(before: str) -> None:
     text = f'{before}look\n<|content|>{{"at": "x"}}'
-    found = Calls((WrittenCall("look", {"at": "x"}),))
-    assert read_syntax(FUNCTIONARY_HEADER, f"{text}<|stop|>") == (found, "<|stop|>")
+    expected = Calls((WrittenCall("look", {"at": "x"}),))
+    assert read_syntax(FUNCTIONARY_HEADER, f"{text}<|stop|>") == (expected, "<|stop|>")
 
 
 @pytest.mark.parametrize("text", ["all\n<|content|>{}", "look {}", "look\n<|content|>Hi", "\n"])
 def test_a_message_to_all_or_without_an_object_is_no_call(text: str) -> None:
-    found = read_syntax(FUNCTIONARY_HEADER, f"<|recipient|>{text}")[0]
-    assert found == NoCall(Reason.NOT_A_CALL)
+    calls = read_syntax(FUNCTIONARY_HEADER, f"<|recipient|>{text}")[0]
+    assert calls == NoCall(Reason.NOT_A_CALL)

@@ -87,11 +87,11 @@ def test_another_bracket_is_left_for_the_next_reading() -> None:
 @pytest.mark.parametrize("text", ["[f(a='x'", "f(a='x'", "[g(), f(a='x'"])
 def test_the_last_parenthesis_may_be_missing_behind_a_mark(text: str) -> None:
     marked = f"<|tool_call_start|>{text}"
-    found = read_syntax(MARKED_PYTHON, marked)[0]
-    assert isinstance(found, Calls)
-    assert (found.calls[-1], found.closed) == (WrittenCall("f", {"a": "x"}), False)
+    calls = read_syntax(MARKED_PYTHON, marked)[0]
+    assert isinstance(calls, Calls)
+    assert (calls.calls[-1], calls.closed) == (WrittenCall("f", {"a": "x"}), False)
     ended = read_syntax(MARKED_PYTHON, f"{marked}<|tool_call_end|>")[0]
-    assert ended == Calls(found.calls)
+    assert ended == Calls(calls.calls)
     cut = read_syntax(MARKED_PYTHON, marked.removesuffix("'"))[0]
     assert cut == NoCall(Reason.BROKEN)
     fenced = f"<|tool_call_start|>```python\n{text}"

@@ -192,9 +192,9 @@ def test_a_value_keeps_all_but_one_newline_at_either_end() -> None:
     assert read_syntax(QWEN_CODER, text)[0] == edit(text="\n  x < y\n")
 
 
-@pytest.mark.parametrize("written", ["\nx", "x\n", "\nx\n", "x"])
-def test_a_line_end_at_a_mark_may_be_forgotten(written: str) -> None:
-    text = f"<function=edit><parameter=text>{written}</parameter></function>"
+@pytest.mark.parametrize("raw", ["\nx", "x\n", "\nx\n", "x"])
+def test_a_line_end_at_a_mark_may_be_forgotten(raw: str) -> None:
+    text = f"<function=edit><parameter=text>{raw}</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == edit(text="x")
 
 
@@ -306,8 +306,8 @@ def test_the_bracket_of_the_first_tag_may_be_forgotten_at_the_end_of_its_line() 
 
 def test_all_inner_marks_may_be_missing_at_the_end_of_the_reply() -> None:
     text = "<tool_call><function=edit><parameter=a>1\n</tool_call>"
-    found = read_syntax(QWEN_CODER, text)[0]
-    assert found == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
+    calls = read_syntax(QWEN_CODER, text)[0]
+    assert calls == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
     assert isinstance(read_syntax(QWEN_CODER, f"{text} x")[0], NoCall)
     doubtful = "<tool_call><function=edit><parameter=a>1</parameter> 2</tool_call>"
     assert isinstance(read_syntax(QWEN_CODER, doubtful)[0], NoCall)
@@ -424,8 +424,8 @@ def test_the_end_of_the_wrapper_of_invocations_may_be_missing() -> None:
 
 def test_an_attribute_tells_what_is_no_string() -> None:
     def boxed(text: str, kind: str) -> Calls | NoCall:
-        written = parameter(text, "", f' string="{kind}"')
-        return read_syntax(INVOKE, invocation("", written))[0]
+        tag = parameter(text, "", f' string="{kind}"')
+        return read_syntax(INVOKE, invocation("", tag))[0]
 
     assert boxed("[1, 2]", "false") == Calls((pack(box=[1, 2]),))
     assert boxed("[1, 2]", "true") == Calls((pack(box="[1, 2]"),))
@@ -434,7 +434,7 @@ def test_an_attribute_tells_what_is_no_string() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "more", "expected"),
+    ("raw", "more", "expected"),
     [
         ('{"box": 1}', ' string="false"', pack(box=1)),
         (' {"box": 1}', "", pack(box=1)),
@@ -444,9 +444,9 @@ def test_an_attribute_tells_what_is_no_string() -> None:
     ],
 )
 def test_a_single_parameter_may_hold_all_arguments(
-    written: str, more: str, expected: WrittenCall
+    raw: str, more: str, expected: WrittenCall
 ) -> None:
-    text = f'<parameter name="arguments"{more}>{written}</parameter>'
+    text = f'<parameter name="arguments"{more}>{raw}</parameter>'
     assert read_syntax(INVOKE, invocation("", text))[0] == Calls((expected,))
 
 
@@ -467,13 +467,11 @@ def test_a_call_without_arguments_is_doubtful_without_a_wrapper_and_lines_of_its
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("raw", "value"),
     [("\na\n", "a"), ("a\n", "a\n"), ("\na", "\na"), ("\n\na\n\n", "\na\n"), ("\n", "")],
 )
-def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
-    written: str, value: str
-) -> None:
-    text = invocation("", parameter(written))
+def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(raw: str, value: str) -> None:
+    text = invocation("", parameter(raw))
     assert read_syntax(INVOKE, text)[0] == Calls((pack(box=value),))
 
 

@@ -29,8 +29,8 @@ NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 
 def found_in(text: str) -> list[WrittenCall]:
-    found = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
-    return [call for one in calls_found(found) for call in one.calls]
+    findings = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
+    return [call for finding in calls_found(findings) for call in finding.calls]
 
 
 def test_a_name_and_its_second_mark_are_enough() -> None:
@@ -116,8 +116,8 @@ def test_a_recipient_without_namespace_is_one_only_in_a_header() -> None:
     ],
 )
 def test_pairs_in_words_are_arguments(pairs: str, arguments: JsonObject) -> None:
-    found = read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call> x")
-    assert found == (Calls((WrittenCall("look", arguments),)), " x")
+    calls = read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call> x")
+    assert calls == (Calls((WrittenCall("look", arguments),)), " x")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def inline_calls_in(text: str, schema: JsonObject) -> list[WrittenCall]:
     named = syntaxes_for((make_tool("look", schema),))
     scanner = Scanner(SYNTAXES, ("look",), named)
     findings = scanner.feed(text) + scanner.finish()
-    return [call for one in calls_found(findings) for call in one.calls]
+    return [call for finding in calls_found(findings) for call in finding.calls]
 
 
 def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
@@ -147,7 +147,7 @@ def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
 
 
 @pytest.mark.parametrize(
-    ("syntax", "text", "found", "rest"),
+    ("syntax", "text", "calls", "rest"),
     [
         (INLINE, f" {PLAIN} ", bare(LOOK), ""),
         (INLINE, f" {PLAIN} x", bare(LOOK), "x"),
@@ -166,11 +166,11 @@ def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
     ],
 )
 def test_it_is_read_to_its_last_bracket(
-    syntax: Syntax, text: str, found: Calls | NoCall, rest: str
+    syntax: Syntax, text: str, calls: Calls | NoCall, rest: str
 ) -> None:
     outcome, left = read_syntax(syntax, text)
-    assert outcome == found
-    assert isinstance(found, NoCall) or left == rest
+    assert outcome == calls
+    assert isinstance(calls, NoCall) or left == rest
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -255,8 +255,8 @@ def test_other_markup_is_no_call(text: str, reason: Reason) -> None:
 
 @pytest.mark.parametrize("name", ["look", "now"])
 def test_an_empty_tag_is_doubtful(name: str) -> None:
-    found = Calls((WrittenCall(name, {}),), is_doubtful=True)
-    assert read_syntax(TAGS, f"<{name}></{name}>")[0] == found
+    expected = Calls((WrittenCall(name, {}),), is_doubtful=True)
+    assert read_syntax(TAGS, f"<{name}></{name}>")[0] == expected
 
 
 def test_a_tool_without_declared_parameters_takes_any() -> None:
@@ -363,8 +363,8 @@ def test_the_same_tools_are_prepared_once() -> None:
 )
 def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
-    found = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
-    assert len(calls_found(found)) == count
+    findings = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
+    assert len(calls_found(findings)) == count
 
 
 def test_more_tools_than_anybody_offers_for_a_purpose_have_no_syntaxes_of_their_own() -> None:

@@ -26,7 +26,7 @@ CASES = [
 ]
 
 
-def one_at_a_time(written: str, quote: str) -> str:
+def one_at_a_time(escaped: str, quote: str) -> str:
     """Decode every escape by itself."""
 
     def reading(cursor: Cursor) -> Waiting[str]:
@@ -36,13 +36,13 @@ def one_at_a_time(written: str, quote: str) -> str:
             text += (yield from read_escape(cursor, quote)) if char == "\\" else char
         return text
 
-    return read(reading, written)[0]
+    return read(reading, escaped)[0]
 
 
-@pytest.mark.parametrize(("written", "text"), CASES)
-def test_escapes_mean_the_same_at_once_and_one_at_a_time(written: str, text: str) -> None:
-    assert decode(written, '"') == text
-    assert one_at_a_time(written, '"') == text
+@pytest.mark.parametrize(("escaped", "text"), CASES)
+def test_escapes_mean_the_same_at_once_and_one_at_a_time(escaped: str, text: str) -> None:
+    assert decode(escaped, '"') == text
+    assert one_at_a_time(escaped, '"') == text
 
 
 def test_the_quotation_mark_around_can_be_escaped() -> None:
@@ -50,9 +50,9 @@ def test_the_quotation_mark_around_can_be_escaped() -> None:
     assert one_at_a_time(r"it\'s", "'") == "it's"
 
 
-@pytest.mark.parametrize("written", [r"\u", r"\u00", r"\u00zz", r"\ud83d\u1", r"\ud83d\u", "\\"])
-def test_what_is_no_whole_escape_is_kept_as_it_is_written(written: str) -> None:
-    assert one_at_a_time(written, '"') == written.replace(r"\ud83d", "\ufffd")
+@pytest.mark.parametrize("text", [r"\u", r"\u00", r"\u00zz", r"\ud83d\u1", r"\ud83d\u", "\\"])
+def test_what_is_no_whole_escape_is_kept_as_it_is_written(text: str) -> None:
+    assert one_at_a_time(text, '"') == text.replace(r"\ud83d", "\ufffd")
 
 
 UNITS = st.sampled_from([r"\n", r"\d", r"\'", r"\"", r"\u0041", r"\ud83d\ude00", r"\ud83d\u0041"])
@@ -61,8 +61,8 @@ PLAIN = st.sampled_from(["a", " ", "\n", "é", r"\ude00"])
 
 @settings(deadline=None)
 @given(st.lists(UNITS | PLAIN, max_size=8).map("".join), st.sampled_from("\"'"))
-def test_any_text_means_the_same_at_once_and_one_at_a_time(written: str, quote: str) -> None:
-    assert decode(written, quote) == one_at_a_time(written, quote)
+def test_any_text_means_the_same_at_once_and_one_at_a_time(text: str, quote: str) -> None:
+    assert decode(text, quote) == one_at_a_time(text, quote)
 
 
 def test_half_a_pair_is_whole_once_what_follows_is_known() -> None:

@@ -249,7 +249,7 @@ def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch
         return run(cursor, outcome(reading), pieces)[0]
 
     assert read_in([text]) == Unreadable("too_long")
-    assert read_in([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
+    assert read_in([text[start : start + 999] for start in range(0, len(text), 999)]) == Unreadable(
         "too_long"
     )
 
@@ -290,14 +290,14 @@ class Witness:
 
 
 def test_a_watcher_hears_every_member_in_order() -> None:
-    heard = []
+    names = []
     for text in ('{"a": [{"b": 1}], c: "d"}',):
         witness = Witness()
         cursor = Cursor(text, is_finished=True)
         with pytest.raises(StopIteration):
             next(read_value(cursor, witness))
-        heard = witness.heard
-    assert heard == [
+        names = witness.heard
+    assert names == [
         "+['a'] []",
         "+['a', None, 'b'] []",
         "-['a', None, 'b']",
@@ -406,9 +406,9 @@ def test_many_items_mean_what_one_means(item: str, value: JsonValue, separator: 
 
 @pytest.mark.parametrize("item", ['"a"', '{"a": 1}', "['a']"])
 def test_many_items_need_no_commas(item: str) -> None:
-    one = read_whole(item)
-    assert isinstance(one, Value)
-    expected = Value([one.value] * MANY)
+    value = read_whole(item)
+    assert isinstance(value, Value)
+    expected = Value([value.value] * MANY)
     assert value_in(f"[{' '.join([item] * MANY)}]") == expected
 
 
@@ -444,14 +444,14 @@ def test_many_items_do_not_hide_the_limit_of_depth() -> None:
 
 def test_a_watcher_hears_of_every_one_of_many_members() -> None:
     members = ", ".join(f'"k{number}": {{"a": 1}}' for number in range(MANY))
-    for text, heard in (
+    for text, names in (
         (f"{{{members}}}", 4 * MANY),
         (f"[{'{}, ' * MANY}{{{members}}}]", 4 * MANY),
     ):
         witness = Witness()
         cursor = Cursor(text, is_finished=True)
         list(read_value(cursor, witness))
-        assert len(witness.heard) == heard
+        assert len(witness.heard) == names
 
 
 def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None:
@@ -516,12 +516,12 @@ def test_members_that_repeat_what_they_say_are_read_once(member: str) -> None:
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
-@pytest.mark.parametrize("place", [5, 50, SEVERAL_WINDOWS])
+@pytest.mark.parametrize("index", [5, 50, SEVERAL_WINDOWS])
 def test_members_that_contradict_each_other_are_refused_however_many(
-    member: str, place: int
+    member: str, index: int
 ) -> None:
     other = member.replace("1", "2")
-    text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
+    text = "{" + member * index + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_whole(text), Value)
 
 

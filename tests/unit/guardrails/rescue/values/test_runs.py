@@ -28,9 +28,9 @@ documents = st.recursive(
 def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
     members: list[JsonValue],
 ) -> None:
-    written = [json.dump_text(member) for member in members]
-    run = ITEMS.find(",".join(written) + ",")
-    length = len(",".join(written[:-1])) + 1
+    texts = [json.dump_text(member) for member in members]
+    run = ITEMS.find(",".join(texts) + ",")
+    length = len(",".join(texts[:-1])) + 1
     assert run is not None
     assert run == MemberRun(members[:-1], length, run.size)
     assert len(run.members) <= run.size <= length

@@ -52,12 +52,12 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-def ends(behind: str, around: StringContext) -> bool:
+def ends(following: str, context: StringContext) -> bool:
     """Tell whether a quotation mark in front of this text is an end."""
-    cursor = Cursor(behind, is_finished=True)
+    cursor = Cursor(following, is_finished=True)
 
     def reading() -> Waiting[None]:
-        results.append((yield from is_end(cursor, around)))
+        results.append((yield from is_end(cursor, context)))
 
     results: list[bool] = []
     list(reading())
@@ -79,17 +79,17 @@ def ends(behind: str, around: StringContext) -> bool:
 @example(", #b", PLACES[0], '"')
 @example(", “b”: c", PLACES[0], "”")
 def test_what_is_passed_at_once_holds_no_end(
-    behind: str, around: StringContext, quote: str
+    following: str, context: StringContext, quote: str
 ) -> None:
-    match = inside_pattern(quote, around).match(quote + behind)
+    match = inside_pattern(quote, context).match(quote + following)
     passed = match[0] if match else ""
-    escaped = [place for place, char in enumerate(passed) if char == quote]
-    assert not any(ends((quote + behind)[place + 1 :], around) for place in escaped)
-    assert not any(end in passed for end in around.ends)
+    escaped = [index for index, char in enumerate(passed) if char == quote]
+    assert not any(ends((quote + following)[index + 1 :], context) for index in escaped)
+    assert not any(end in passed for end in context.ends)
 
 
 @pytest.mark.parametrize(
-    ("text", "around"),
+    ("text", "context"),
     [
         ('" b" c "d" e', PLACES[0]),
         ('", then left', PLACES[0]),
@@ -101,8 +101,8 @@ def test_what_is_passed_at_once_holds_no_end(
         ('" b</y" c', PLACES[6]),
     ],
 )
-def test_the_frequent_cases_are_passed_at_once(text: str, around: StringContext) -> None:
-    match = inside_pattern('"', around).match(text)
+def test_the_frequent_cases_are_passed_at_once(text: str, context: StringContext) -> None:
+    match = inside_pattern('"', context).match(text)
     assert match is not None
     assert '"' not in text[match.end() :]
 
@@ -114,7 +114,7 @@ def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "expected"),
+    ("text", "context", "expected"),
     [
         ('"a", "b": 1', StringContext("}"), True),
         ('"a" b', StringContext("}"), False),
@@ -124,9 +124,9 @@ def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
     ],
 )
 def test_an_end_is_known_only_if_what_follows_is_there(
-    text: str, around: StringContext, expected: bool
+    text: str, context: StringContext, expected: bool
 ) -> None:
-    assert can_end(Cursor(text), around, 3) is expected
+    assert can_end(Cursor(text), context, 3) is expected
 
 
 def test_the_end_does_not_depend_on_the_pieces() -> None:
@@ -138,7 +138,7 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "quotes", "doubt"),
+    ("text", "quotes", "doubt"),
     [
         ('say "no" and "yes"', '""', StringDoubt.PAIRED),
         ('x = y["k"]', '""', StringDoubt.PAIRED),
@@ -166,12 +166,12 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
         ('{"name": "f"}', '""', StringDoubt.TORN),
     ],
 )
-def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: StringDoubt) -> None:
-    assert judge_doubt(written, quotes[0], quotes[1]) is doubt
+def test_marks_that_come_in_pairs_are_no_end(text: str, quotes: str, doubt: StringDoubt) -> None:
+    assert judge_doubt(text, quotes[0], quotes[1]) is doubt
 
 
 @pytest.mark.parametrize(
-    ("behind", "is_good", "doubt"),
+    ("following", "is_good", "doubt"),
     [
         ("", True, StringDoubt.UNPAIRED),
         (" \n ", True, StringDoubt.UNPAIRED),
@@ -191,12 +191,12 @@ def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: S
     ],
 )
 def test_what_stands_behind_decides_about_a_doubtful_value(
-    behind: str, is_good: bool, doubt: StringDoubt
+    following: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return ends_behind(cursor, doubt, ("</x>",))
 
-    assert read(start, behind) == (is_good, behind)
+    assert read(start, following) == (is_good, following)
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ LIST = StringContext("]", "}", is_list=True)
 MARKED = StringContext("}", ends=("</x>",))
 
 
-def string_in(text: str, around: StringContext) -> tuple[Quoted, str]:
-    return read(lambda cursor: read_string(cursor, text[0], around), text)
+def string_in(text: str, context: StringContext) -> tuple[Quoted, str]:
+    return read(lambda cursor: read_string(cursor, text[0], context), text)
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "rest"),
+    ("text", "context", "rest"),
     [
         ('"a" b', StringContext(), " b"),
         ('"a" b', StringContext("}", is_key=True), " b"),
@@ -252,12 +252,14 @@ def string_in(text: str, around: StringContext) -> tuple[Quoted, str]:
         ('"a")', StringContext(")"), ")"),
     ],
 )
-def test_a_string_ends_where_what_follows_fits(text: str, around: StringContext, rest: str) -> None:
-    assert string_in(text, around) == (Quoted("a"), rest)
+def test_a_string_ends_where_what_follows_fits(
+    text: str, context: StringContext, rest: str
+) -> None:
+    assert string_in(text, context) == (Quoted("a"), rest)
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "value"),
+    ("text", "context", "value"),
     [
         ('"a "b" c"}', OBJECT, 'a "b" c'),
         ('"a "b", c"}', OBJECT, 'a "b", c'),
@@ -280,9 +282,9 @@ def test_a_string_ends_where_what_follows_fits(text: str, around: StringContext,
     ],
 )
 def test_other_quotation_marks_belong_to_the_string(
-    text: str, around: StringContext, value: str
+    text: str, context: StringContext, value: str
 ) -> None:
-    quoted, _ = string_in(text, around)
+    quoted, _ = string_in(text, context)
     assert quoted == Quoted(value)
 
 
@@ -317,7 +319,7 @@ def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "value", "rest"),
+    ("text", "context", "value", "rest"),
     [
         ('"a", "b": 1', OBJECT, "a", ', "b": 1'),
         ('"a" b', StringContext("}", is_key=True), "a", " b"),
@@ -329,10 +331,10 @@ def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
     ],
 )
 def test_a_plain_string_is_read_at_once(
-    text: str, around: StringContext, value: str | None, rest: str
+    text: str, context: StringContext, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
-    assert pass_plain_string(cursor, around) == value
+    assert pass_plain_string(cursor, context) == value
     assert cursor.look_ahead(99)[0] == rest
 
 
@@ -345,6 +347,8 @@ def test_a_plain_string_is_read_at_once(
         '"a "b", "c" d "e" "f" g: h"}',
     ],
 )
-@pytest.mark.parametrize("around", [OBJECT, INNER, LIST, MARKED])
-def test_a_doubtful_string_is_the_same_however_it_arrives(text: str, around: StringContext) -> None:
-    string_in(text, around)
+@pytest.mark.parametrize("context", [OBJECT, INNER, LIST, MARKED])
+def test_a_doubtful_string_is_the_same_however_it_arrives(
+    text: str, context: StringContext
+) -> None:
+    string_in(text, context)

@@ -42,7 +42,7 @@ def test_text_in_which_something_was_not_escaped_is_left_alone(text: str) -> Non
 def trim(*texts: str, has_lines: bool = True) -> list[object]:
     """Trim the values of one call and give back what has to be."""
     lines = LineEnds(has_lines=has_lines)
-    keys = ["k" * (place + 1) for place in range(len(texts))]
+    keys = ["k" * (index + 1) for index in range(len(texts))]
     arguments: JsonObject = {
         key: lines.trim(key, text) for key, text in zip(keys, texts, strict=True)
     }
