@@ -76,7 +76,7 @@ def written(name: str, value: int) -> str:
 
 
 @pytest.mark.parametrize(("source", "name", "value"), [*by_source()])
-def test_every_bound_stands_in_the_table_of_its_source(source: str, name: str, value: int) -> None:
+def test_every_bound_is_in_the_table_of_its_source(source: str, name: str, value: int) -> None:
     assert re.search(rf"(?<![\d,]){re.escape(written(name, value))}(?![\d,])", rows()[source])
 
 
@@ -145,7 +145,7 @@ def test_an_error_names_the_bound_that_was_passed(name: str, tmp_path: Path) -> 
         TOO_MUCH[name](tmp_path / "file")
 
 
-def test_what_a_setting_moves_is_told_with_its_name() -> None:
+def test_a_bound_moved_by_a_setting_names_it() -> None:
     with pytest.raises(RequestTooLarge, match=r"server\.max_body_bytes"):
         declare_body(bounds.BODY_BYTES + 1)
 
@@ -281,14 +281,14 @@ def test_every_bound_is_reached_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", ABOUT)
-def test_a_bound_holds_about_where_it_says(name: str) -> None:
+def test_a_bound_holds_approximately(name: str) -> None:
     most: int = getattr(bounds, name)
     assert ABOUT[name](most // 2)
     assert not ABOUT[name](2 * most)
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_a_bound_holds_where_it_says(name: str, tmp_path: Path) -> None:
+def test_a_bound_holds_exactly(name: str, tmp_path: Path) -> None:
     most: int = getattr(bounds, name)
     assert WITHIN[name](tmp_path, most)
     assert not WITHIN[name](tmp_path, most + 1)

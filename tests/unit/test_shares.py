@@ -52,7 +52,7 @@ def test_an_owner_within_its_share_loses_nothing(
         *(("aab", "c", 1), ("abaab", "b", None), ("abaaab", "b", 4), ("aabbb", "c", 4)),
     ],
 )
-def test_the_newest_of_the_owner_with_the_most_makes_room(
+def test_the_owner_with_the_most_loses_its_oldest_entries(
     owners: str, owner: str, displaced: int | None
 ) -> None:
     assert find_displaced(owners, owner) == displaced

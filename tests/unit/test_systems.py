@@ -25,7 +25,7 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     signal.signal(NUMBER, before)
 
 
-async def test_a_signal_is_heard_in_the_event_loop_while_the_block_runs(system: None) -> None:
+async def test_a_signal_is_handled_in_the_event_loop_while_the_block_runs(system: None) -> None:
     signals: list[int] = []
     woken = asyncio.Event()
 
@@ -40,13 +40,13 @@ async def test_a_signal_is_heard_in_the_event_loop_while_the_block_runs(system: 
     assert signal.getsignal(NUMBER) == signal.SIG_DFL
 
 
-def test_where_nobody_counts_open_files_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_descriptor_limit_none_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert systems.open_file_limit() > 0
     monkeypatch.setitem(sys.modules, "resource", None)
     assert systems.open_file_limit() < 0
 
 
-def test_a_tree_is_killed_as_a_whole() -> None:
+def test_a_process_tree_is_killed_entirely() -> None:
     script = "sleep 60 & echo $!; wait"
     with subprocess.Popen(
         ["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE, text=True
@@ -72,7 +72,7 @@ def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.Monk
     assert systems.tie_to_parent(("run",), "/wrapper.py") == ("run",)
 
 
-async def test_keys_are_polled_where_nothing_can_wait_for_them(
+async def test_keys_are_polled_where_no_handle_can_wait_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     typed = ["q", "x"]
@@ -96,7 +96,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(child)
 
 
-async def test_writing_waits_for_a_terminal_whose_keys_are_heard(terminal: int) -> None:
+async def test_writing_to_a_terminal_blocks_despite_nonblocking_keys(terminal: int) -> None:
     with systems.handle_keys(print):
         assert os.get_blocking(terminal)
 

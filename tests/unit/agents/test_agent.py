@@ -49,7 +49,7 @@ FINE = says("It is ", "fine.")
 NEVER = Script((START, text("It is"), Ending.NEVER))
 
 
-async def test_tools_are_called_until_there_is_an_answer() -> None:
+async def test_tools_are_called_until_the_model_answers() -> None:
     async with scripted(WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather], instructions="Be brief.")
         result = await agent.run("How is Paris?")
@@ -65,7 +65,7 @@ async def test_tools_are_called_until_there_is_an_answer() -> None:
     assert result.raise_for_stop() is result
 
 
-async def test_a_conversation_goes_on_where_it_stood() -> None:
+async def test_a_conversation_continues_from_its_history() -> None:
     talk = Conversation()
     async with scripted(FINE, WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather])
@@ -85,7 +85,7 @@ async def test_a_backend_that_fails_is_raised_and_the_conversation_is_as_it_was(
     assert len(talk) == 1
 
 
-async def test_what_fails_after_a_round_leaves_that_round() -> None:
+async def test_an_error_after_a_tool_round_keeps_that_round() -> None:
     talk = Conversation()
     async with scripted(WEATHER_CALLED, refuses(400, {"message": "no"})) as (model, _):
         with pytest.raises((BackendFailed, InvalidRequest)):
@@ -93,7 +93,7 @@ async def test_what_fails_after_a_round_leaves_that_round() -> None:
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
-async def test_a_terminal_tool_ends_the_run_with_what_it_returned() -> None:
+async def test_a_terminal_tool_ends_the_run_with_its_return_value() -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
     scripts = (REPORT_CALLED, WEATHER_CALLED, says("Prose."), REPORT_CALLED)
     async with scripted(*scripts) as (model, backend):
@@ -104,7 +104,7 @@ async def test_a_terminal_tool_ends_the_run_with_what_it_returned() -> None:
     assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "report"]
 
 
-async def test_rules_of_the_operator_count_for_an_agent_without_its_own() -> None:
+async def test_operator_rules_apply_to_an_agent_without_rules() -> None:
     rules: dict[str, object] = {"tiny": {"terminal_tools": ["report"]}}
     async with scripted(REPORT_CALLED, workflows=rules) as (model, _):
         model.name = "tiny"
@@ -112,7 +112,7 @@ async def test_rules_of_the_operator_count_for_an_agent_without_its_own() -> Non
     assert result.stop is Stop.TERMINAL
 
 
-async def test_a_step_that_is_never_taken_ends_in_good_order() -> None:
+async def test_a_run_whose_required_step_is_never_taken_ends_cleanly() -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
     async with scripted(*[REPORT_CALLED] * 3) as (model, _):
         result = await Agent(model, [get_weather, report], workflow=rules).run("Report.")
@@ -141,7 +141,7 @@ async def test_an_answer_has_the_form_of_the_output() -> None:
     assert result.text == answer
 
 
-async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None:
+async def test_an_answer_that_violates_the_output_type_is_rejected() -> None:
     answer = '{"city": "Paris", "degrees": 99}'
     async with scripted(says(answer)) as (model, _):
         result = await Agent(model, output=Report).run("How is Paris?")
@@ -152,7 +152,7 @@ async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None
     "wrong",
     ["It is fine in Paris.", "", '{"city": "Paris"}', '{"city": "Paris", "degrees": "hot"}'],
 )
-async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -> None:
+async def test_without_tools_the_model_is_retried_for_the_output_type(wrong: str) -> None:
     async with scripted(says(wrong), says('{"city": "Paris", "degrees": 21}')) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
@@ -163,14 +163,14 @@ async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -
     )
 
 
-async def test_after_three_answers_in_another_form_the_run_is_exhausted() -> None:
+async def test_three_answers_of_the_wrong_type_exhaust_the_run() -> None:
     async with scripted(says("a"), says("b"), says("c"), says("d")) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
     assert len(backend.upstream_requests) == 3
 
 
-async def test_after_the_last_round_there_is_a_summary() -> None:
+async def test_the_last_round_is_followed_by_a_summary() -> None:
     async with scripted(WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather], limits=Limits(rounds=1))
         result = await agent.run("How is Paris?")
@@ -179,7 +179,7 @@ async def test_after_the_last_round_there_is_a_summary() -> None:
     assert b"which is the limit" in backend.upstream_requests[1].messages[-1]
 
 
-async def test_tools_that_fail_again_and_again_end_the_run() -> None:
+async def test_repeatedly_failing_tools_end_the_run() -> None:
     async with scripted(BROKEN_CALLED, BROKEN_CALLED) as (model, _):
         agent = Agent(model, [broken], limits=Limits(failed_rounds=2))
         result = await agent.run("Try.")
@@ -188,7 +188,7 @@ async def test_tools_that_fail_again_and_again_end_the_run() -> None:
     assert len(result.messages) == 5
 
 
-async def test_tools_find_what_they_need_in_their_context() -> None:
+async def test_tools_read_the_context_of_the_run() -> None:
     @tool
     def whoami(context: ToolContext[str]) -> str:
         return f"{context.deps}, in round {context.round}"
@@ -209,7 +209,7 @@ async def test_an_alias_of_a_tool_is_the_tool() -> None:
     assert result.rounds[0].outcomes[0].text == "Sun in Oslo"
 
 
-async def test_further_members_of_requests_are_sent() -> None:
+async def test_extra_request_fields_are_sent() -> None:
     async with scripted(FINE) as (model, backend):
         await Agent(model, parameters={"temperature": 0.5, "id_slot": 1}).run("Hi")
     fields = backend.upstream_requests[0].fields
@@ -244,7 +244,7 @@ async def test_a_run_is_cancelled_in_good_order() -> None:
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
-async def test_a_run_that_is_cancelled_before_it_begins_asks_nothing() -> None:
+async def test_a_run_canceled_before_it_starts_sends_no_request() -> None:
     cancel = asyncio.Event()
     cancel.set()
     async with scripted(FINE) as (model, _):
@@ -253,7 +253,7 @@ async def test_a_run_that_is_cancelled_before_it_begins_asks_nothing() -> None:
     assert result.messages == ()
 
 
-async def test_cancelling_while_a_tool_runs_notes_that_its_effect_is_not_known() -> None:
+async def test_cancellation_during_a_tool_records_that_its_effect_is_unknown() -> None:
     cancel = asyncio.Event()
 
     async def wait_long() -> str:
@@ -280,7 +280,7 @@ async def test_to_cancel_the_task_cancels_the_run_and_stays_a_cancellation() -> 
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
-async def test_hooks_get_every_message_and_what_they_raise_ends_the_run() -> None:
+async def test_hooks_receive_every_message_and_their_exceptions_end_the_run() -> None:
     talk: Conversation = Conversation()
     messages: list[Message] = []
 
@@ -299,7 +299,7 @@ async def test_hooks_get_every_message_and_what_they_raise_ends_the_run() -> Non
 
 
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_a_tool_that_needs_a_yes_is_asked_about(is_approved: bool) -> None:
+async def test_a_tool_that_needs_approval_is_run_only_after_it(is_approved: bool) -> None:
     @tool(needs_approval=True)
     def delete(path: str) -> str:
         return f"Deleted {path}"
@@ -334,7 +334,7 @@ async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
     assert (result.usage.requests, result.usage.prompt_tokens) == (3, 33)
 
 
-async def test_what_was_asked_for_again_is_told_before_what_came_of_it_and_counted() -> None:
+async def test_a_retry_is_reported_before_its_result_and_counted() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     async with scripted(wrong, WEATHER_CALLED, FINE) as (model, _):
         async with Agent(model, [get_weather]).stream("How is Paris?") as run:
@@ -345,7 +345,7 @@ async def test_what_was_asked_for_again_is_told_before_what_came_of_it_and_count
     assert (usage.requests, usage.prompt_tokens) == (3, 33)
 
 
-async def test_an_end_behind_a_failed_tool_may_go_on_and_the_last_text_is_the_answer() -> None:
+async def test_a_close_out_check_after_a_failed_tool_keeps_the_last_text_as_the_answer() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     replies = (BROKEN_CALLED, wrong, says("Which city?"), WEATHER_CALLED, FINE)
     async with scripted(*replies, guardrails={"close_out": "structural"}) as (model, backend):
@@ -372,23 +372,23 @@ OTHER = Model("http://127.0.0.1:9")
         ),
     ],
 )
-def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem: str) -> None:
+def test_unsatisfiable_rules_are_refused_immediately(rules: Workflow, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Agent(OTHER, [get_weather], workflow=rules)
 
 
-def test_two_tools_of_one_name_are_refused_at_once() -> None:
+def test_duplicate_tool_names_are_refused_immediately() -> None:
     with pytest.raises(ValueError, match="two tools have the name 'get_weather'"):
         Agent(OTHER, [get_weather, Toolset([get_weather])])
 
 
 @pytest.mark.parametrize("prompt", [None, 7, {"role": "user"}, [{"role": "user", "content": ""}]])
-def test_what_is_no_prompt_says_what_is(prompt: str) -> None:
+def test_a_prompt_of_the_wrong_type_names_the_accepted_types(prompt: str) -> None:
     with pytest.raises((TypeError, ValueError), match="a prompt is"):
         Agent(OTHER).stream(prompt)
 
 
-def test_an_agent_can_be_run_without_async() -> None:
+def test_an_agent_runs_synchronously() -> None:
     ran: list[str] = []
 
     def where() -> str:
@@ -415,7 +415,7 @@ def heard() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("heard")
-def test_a_key_that_interrupts_the_wait_ends_the_work() -> None:
+def test_a_keyboard_interrupt_ends_the_run() -> None:
     def interrupt() -> str:
         main = threading.main_thread().ident
         assert main is not None
@@ -473,9 +473,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "words"), WRONG)
-def test_what_is_given_in_a_wrong_form_says_at_once_how_it_is_written(
-    text: str, words: str
-) -> None:
+def test_a_malformed_argument_is_refused_with_the_expected_form(text: str, words: str) -> None:
     with pytest.raises((TypeError, ValueError, InvalidRequest), match=words):
         eval(text, globals())  # noqa: S307 - no type checker lets it stand
 
@@ -518,7 +516,7 @@ async def test_a_tool_brings_its_prerequisites() -> None:
         Agent(OTHER, [hand_in])
 
 
-async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None:
+async def test_a_cached_tool_runs_once_per_run_for_equal_arguments() -> None:
     ran: list[str] = []
 
     @tool(cached=True)
@@ -539,7 +537,7 @@ async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None
 CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]
 
 
-async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> None:
+async def test_instructions_are_formatted_and_the_completion_mark_is_removed() -> None:
     async with scripted(says("It is fine.\n", "TASK_COMPLETE")) as (model, backend):
         prompt = "You know {city}. Say TASK_COMPLETE at the end."
         agent = Agent(model, [get_weather], instructions=prompt, end_mark="TASK_COMPLETE")
@@ -550,7 +548,7 @@ async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> 
     assert b"You know Oslo. Say" in backend.upstream_requests[0].messages[0]
 
 
-async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
+async def test_a_program_is_notified_of_compaction_and_may_replace_it() -> None:
     seen: list[Compacted] = []
     talk = Conversation.of([{"role": "user", "content": "Hi"}, *LONG])
     hooks = Hooks(on_compact=seen.append)

@@ -15,7 +15,7 @@ from tests.fakes.agents import get_weather
 from tests.unit.context.conversations import Pieces, words
 
 
-async def test_a_client_of_the_programs_own_is_the_engine() -> None:
+async def test_a_custom_client_is_used_as_the_engine() -> None:
     requests: list[JsonObject] = []
 
     async def stream(body: JsonObject) -> AsyncIterator[JsonObject]:
@@ -38,7 +38,7 @@ async def test_a_client_of_the_programs_own_is_the_engine() -> None:
         assert (await Agent(model).run("Hi")).output == "Hi."
 
 
-async def test_what_fails_in_a_client_is_a_failure_of_the_engine() -> None:
+async def test_an_exception_of_a_custom_client_is_an_engine_failure() -> None:
     async def broken_client(body: JsonObject) -> JsonObject:
         raise ConnectionError("gone")
 
@@ -62,7 +62,7 @@ async def test_what_fails_in_a_client_is_a_failure_of_the_engine() -> None:
             await Agent(model).run("Hi")
 
 
-async def test_a_client_is_asked_for_chats_and_nothing_else() -> None:
+async def test_a_custom_client_is_used_only_for_chats() -> None:
     backend = ClientBackend(lambda body: body, 2048)
     assert await backend.count_texts(["a"], {}) is None
     assert await backend.models() == ()
@@ -72,7 +72,7 @@ async def test_a_client_is_asked_for_chats_and_nothing_else() -> None:
         backend.relay(PassthroughRequest("/v1/embeddings", "input", "m", {}), {})
 
 
-def test_what_a_program_leaves_too_long_is_an_error_and_what_is_short_is_left_alone() -> None:
+def test_a_custom_compaction_that_leaves_too_much_is_an_error_and_short_histories_skip_it() -> None:
     def keep(messages: list[JsonObject], room: int) -> list[Mapping[str, object]]:
         assert room > 0
         return [*messages]

@@ -94,7 +94,7 @@ def test_a_leaked_call_is_a_call_of_the_answer() -> None:
     assert answer.message == {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-def test_thoughts_are_told_and_stand_in_the_message() -> None:
+def test_reasoning_is_reported_and_stored_in_the_message() -> None:
     reply = completion("Four.")
     reply["choices"] = [
         {
@@ -111,7 +111,7 @@ def test_thoughts_are_told_and_stand_in_the_message() -> None:
     assert turn.answer.outcome is ReplyOutcome.CLEAN
 
 
-def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
+def test_sdk_objects_are_accepted_unchanged() -> None:
     guard = Guardrails(tools=[get_weather])
     message = ChatCompletionMessage(role="assistant", content="Hello.")
     turn = guard.turn([*ASKED, message, *ASKED])
@@ -132,14 +132,14 @@ def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
     assert streamed.answer.text == "It is sunny."
 
 
-def test_what_is_neither_an_object_nor_a_dictionary_is_a_type_error() -> None:
+def test_neither_an_object_nor_a_dictionary_is_a_type_error() -> None:
     turn = begun(Guardrails())
 
     with pytest.raises(TypeError, match="not str"):
         turn.receive("Hello.")
 
 
-def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
+def test_a_bad_call_is_retried_and_the_history_stays_unchanged() -> None:
     messages = [*ASKED]
     turn = Guardrails(tools=[get_weather]).turn(messages)
     first = request_of(turn)
@@ -157,7 +157,7 @@ def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
     assert turn.answer.outcome is ReplyOutcome.RETRIED
 
 
-def test_the_last_attempt_is_constrained_in_the_words_of_the_engine() -> None:
+def test_the_last_attempt_is_constrained_with_the_engines_fields() -> None:
     constraints: dict[str, JsonObject] = {}
     engines: tuple[Literal["openai", "llama-server"], ...] = ("openai", "llama-server")
     for engine in engines:
@@ -176,7 +176,7 @@ def test_the_last_attempt_is_constrained_in_the_words_of_the_engine() -> None:
     assert {"stream", "model", "return_progress"}.isdisjoint(constraints["llama-server"])
 
 
-def test_wishes_for_a_request_go_into_every_one() -> None:
+def test_request_options_apply_to_every_request() -> None:
     form: JsonObject = {
         "type": "json_schema",
         "json_schema": {"name": "f", "schema": {"type": "object", "required": ["n"]}},
@@ -189,7 +189,7 @@ def test_wishes_for_a_request_go_into_every_one() -> None:
     assert turn.answer.text == '{"n":1}'
 
 
-def test_a_named_tool_is_what_has_to_be_called() -> None:
+def test_a_named_tool_must_be_called() -> None:
     choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
     turn = Guardrails(tools=[get_weather]).turn(ASKED, tool_choice=choice)
 
@@ -198,7 +198,7 @@ def test_a_named_tool_is_what_has_to_be_called() -> None:
     assert turn.next_request() is not None
 
 
-def test_tools_may_be_of_all_kinds_and_aliases_lead_to_them() -> None:
+def test_tools_of_all_kinds_are_accepted_and_aliases_resolve() -> None:
     @tool(aliases=("clock",))
     def get_time() -> None:
         """Tell the time."""
@@ -210,14 +210,14 @@ def test_tools_may_be_of_all_kinds_and_aliases_lead_to_them() -> None:
         assert turn.answer.calls[0].name == "get_time"
 
 
-def test_tools_that_are_none_and_rules_of_unknown_ones_are_refused() -> None:
+def test_invalid_tools_and_rules_with_unknown_tools_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="tools"):
         Guardrails(tools=[{"type": "function"}])
     with pytest.raises(ValueError, match=r"workflow.required_steps.0: there is no tool 'a'"):
         Guardrails(tools=[get_weather], workflow=Workflow(required_steps=("a",)))
 
 
-def test_rules_of_order_hold() -> None:
+def test_order_rules_are_enforced() -> None:
     def report() -> None:
         """Report it."""
 
@@ -252,7 +252,7 @@ def step(number: int) -> list[JsonObject]:
 LONG = [message for number in range(12) for message in step(number)]
 
 
-def test_a_window_has_the_history_made_to_fit() -> None:
+def test_a_history_is_shortened_to_the_window() -> None:
     guard = Guardrails(tools=[get_weather], window=4096)
     messages = [*ASKED, *LONG]
     turn = guard.turn(messages)
@@ -267,7 +267,7 @@ def test_a_window_has_the_history_made_to_fit() -> None:
         Guardrails(window=1024).turn([{"role": "user", "content": "so long " * 5000}])
 
 
-def test_what_prompts_had_is_learnt() -> None:
+def test_prompt_usage_is_learned() -> None:
     guard = Guardrails(window=100_000)
     sizes: list[int] = []
     for _ in range(2):
@@ -280,7 +280,7 @@ def test_what_prompts_had_is_learnt() -> None:
     assert sizes[1] == 40_000 != sizes[0]
 
 
-def test_usage_behind_the_end_of_a_stream_belongs_to_the_reply() -> None:
+def test_usage_after_the_end_of_a_stream_belongs_to_the_reply() -> None:
     guard = Guardrails(tools=[get_weather], engine="llama-server")
     turn = guard.turn(ASKED, stream=True)
     for _ in range(2):
@@ -295,7 +295,7 @@ def test_usage_behind_the_end_of_a_stream_belongs_to_the_reply() -> None:
     assert turn.answer.calls[0].arguments == PARIS
 
 
-def test_the_steps_have_to_come_in_their_order() -> None:
+def test_steps_called_out_of_order_are_refused() -> None:
     turn = Guardrails().turn(ASKED)
     with pytest.raises(RuntimeError, match="next_request"):
         turn.receive(completion("Hello."))
@@ -304,7 +304,7 @@ def test_the_steps_have_to_come_in_their_order() -> None:
         _ = turn.answer
 
 
-def test_a_failure_that_nothing_was_said_before_is_raised_now_and_again() -> None:
+def test_a_failure_without_content_is_raised_each_time() -> None:
     turn = begun(Guardrails())
     error = ConnectionError("no route")
 
@@ -316,7 +316,7 @@ def test_a_failure_that_nothing_was_said_before_is_raised_now_and_again() -> Non
         _ = turn.answer
 
 
-def test_a_failure_falls_back_to_what_an_earlier_attempt_gave() -> None:
+def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
     turn = begun(Guardrails(tools=[get_weather], text_policy="respond"))
     assert turn.receive(completion("It is sunny.")) == []
     assert turn.next_request() is not None
@@ -342,7 +342,7 @@ def test_an_error_within_a_stream_is_a_failure() -> None:
         turn.receive({"error": {"message": "out of memory", "code": 500}})
 
 
-def test_what_is_no_reply_is_a_failure() -> None:
+def test_an_invalid_reply_is_a_failure() -> None:
     turn = begun(Guardrails())
 
     with pytest.raises(BackendSpokeNonsense, match="no valid reply"):
@@ -361,7 +361,7 @@ def test_a_strict_ladder_raises() -> None:
         turn.next_request()
 
 
-def test_what_llama_server_could_not_parse_is_asked_for_again() -> None:
+def test_a_reply_that_llama_server_could_not_parse_is_retried() -> None:
     wording = "The model produced output that does not match the expected peg-native format"
     response = httpx.Response(500, json={"error": {"code": 500, "message": wording}})
     error = httpx.HTTPStatusError(
@@ -390,7 +390,7 @@ class RefusedError(Exception):
         super().__init__("failed")
 
 
-def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
+def test_an_sdk_message_is_written_without_its_unset_fields() -> None:
     message = ChatCompletionMessage(role="assistant", content="Hello.")
 
     assert plain(message) == {"role": "assistant", "content": "Hello."}
@@ -410,11 +410,11 @@ def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
         ({"usage": {}}, False),
     ],
 )
-def test_a_reply_is_over_with_a_message_or_a_reason(choice: JsonObject, is_whole: bool) -> None:
+def test_a_reply_ends_with_a_message_or_a_finish_reason(choice: JsonObject, is_whole: bool) -> None:
     assert is_over(choice) is is_whole
 
 
-def test_only_what_a_llama_server_could_not_parse_is_unreadable() -> None:
+def test_only_parse_errors_of_llama_server_count_as_unreadable() -> None:
     assert requests("llama-server").is_unreadable(RefusedError(500, UNPARSED))
     assert not requests("llama-server").is_unreadable(RefusedError(500, "out of memory"))
     assert not requests("llama-server").is_unreadable(RefusedError(400, UNPARSED))

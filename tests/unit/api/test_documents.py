@@ -41,7 +41,7 @@ def expanded(*content: JsonValue) -> JsonValue:
     return document["messages"][0]["content"][0]  # type: ignore[index, call-overload]
 
 
-def test_a_document_of_messages_becomes_one_of_plain_text() -> None:
+def test_a_message_document_becomes_plain_text() -> None:
     source: JsonObject = {"type": "text", "media_type": "text/plain", "data": MARKED}
     assert expanded(document(PDF)) == {"type": "document", "title": "A", "source": source}
 
@@ -53,7 +53,7 @@ def test_a_file_of_responses_becomes_text(head: str, name: str | None) -> None:
     assert expanded(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
 
 
-def test_all_else_stays_as_it_is(read: list[bytes]) -> None:
+def test_other_content_is_unchanged(read: list[bytes]) -> None:
     texts = DocumentTexts()
     for body in (b'{"a": 1.0}', b'JVBERi {"a"', b'{"a":"JVBERi","b":[1,null]}'):
         assert texts.expand(body) == body
@@ -64,7 +64,7 @@ def test_all_else_stays_as_it_is(read: list[bytes]) -> None:
     assert read == []
 
 
-def test_a_document_is_read_once_and_the_oldest_are_forgotten(read: list[bytes]) -> None:
+def test_a_document_is_read_once_and_the_oldest_are_evicted(read: list[bytes]) -> None:
     texts = DocumentTexts()
     for number in (0, *range(40), 0):
         data = b64encode(make_pdf(f"{number}")).decode()

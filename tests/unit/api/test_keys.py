@@ -34,12 +34,12 @@ def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, probl
     assert "canar" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_keys_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         read_keys(tmp_path / "missing")
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_a_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_bytes(b"\xef\xbb\xbfalice secret-of-alice\n")
     assert read_keys(file) == {"alice": "secret-of-alice"}

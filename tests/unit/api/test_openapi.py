@@ -59,7 +59,7 @@ def test_a_conversation_is_documented_with_its_schema_and_its_headers(
     }
 
 
-def test_every_operation_has_its_name_and_fails_with_the_same_body(document: JsonObject) -> None:
+def test_every_operation_has_an_id_and_the_same_error_body(document: JsonObject) -> None:
     paths = cast("dict[str, dict[str, JsonObject]]", document["paths"])
     operations = [operation for path in paths.values() for operation in path.values()]
     assert len(operations) == len({operation["operationId"] for operation in operations}) == 5
@@ -69,7 +69,7 @@ def test_every_operation_has_its_name_and_fails_with_the_same_body(document: Jso
         assert "422" not in responses
 
 
-def test_every_reference_leads_somewhere_and_nothing_is_left_over(document: JsonObject) -> None:
+def test_every_reference_resolves_and_every_schema_is_used(document: JsonObject) -> None:
     for reference in references(document):
         assert isinstance(at(document, *reference.removeprefix("#/").split("/")), dict)
     assert b"HTTPValidationError" not in json.dump(document)
@@ -85,13 +85,13 @@ def test_parameters_of_path_and_query_are_documented(document: JsonObject) -> No
     }
 
 
-def test_what_is_passed_on_is_documented_too(document: JsonObject) -> None:
+def test_forwarded_routes_are_documented(document: JsonObject) -> None:
     operation = at(document, "paths", "/v1/embeddings", "post")
     assert at(operation, "summary") == "Embeddings"
     assert "without guardrails" in str(at(operation, "description"))
 
 
-def test_what_a_validator_of_ours_demands_is_told(document: JsonObject) -> None:
+def test_requirements_of_custom_validators_are_documented(document: JsonObject) -> None:
     schemas = at(document, "components", "schemas")
     request = at(schemas, "ChatCompletionRequest", "properties")
     null: JsonObject = {"type": "null"}

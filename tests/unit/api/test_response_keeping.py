@@ -42,7 +42,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
         ({"responses": {"store_responses": 5, "store_seconds": 1}}, True),
     ],
 )
-def test_without_a_file_responses_are_kept_where_one_process_sees_them_all(
+def test_without_a_file_responses_are_kept_in_memory_of_one_process(
     sections: dict[str, dict[str, object]], keeps: bool
 ) -> None:
     examine_keeping(settings_of(**sections))
@@ -51,7 +51,7 @@ def test_without_a_file_responses_are_kept_where_one_process_sees_them_all(
         assert not isinstance(store, ResponsesFile)
 
 
-def test_with_a_file_all_workers_keep_them_within_the_bounds_that_are_set(tmp_path: Path) -> None:
+def test_with_a_file_all_workers_share_the_configured_bounds(tmp_path: Path) -> None:
     kept = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
     settings = settings_of(server={"workers": 2}, responses=kept)
     with open_response_store(settings) as store:
@@ -63,7 +63,7 @@ def test_with_a_file_all_workers_keep_them_within_the_bounds_that_are_set(tmp_pa
     examine_keeping(settings)
 
 
-def test_a_file_that_cannot_be_used_is_found_before_anything_is_served(tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_before_serving(tmp_path: Path) -> None:
     settings = settings_of(responses={"path": str(tmp_path)})
     with pytest.raises(InvalidConfiguration, match=r"responses\.path: .*Is a directory"):
         examine_keeping(settings)
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_used_is_found_before_anything_is_served(tmp_path:
         pytest.fail("it was opened")
 
 
-def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
+def test_an_answer_ends_only_after_it_is_stored(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     client = HandMadeClient(method="POST", path="/v1/responses")
     states: list[tuple[object, bool]] = []
@@ -138,7 +138,7 @@ STREAM = b"text/event-stream; charset=utf-8"
     ],
     ids=["shared", "lost meanwhile", "alone", "wanted", "unwanted", "unread", "an error"],
 )
-async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
+async def test_an_answer_that_could_not_be_shared_says_so(
     kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
@@ -147,7 +147,7 @@ async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
     assert (ALONE in got[0]["headers"]) is is_told
 
 
-async def test_a_stream_begins_at_once_and_a_whole_answer_with_its_body() -> None:
+async def test_a_stream_starts_immediately_and_a_whole_answer_with_its_body() -> None:
     assert len(await told(start(kind=STREAM), is_shared=True)) == 1
     assert await told(start(), is_shared=True) == []
 
@@ -200,7 +200,7 @@ async def test_with_an_address_answers_and_responses_are_shared() -> None:
 @pytest.mark.parametrize(
     ("responses", "kind"), [({"store": "off"}, type(None)), ({"path": "FILE"}, ResponsesFile)]
 )
-async def test_responses_may_be_kept_elsewhere(
+async def test_responses_may_be_stored_elsewhere(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"

@@ -76,7 +76,7 @@ async def answered(url: str) -> None:
         assert (await client.get(f"{url}/healthz")).status_code == 200
 
 
-def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
+def test_workers_share_a_socket_and_are_replaced_and_a_signal_ends_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy")
@@ -103,7 +103,7 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
 
 
 @FAULT
-def test_a_worker_that_is_killed_again_and_again_ends_neither_the_server_nor_the_others(
+def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.01)
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_again_and_again_ends_neither_the_server_nor_the
 
 
 @FAULT
-def test_only_a_worker_that_dies_before_it_serves_has_failed_to_start() -> None:
+def test_only_a_worker_that_exits_before_serving_counts_as_a_failed_start() -> None:
     restarts = WorkerRestarts(2)
     for served in (5.0, None, None, 0.0, None, None, None, None):
         assert restarts.delay_after(1, served) is not None
@@ -135,7 +135,7 @@ def test_only_a_worker_that_dies_before_it_serves_has_failed_to_start() -> None:
     assert restarts.delay_after(2, None) is None
 
 
-def test_a_worker_that_goes_on_dying_is_started_after_a_growing_delay() -> None:
+def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
     restarts = WorkerRestarts(2)
     delays = [restarts.delay_after(1, 5.0) for _ in range(5)]
     assert delays == [0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
@@ -186,7 +186,7 @@ async def counted(url: str, requests: int) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_every_worker_shows_what_all_of_them_counted() -> None:
+def test_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
         address, serving = await started()
         url = address.url
@@ -234,7 +234,7 @@ async def status_of(url: str) -> int:
         return (await client.get(url)).status_code
 
 
-def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
+def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
         address, serving = await started()
         url = address.url
@@ -275,7 +275,7 @@ def test_workers_that_never_live_end_it_with_an_error(
     run(scene)
 
 
-def test_what_is_wrong_is_said_before_any_worker_starts() -> None:
+def test_configuration_errors_are_reported_before_any_worker_starts() -> None:
     async def scene() -> None:
         with pytest.raises(InvalidConfiguration, match="unknown profile"):
             await run_workers(settings_of(profile={"name": "unheard-of"}))

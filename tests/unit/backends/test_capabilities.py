@@ -54,7 +54,7 @@ def test_without_tools_there_is_nothing_to_constrain(chat_request: UpstreamReque
     assert directives(chat_request) == {}
 
 
-def test_where_tools_are_described_in_the_prompt_a_schema_has_to_do() -> None:
+def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
     assert directives(upstream_request(has_tools=False, schema=SCHEMA)) == {
         "response_format": {
             "type": "json_schema",
@@ -161,7 +161,7 @@ def test_a_refusal_names_a_missing_feature_that_the_request_used(
     assert missing_capability(refusal(message, 500), chat_request, ()) is None
 
 
-def test_the_field_that_is_blamed_counts_like_its_mention() -> None:
+def test_a_blamed_field_counts_like_its_mention() -> None:
     blaming = refusal("Unsupported value.", param="stream_options")
     assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
@@ -235,7 +235,7 @@ def last_attempt(*due: Tool) -> UpstreamRequest:
         (last_attempt(PICK), set(), "required", None),
     ],
 )
-def test_a_call_is_bound_in_the_way_that_the_engine_honours(
+def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
     chat_request: UpstreamRequest,
     lacks: set[Capability],
     choice: JsonValue,
@@ -250,7 +250,7 @@ def test_a_call_is_bound_in_the_way_that_the_engine_honours(
     assert is_strict == (has_schema is False)
 
 
-def test_fields_that_are_refused_are_left_out() -> None:
+def test_refused_fields_are_dropped() -> None:
     request = limited("max_completion_tokens")
     left = without(request, lacking(*Capability)).omits
     assert left >= {"stream_options", "parallel_tool_calls", "max_completion_tokens"}
@@ -303,7 +303,7 @@ def test_unknown_efforts_are_sent_unchanged() -> None:
     assert not [*suspects(refusal("no reasoning effort, please", 500), request)]
 
 
-def test_calls_and_results_are_written_as_alternating_messages() -> None:
+def test_calls_and_results_are_sent_as_alternating_messages() -> None:
     request = upstream_request()
     call = ToolCall("a", "get_weather", "{}")
     source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}
@@ -333,7 +333,7 @@ def test_a_user_message_is_added_to_a_history_without_one() -> None:
     )
 
 
-def test_a_conversation_keeps_its_tools_where_they_were() -> None:
+def test_a_conversation_keeps_the_position_of_its_tools() -> None:
     """Learned refusals expire, and others' refusals move no open conversation."""
     now = [0.0]
     learnt = Learnt("engine", lambda: now[0])

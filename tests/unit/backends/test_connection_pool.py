@@ -49,7 +49,7 @@ def says_once(*pieces: bytes) -> Script:
 
 
 @pytest.mark.parametrize("cut", range(1, 50))
-def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
+def test_a_response_is_parsed_at_every_split(cut: int) -> None:
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"okay")
 
@@ -68,7 +68,7 @@ def test_status_and_headers_are_returned() -> None:
     play(scene, says(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
 
 
-def test_a_head_that_only_announces_another_is_skipped() -> None:
+def test_an_informational_response_is_skipped() -> None:
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"ok")
@@ -77,7 +77,7 @@ def test_a_head_that_only_announces_another_is_skipped() -> None:
     assert play(scene, says(early, OK)).connections == 1
 
 
-def test_a_body_without_a_length_ends_with_its_connection() -> None:
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"okay")
         assert await exchange(connections) == (200, b"ok")
@@ -125,7 +125,7 @@ def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [OK, b"garbage"])
-def test_an_answer_to_nothing_is_never_taken_for_the_next(more: bytes) -> None:
+def test_an_unrequested_response_is_never_used_for_the_next_request(more: bytes) -> None:
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"2!")
@@ -135,7 +135,7 @@ def test_an_answer_to_nothing_is_never_taken_for_the_next(more: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_brought", [True, False], ids=["brought", "not brought yet"])
-def test_an_idle_connection_on_which_something_comes_is_given_up(is_brought: bool) -> None:
+def test_an_idle_connection_that_receives_data_is_dropped(is_brought: bool) -> None:
     callers: list[Caller] = []
     hung_up = asyncio.Event()
 
@@ -175,7 +175,7 @@ def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None
     assert (backend.connections, len(backend.requests)) == (2, 3)
 
 
-def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
+def test_an_unwanted_response_closes_its_connection_immediately() -> None:
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         line = await send(connections)
         assert await line.receive(later()) == b": hello\n\n"
@@ -253,7 +253,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
     assert play(scene, script, says(OK)).connections == 2
 
 
-def test_a_deadline_is_measured_from_the_latest_wish() -> None:
+def test_a_deadline_is_measured_from_the_latest_receive() -> None:
     async def script(caller: Caller) -> None:
         await caller.request()
         await caller.send(STREAM_HEAD)
@@ -322,7 +322,7 @@ class Noting(asyncio.Transport):
         self.is_over = True
 
 
-async def test_a_line_with_something_unread_is_not_used_again() -> None:
+async def test_a_connection_with_unread_data_is_not_reused() -> None:
     """Its reading may be paused, and whoever came next would wait for ever."""
     size = 300 * 1024
     transport = Noting()
@@ -364,7 +364,7 @@ class Heard(socket.socket):
         (0, 60_000, TimeoutError),  # all is acknowledged, and it thinks
     ],
 )
-def test_a_host_that_acknowledges_nothing_is_given_up_before_the_deadline(
+def test_a_host_that_acknowledges_nothing_times_out_before_the_deadline(
     retransmits: int, quiet_ms: int, error: type[Exception]
 ) -> None:
     async def scene() -> None:
@@ -387,7 +387,7 @@ def test_a_host_that_acknowledges_nothing_is_given_up_before_the_deadline(
         runner.run(scene())
 
 
-async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
+async def test_a_quiet_host_that_answers_no_keepalive_probe_is_lost() -> None:
     line = Connection(asyncio.get_running_loop())
     line.connection_made(Noting())
     asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
@@ -399,7 +399,7 @@ async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
 @pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
-def test_keep_alive_probes_end_within_the_limit(seconds: float) -> None:
+def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
     with socket.socket() as sock:
         pool.probe_quiet_peer(sock, seconds)
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
@@ -422,7 +422,7 @@ class TwoAddresses(asyncio.SelectorEventLoop):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
-def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() -> None:
+def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second() -> None:
     async def scene() -> None:
         async with raw_backend(says(OK)) as backend:
             loop.second, port = backend.address
@@ -475,7 +475,7 @@ def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
     play(scene, script)
 
 
-def test_a_sink_that_takes_something_gives_the_server_time_for_more() -> None:
+def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
     async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         line = await send(connections)
         loop = asyncio.get_running_loop()
@@ -630,7 +630,7 @@ async def test_a_connection_that_cannot_be_opened_is_not_reached(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-async def test_a_host_has_every_address_once(host: str) -> None:
+async def test_each_address_of_a_host_is_listed_once(host: str) -> None:
     addresses = await addresses_of(host, 1)
     assert len(addresses) == len({*addresses})
     assert addresses == [host] or "127.0.0.1" in addresses

@@ -82,7 +82,7 @@ def test_a_server_is_recognized_by_a_unique_response(
     assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
 
 
-def test_where_nothing_answers_there_is_no_kind() -> None:
+def test_without_an_answer_no_engine_is_detected() -> None:
     with pytest.raises(BackendFailed):
         asyncio.run(detect_kind(connect(routes_of())))
 
@@ -109,7 +109,7 @@ def test_the_first_address_in_order_that_has_a_server_is_used(
     assert asyncio.run(find_running(URLS, lambda url: connect(routes, url), 1.0)) == server
 
 
-def test_llama_servers_ports_come_before_those_of_others() -> None:
+def test_llama_server_ports_come_before_others() -> None:
     assert list(likely_urls()) == [
         "http://127.0.0.1:9931",
         "http://127.0.0.1:8080",

@@ -20,11 +20,11 @@ from proxy.conversation.json import JsonObject
         (5, ANY_ENGINE.name),
     ],
 )
-def test_an_engine_says_who_it_is_in_its_list_of_models(owner: str | int | None, name: str) -> None:
+def test_an_engine_is_identified_by_its_model_list(owner: str | int | None, name: str) -> None:
     assert engine_of([{"id": "first"}, {"id": "m", "owned_by": owner}]).name == name
 
 
-def test_no_two_engines_say_the_same() -> None:
+def test_engine_signatures_are_unique() -> None:
     owners = [owner for engine in ENGINES for owner in engine.owners]
     assert len(owners) == len(set(owners))
 
@@ -55,11 +55,11 @@ def test_no_two_engines_say_the_same() -> None:
         ({}, None),
     ],
 )
-def test_the_window_stands_under_many_names(entry: JsonObject, window: int | None) -> None:
+def test_the_window_is_read_under_many_names(entry: JsonObject, window: int | None) -> None:
     assert window_in(ANY_ENGINE, entry) == window
 
 
-def test_a_ray_serve_tells_its_window_in_metadata() -> None:
+def test_ray_serve_reports_its_window_in_metadata() -> None:
     """Verbatim of Ray 2.60."""
     metadata: JsonObject = {
         "model_id": "tiny",
@@ -76,7 +76,7 @@ def test_a_ray_serve_tells_its_window_in_metadata() -> None:
     assert window_in(engine_of([entry]), entry) == 2048
 
 
-def test_the_guide_tells_of_every_engine_what_is_known_and_how() -> None:
+def test_the_guide_documents_every_engine_fact_and_its_evidence() -> None:
     facts = tomllib.loads(files("proxy.backends").joinpath("facts.toml").read_text())["facts"]
     rows = [
         f"| {fact['engine']} | {fact['fact']} | {fact['mark']} | {fact['source']} |"

@@ -131,7 +131,7 @@ def test_events_of_a_chunk_stay_in_one_batch_without_the_end() -> None:
     )
 
 
-def test_a_reply_may_be_nothing_but_its_end() -> None:
+def test_a_reply_may_consist_of_its_end() -> None:
     assert replied(b".") == ([[END]], None)
 
 
@@ -193,7 +193,7 @@ def streamed(*pieces: bytes) -> list[bytes]:
     return relay(httpx.Response(200, content=arriving()))[0]
 
 
-def test_a_request_and_its_answer_are_passed_on_as_they_were_written() -> None:
+def test_a_request_and_its_answer_are_forwarded_unchanged() -> None:
     body, route = relay(httpx.Response(200, content=b'{ "choices" : [] }'))
     assert body == [b'{ "choices" : [] }']
     sent = route.calls.last.request
@@ -209,26 +209,26 @@ def test_a_refusal_is_read_like_that_of_a_chat() -> None:
     assert (raised.value.status, raised.value.message) == (501, "no")
 
 
-def test_an_overflow_blames_the_field_that_holds_the_text() -> None:
+def test_an_overflow_blames_the_field_with_the_text() -> None:
     error = {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 8}
     with pytest.raises(ContextOverflow) as raised:
         relay(httpx.Response(400, json={"error": error}))
     assert (raised.value.param, raised.value.window) == ("prompt", 8)
 
 
-def test_a_page_of_no_engine_is_a_refusal_with_its_words() -> None:
+def test_a_page_of_no_engine_is_a_refusal_with_its_text() -> None:
     with pytest.raises(BackendRefused, match="404 page not found") as raised:
         relay(httpx.Response(404, text="404 page not found\n"))
     assert raised.value.status == 404
 
 
-def test_lines_are_held_until_they_are_whole() -> None:
+def test_partial_lines_are_buffered() -> None:
     pieces = streamed(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
     assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
 
 
 @pytest.mark.parametrize("member", ["error", "message", "detail"])
-def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member: str) -> None:
+def test_a_forwarded_stream_error_hides_the_key_at_every_split(member: str) -> None:
     event = f'data: {{"{member}": "what is {KEY}?"}}\n\n'.encode()
     for cut in range(len(event)):
         passed = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))

@@ -92,7 +92,7 @@ def error_body(message: str, code: int = 500) -> JsonObject:
         ("image input is not supported - hint: you may need to provide the mmproj", "messages"),
     ],
 )
-def test_a_500_that_blames_the_request_is_the_clients_to_mend(message: str, param: str) -> None:
+def test_a_500_about_the_request_is_a_client_error(message: str, param: str) -> None:
     error = {"error": {"code": 500, "message": message, "type": "server_error"}}
     backend, _ = answering(httpx.Response(500, json=error))
     with pytest.raises(InvalidRequest) as raised:
@@ -122,7 +122,7 @@ def test_requests_wait_for_a_loading_model() -> None:
     assert events(backend) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
 
 
-def test_a_server_that_goes_away_while_it_loads_is_unavailable() -> None:
+def test_a_server_that_disappears_while_loading_is_unavailable() -> None:
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     backend = loading_server([loading, httpx.ConnectError("refused")], [503, 500])
     with pytest.raises(BackendUnavailable) as caught:
@@ -184,7 +184,7 @@ def test_the_model_is_described_by_its_names_and_its_template(
     assert description_ == dataclasses.replace(description, engine="llama.cpp")
 
 
-async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
+async def test_the_last_listed_models_are_kept_while_the_server_is_silent() -> None:
     routes = respx.MockRouter()
     listing = httpx.Response(200, json={"data": [{"id": "m"}]})
     routes.get("http://host/v1/models").mock(side_effect=[TimeoutError, listing, TimeoutError])
@@ -207,7 +207,7 @@ async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> No
         (httpx.Response(200, text="no JSON"), Description(("asked",), is_provisional=True)),
     ],
 )
-def test_a_server_that_hides_its_properties_is_known_by_its_list_of_models(
+def test_a_server_with_hidden_properties_is_described_by_its_model_list(
     props: httpx.Response, description: Description
 ) -> None:
     routes = respx.MockRouter(assert_all_called=False)
@@ -243,7 +243,7 @@ def test_forwarded_requests_wait_for_a_loading_model() -> None:
         asyncio.run(relayed_by(backend))
 
 
-def test_a_text_that_is_too_long_to_embed_is_the_clients_to_mend() -> None:
+def test_a_text_too_long_to_embed_is_a_client_error() -> None:
     message = "input (3000 tokens) is too large to process. increase the physical batch size"
     refusals: list[httpx.Response | Exception] = [
         httpx.Response(500, json={"error": {"code": 500, "message": text, "type": "server_error"}})

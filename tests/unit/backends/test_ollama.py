@@ -169,7 +169,7 @@ def failing(answer: httpx.Response, request: UpstreamRequest | None = None) -> E
         ({"model_info": {"general.architecture": "gptoss"}}, "low"),
     ],
 )
-def test_think_is_sent_as_far_as_ollama_accepts_it(shown: JsonObject, think: JsonValue) -> None:
+def test_think_is_sent_in_the_form_that_ollama_accepts(shown: JsonObject, think: JsonValue) -> None:
     request = upstream_request()
     wanted = ThinkingOptions(is_on=True, effort="low")
     request = replace(request, request=replace(request.request, thinking=wanted))
@@ -184,14 +184,14 @@ def test_the_operators_model_answers_for_every_name() -> None:
     assert body["options"] == {"seed": 7, "num_ctx": 8192}
 
 
-def test_a_model_has_to_be_named() -> None:
+def test_a_model_must_be_named() -> None:
     nameless = replace(upstream_request(), request=replace(upstream_request().request, model=""))
     with pytest.raises(InvalidRequest, match="ollama list") as raised:
         Server().events(nameless)
     assert raised.value.param == "model"
 
 
-def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
+def test_a_model_without_tools_is_detected_once() -> None:
     answer = httpx.Response(200, content=SAID)
     server = Server(NO_TOOLS, answer, answer)
     server.shown = {}
@@ -250,7 +250,7 @@ def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) ->
     ]
 
 
-def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
+def test_a_last_line_without_a_newline_is_complete() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
 
 
@@ -289,7 +289,7 @@ def test_tokens_are_not_counted() -> None:
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
 
 
-def test_models_are_those_that_were_pulled_or_the_one_that_is_used() -> None:
+def test_the_pulled_models_or_the_configured_one_are_listed() -> None:
     entry: JsonObject = {"name": "m:latest"}
     assert asyncio.run(Server().backend.models()) == (BackendModel("m:latest", entry),)
     chosen = Server(overrides=OllamaOverrides("m:latest")).backend
@@ -302,7 +302,7 @@ def described(server: Server, model: str = "m") -> Description:
     return asyncio.run(server.backend.describe(model))
 
 
-def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_is_described_from_the_show_endpoint(caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
     server.shown = {
         "capabilities": ["completion", "tools"],
@@ -333,7 +333,7 @@ def test_an_unknown_window_is_provisional() -> None:
     assert described(server).takes_tools is None
 
 
-def test_of_a_model_that_is_not_there_little_is_known() -> None:
+def test_a_missing_model_has_a_minimal_description() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192))
     server.shown = None
     description = described(server)
@@ -355,7 +355,7 @@ async def test_models_loaded_for_temper_are_unloaded_at_the_end() -> None:
     assert server.unload.call_count == 1
 
 
-def test_embeddings_and_completions_go_to_its_own_openai_endpoint_under_its_own_name() -> None:
+def test_embeddings_and_completions_use_the_openai_endpoint_of_ollama() -> None:
     server = Server(overrides=OllamaOverrides("m"))
     route = server.routes.post("http://host/v1/embeddings").respond(content=b'{"data":[]}')
     passage = replace(PASSAGE, model="gpt-4", fields={"input": b'"a"', "model": b'"gpt-4"'})
@@ -426,7 +426,7 @@ def refusing(status: int, error: str, **headers: str) -> httpx.Response:
         ),
     ],
 )
-def test_a_failure_becomes_the_error_that_it_means(
+def test_an_ollama_failure_is_mapped_to_its_error(
     answer: httpx.Response,
     chat_request: UpstreamRequest | None,
     error: type[Exception],

@@ -169,11 +169,11 @@ def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> N
         stream(chunk({"content": "x"})).replace(b'"x"', b"5"),
     ],
 )
-def test_a_body_that_is_no_reply_is_nonsense(body: bytes) -> None:
+def test_a_body_that_is_no_reply_is_invalid(body: bytes) -> None:
     assert type(failure(httpx.Response(200, content=body))) is BackendSpokeNonsense
 
 
-def test_a_stream_that_ends_too_early_broke_off() -> None:
+def test_a_truncated_stream_is_a_connection_failure() -> None:
     body = stream(chunk({"content": "Hel"}), done=False)
 
     assert type(failure(httpx.Response(200, content=body))) is BackendUnavailable
@@ -201,9 +201,7 @@ BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": 
     [(BEGUN, False), (BEGUN, True), (b"", True)],
     ids=["closed within a reply", "canceled within a reply", "canceled before a reply"],
 )
-async def test_a_reader_that_stops_closes_the_connection_at_once(
-    sent: bytes, *, is_canceled: bool
-) -> None:
+async def test_a_reader_that_stops_closes_the_connection(sent: bytes, *, is_canceled: bool) -> None:
     received, abandoned, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def begin(caller: Caller) -> None:
@@ -280,7 +278,9 @@ def after_some_text(error: JsonValue) -> httpx.Response:
         httpx.Response(200, json={"error": OVERFLOW}),
     ],
 )
-def test_an_overflow_is_the_same_in_a_refusal_and_in_a_stream(response: httpx.Response) -> None:
+def test_an_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
+    response: httpx.Response,
+) -> None:
     error = failure(response)
 
     assert isinstance(error, ContextOverflow)
@@ -301,14 +301,14 @@ def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) ->
 @pytest.mark.parametrize(
     "body", [b"", b"<html>Bad Gateway</html>", b"{", b"[]", b'{"error": 5}', b"\xff\xfe"]
 )
-def test_a_refusal_that_makes_no_sense_keeps_its_status(body: bytes) -> None:
+def test_an_unparsable_refusal_keeps_its_status(body: bytes) -> None:
     error = failure(httpx.Response(502, content=body))
 
     assert isinstance(error, BackendRefused)
     assert error.status == 502
 
 
-def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
+def test_a_long_refusal_is_read_up_to_a_limit() -> None:
     error = failure(httpx.Response(500, content=b"x" * (3 * bounds.DOCUMENT_BYTES)))
 
     assert isinstance(error, BackendRefused)
@@ -414,7 +414,7 @@ def read(pieces: Iterable[bytes]) -> list[ReplyPart]:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_reply_is_the_same_in_either_form_and_at_any_chunking(body: bytes) -> None:
+def test_a_reply_is_the_same_streamed_or_whole_at_any_chunking(body: bytes) -> None:
     chance = random.Random(1)
     assert read([body]) == REPLY
     assert read(bytes([byte]) for byte in body) == REPLY
@@ -432,14 +432,14 @@ def test_parts_before_invalid_data_are_delivered() -> None:
     assert (parts, reading.has_begun) == ([STARTED], True)
 
 
-def test_the_beginning_is_kept_for_a_look_at_it() -> None:
+def test_the_start_of_a_reply_is_kept_as_a_sample() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     for piece in (b" \n", b" <html>", b"<p>"):
         reading.feed(piece, parts)
     assert (reading.beginning, parts) == (b"<html>", [])
 
 
-def test_nothing_behind_the_end_changes_the_reply() -> None:
+def test_data_after_the_end_does_not_change_the_reply() -> None:
     assert read([HELLO, b"data: garbage\n\n"]) == read([HELLO])
 
 
@@ -477,7 +477,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
+def test_runs_of_similar_chunks_are_read_like_single_chunks(seed: int) -> None:
     chance = random.Random(seed)
     kinds: tuple[Callable[[str], JsonObject], ...] = (
         lambda text: {"content": text},
@@ -502,9 +502,7 @@ def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 30])
 @pytest.mark.parametrize("start", [(), ({"role": "assistant"},)])
-def test_a_row_may_begin_a_reply_and_be_all_of_it(
-    start: tuple[JsonObject, ...], count: int
-) -> None:
+def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int) -> None:
     body = stream(*map(chunk, start), *[chunk({"content": "x"})] * count)  # without a reason
     expected = _one_by_one([body])
     assert expected[-1] == ReplyFinished("stop")
@@ -524,7 +522,7 @@ def test_a_row_may_begin_a_reply_and_be_all_of_it(
         b'"}}]}\n\ndata: {',
     ],
 )
-def test_a_row_hides_nothing_that_is_wrong_with_one_chunk(text: bytes) -> None:
+def test_a_run_hides_no_defect_of_one_chunk(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
     before, _, after = good.rpartition(b"~")
     body = before + text + after + HELLO
@@ -538,13 +536,13 @@ def _outcome(reading: Callable[[], list[ReplyPart]]) -> list[ReplyPart] | str:
         return str(error)
 
 
-def test_an_event_that_never_ends_is_refused_however_it_comes() -> None:
+def test_an_endless_event_is_refused_at_any_chunking() -> None:
     pieces = [stream(*CHUNKS[:2], done=False), *repeat(b"x" * 60_000, 200)]
     with pytest.raises(ValueError, match="longer than 8000000 bytes"):
         read(pieces)
 
 
-def test_only_a_piece_of_events_like_those_before_is_read_without_being_fed() -> None:
+def test_only_a_chunk_of_similar_events_skips_the_decoder() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
     assert reading.read_for_sink(row) is None
@@ -632,7 +630,7 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *names))
 
 
-async def test_a_feature_that_one_model_lacks_is_sent_to_another() -> None:
+async def test_a_feature_missing_in_one_model_is_sent_to_another() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     engine = wire.engine()
@@ -667,7 +665,7 @@ def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
         ({}, "no such model"),
     ],
 )
-def test_a_model_that_the_engine_does_not_have_is_answered_with_those_it_has(
+def test_a_missing_model_is_answered_with_the_available_ones(
     listed: JsonObject, message: str
 ) -> None:
     refusal = httpx.Response(404, json={"error": {"message": "no such model"}})
@@ -707,7 +705,7 @@ def test_an_overflow_in_a_stream_is_the_same(overflow: Overflow) -> None:
         (500, {"message": "boom"}, "boom"),
     ],
 )
-def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
+def test_the_message_of_an_error_is_kept_in_every_shape(
     status: int, body: JsonObject, message: str
 ) -> None:
     error = failure_of(httpx.Response(status, json=body))
@@ -718,7 +716,7 @@ def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
     assert "http://host" in str(error)
 
 
-def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
+def test_a_refusal_keeps_the_blamed_field() -> None:
     body = {"error": {"message": "No.", "param": "messages.0.role", "type": "x"}}
     error = failure_of(httpx.Response(400, json=body))
 
@@ -760,14 +758,14 @@ def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
         (ConnectionPool(), Description(("m",), is_provisional=True)),
     ],
 )
-def test_an_engine_tells_its_window_in_its_own_place(
+def test_the_window_is_read_from_each_engines_field(
     wire: ConnectionPool, description: Description
 ) -> None:
     described = asyncio.run(wire.engine().describe("m"))
     assert dataclasses.replace(described, engine="", lacks=()) == description
 
 
-async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
+async def test_lm_studio_never_gets_an_object_choice_or_the_longer_field() -> None:
     wire = ConnectionPool(HI, v1_models=listed("organization_owner"))
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
@@ -783,7 +781,7 @@ async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
 
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
-async def test_a_prompt_is_counted_where_the_engine_takes_a_chat(
+async def test_a_prompt_is_counted_where_the_engine_has_an_endpoint(
     owner: str, count: int | None
 ) -> None:
     wire = ConnectionPool(v1_models=listed(owner))
@@ -854,9 +852,7 @@ async def constrained(probed: ProbedEngine, *schemas: JsonObject | None) -> Adap
     return engine
 
 
-def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that_they_bind() -> (
-    None
-):
+def test_the_last_attempt_at_vllm_has_strict_tools_if_a_probe_shows_that_they_bind() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     engine = asyncio.run(constrained(probed, None, None))
     probe, first, second = probed.requests
@@ -868,7 +864,7 @@ def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that
     assert engine.learnt.honours("m") == {"strict": True}
 
 
-def test_a_call_that_continues_a_shown_one_is_bound_by_a_schema() -> None:
+def test_the_continuation_of_a_shown_call_is_constrained_by_a_schema() -> None:
     """No tool's own schema says how it began."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
@@ -893,7 +889,7 @@ def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
     assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
 
 
-def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
+def test_a_schema_unfit_for_a_structural_tag_is_sent_without_one() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     # verbatim of 0.32
     refusal_text = (
@@ -975,7 +971,7 @@ def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
         asyncio.run(replied(engine, upstream_request()))
 
 
-async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
+async def test_vllm_counts_texts_one_at_a_time() -> None:
     requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1024,7 +1020,7 @@ async def report_usage(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("rest", [stay_open, comment, report_usage])
-async def test_a_reply_ends_soon_after_its_finish_reason(
+async def test_a_reply_ends_shortly_after_its_finish_reason(
     rest: Callable[[Caller], Awaitable[None]],
 ) -> None:
     """The engine sends no end mark and leaves the connection open."""
@@ -1062,7 +1058,7 @@ async def test_text_after_a_finish_reason_is_still_read() -> None:
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi!!!"
 
 
-async def test_an_engine_without_finish_reasons_is_named_once(
+async def test_an_engine_without_finish_reasons_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     body = stream(chunk({"content": "Hi"}))
@@ -1073,7 +1069,7 @@ async def test_an_engine_without_finish_reasons_is_named_once(
     assert sum("without a finish reason" in message for message in caplog.messages) == 1
 
 
-async def test_comments_leave_the_loop_to_others() -> None:
+async def test_keepalive_comments_yield_to_the_event_loop() -> None:
     """26 MB of them took 38 s of CPU, with stalls of 8 s."""
     reading, worst = ReplyReading(), 0.0
     for _ in range(40):
@@ -1142,7 +1138,7 @@ def test_a_refusal_without_a_substitute_is_passed_on(
     assert len(wire.bodies) == requests
 
 
-def test_a_grammar_that_fails_within_a_reply_makes_it_unreadable() -> None:
+def test_a_grammar_failure_within_a_reply_makes_it_unreadable() -> None:
     """vLLM's grammar may fail late: the next attempt is sent without it."""
     wire = ConnectionPool(failing_stream("Failed to advance FSM for request 1", 500))
     events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))

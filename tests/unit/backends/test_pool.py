@@ -139,7 +139,7 @@ def described(*descriptions: Description, process_count: int = 1) -> Description
     return asyncio.run(Pool(members, process_count=process_count).describe("m"))
 
 
-def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
+def test_slots_are_summed_and_the_smallest_window_applies() -> None:
     big = Description(("m",), "qwen3", "template", slots=4, window=8192)
     small = Description(("m",), "qwen3", "template", slots=2, window=4096)
     away = Description(("m",), is_provisional=True)
@@ -172,7 +172,7 @@ async def test_members_are_counted_listed_and_felt_together() -> None:
     assert pool.pin().name == pool.name
 
 
-async def test_the_list_of_models_comes_from_the_first_member_that_answers() -> None:
+async def test_the_model_list_comes_from_the_first_member_that_answers() -> None:
     class Gone(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
@@ -183,7 +183,7 @@ async def test_the_list_of_models_comes_from_the_first_member_that_answers() -> 
         await Pool([Gone(name="http://1")]).models()
 
 
-def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
+def test_an_unhealthy_member_is_skipped_and_returns() -> None:
     now = 0.0
     backend = ScriptedBackend(state=Health.UNREACHABLE)
     pool = Pool([backend], clock=lambda: now)
@@ -202,7 +202,7 @@ def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
     assert asyncio.run(state_after_a_look()) == "closed"
 
 
-async def test_members_are_looked_after_in_the_background() -> None:
+async def test_members_are_probed_in_the_background() -> None:
     class Watched(ScriptedBackend):
         async def health(self) -> Health:
             looked.set()
@@ -233,7 +233,7 @@ def test_a_forwarded_request_fails_over() -> None:
     assert (len(first.passages), len(second.passages)) == (2, 1)
 
 
-async def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
+async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
     members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
     pool = Pool(members)
 

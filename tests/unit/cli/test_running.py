@@ -16,7 +16,7 @@ async def broken() -> bool:
     raise InvalidConfiguration("mcp.x", "is wrong")
 
 
-def test_work_that_was_not_done_ends_with_its_own_code() -> None:
+def test_failed_work_exits_with_a_separate_code() -> None:
     run(done(True))
     with pytest.raises(SystemExit) as ended:
         run(done(False), 7)

@@ -46,7 +46,7 @@ TICKS = (float(second) for second in range(10_000))
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_load_ends_with_one_line_that_says_where(columns: int) -> None:
+def test_a_load_ends_with_one_line_that_names_the_address(columns: int) -> None:
     shown = console(columns)
     with Terminal(shown, clock=ticking) as terminal:
         start(terminal)
@@ -71,7 +71,7 @@ def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
     assert frames[-1].rstrip().endswith("0 s")
 
 
-def test_a_model_that_is_ready_before_clients_are_welcome_is_not_waited_for() -> None:
+def test_a_model_ready_before_the_server_does_not_delay_it() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         start(terminal)
@@ -87,7 +87,7 @@ def test_a_running_server_is_not_waited_for() -> None:
     assert told_by(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
 
 
-def test_several_models_that_load_have_a_line_each_and_a_failed_one_has_none() -> None:
+def test_each_loading_model_has_a_line_and_a_failed_one_none() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         start(terminal, "first")
@@ -107,7 +107,7 @@ def test_names_are_no_markup() -> None:
     assert "loading [red]x" in told_by(shown)
 
 
-def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
+def test_a_pipe_gets_a_sentence_per_stage_and_no_animation() -> None:
     shown = console(80, is_terminal=False)
     with Terminal(shown) as terminal:
         terminal.serve(ADDRESS, awaits_model=True)

@@ -63,7 +63,7 @@ def terminal(columns: int) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_it_draws_what_happens_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
+def test_it_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
     with terminal(columns) as (person, program):
         before = termios.tcgetattr(program)
         running = Program[bytes](
@@ -101,7 +101,7 @@ def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
             os.read(person, 65536)
 
 
-def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: Path) -> None:
+def test_without_a_terminal_the_current_state_is_printed_once(server: str, key: Path) -> None:
     done = ended(*command(server, "--key-file", str(key)))
     assert done.returncode == 0
     assert "1 request in the last hour" in done.stdout
@@ -118,7 +118,7 @@ def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: 
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_a_key_file_that_is_wrong_is_said_so(
+def test_an_invalid_key_file_is_reported(
     content: str | None, problem: str, server: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
@@ -139,14 +139,14 @@ def test_a_key_file_that_is_wrong_is_said_so(
         ("http://", "is not a URL"),
     ],
 )
-def test_where_no_temper_is_it_says_so(url: str, problem: str) -> None:
+def test_an_address_without_temper_is_reported(url: str, problem: str) -> None:
     done = ended(*command(url))
     assert done.returncode == 1
     assert problem in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_another_server_is_told_from_a_temper(server: str, key: Path) -> None:
+def test_another_server_is_distinguished_from_temper(server: str, key: Path) -> None:
     done = ended(*command(f"{server}/v1", "--key-file", str(key)))
     assert done.returncode == 1
     assert f"{server}/v1 is not a Temper, or its dashboard is disabled" in done.stderr

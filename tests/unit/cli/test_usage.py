@@ -19,7 +19,7 @@ def told(*arguments: str) -> str:
     return temper(*arguments).output
 
 
-def test_the_flags_of_serve_stand_in_groups_and_none_is_lost() -> None:
+def test_serve_flags_are_grouped_and_complete() -> None:
     serve = main.commands["serve"]
     assert isinstance(serve, ServeCommand)
     shown = told("serve", "--help")
@@ -37,14 +37,14 @@ def test_a_near_flag_is_proposed(typo: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["--bogus", "--frobnicate"])
-def test_nothing_is_proposed_for_what_is_like_no_flag(stranger: str) -> None:
+def test_an_unrelated_flag_gets_no_suggestion(stranger: str) -> None:
     shown = told("serve", stranger)
     assert f"No such option '{stranger}'." in shown
     assert "mean" not in shown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_told_and_works(shell: str) -> None:
+def test_shell_completion_is_printed_and_works(shell: str) -> None:
     assert "_TEMPER_COMPLETE=bash_source temper" in told("--help")
     environment = {"_TEMPER_COMPLETE": f"{shell}_source"}
     result = CliRunner(env=environment).invoke(main, [], prog_name="temper")
@@ -78,7 +78,7 @@ def test_a_checkout_that_is_not_installed_has_all_commands(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("fresh_lookup")
-def test_what_is_neither_installed_nor_a_checkout_has_its_own_commands(
+def test_an_uninstalled_package_still_has_the_built_in_commands(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
@@ -87,7 +87,7 @@ def test_what_is_neither_installed_nor_a_checkout_has_its_own_commands(
     assert temper("version").exit_code == 0
 
 
-def test_own_commands_look_up_no_entry_points() -> None:
+def test_built_in_commands_look_up_no_entry_points() -> None:
     program = """
 import sys, importlib.metadata
 from proxy.cli.app import main

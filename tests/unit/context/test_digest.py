@@ -45,7 +45,7 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
     ]
 
 
-def test_the_latest_steps_are_told_in_the_order_of_the_history() -> None:
+def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
     some = units(*many(50))
     digest_ = Digest(COUNTS, TextCache(), has_failed, 400)
     for unit in (*some[:40], *reversed(some[40:])):
@@ -65,7 +65,7 @@ def noted(number: int) -> tuple[Message, ...]:
     return assistant_message("", (call,)), tool_result(call.id, text)
 
 
-def test_of_steps_that_are_told_of_no_more_ids_paths_and_codes_are_kept() -> None:
+def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
     digest_ = digest(400, *(message for number in range(14) for message in noted(number)))
     lines = digest_.message().text.splitlines()
     short = [line for line in lines if line.startswith("- src")]
@@ -75,7 +75,7 @@ def test_of_steps_that_are_told_of_no_more_ids_paths_and_codes_are_kept() -> Non
     assert COUNTS.of(digest_.message()) <= digest_.size <= 400
 
 
-def test_what_is_kept_of_them_never_takes_the_room_of_the_latest_steps() -> None:
+def test_kept_values_never_displace_the_latest_steps() -> None:
     digest_ = digest(400, *(message for number in range(90) for message in noted(number)))
     lines = digest_.message().text.splitlines()
     whole = [line for line in lines if line.startswith("- look")]
@@ -87,7 +87,7 @@ def test_what_is_kept_of_them_never_takes_the_room_of_the_latest_steps() -> None
     assert COUNTS.of(digest_.message()) <= digest_.size <= 400
 
 
-def test_a_value_that_was_cut_is_none() -> None:
+def test_a_truncated_value_is_not_kept() -> None:
     call = ToolCall("a", "look", "{}")
     steps = (assistant_message("", (call,)), tool_result("a", f"gave up with PAY-{'7' * 60}"))
     digest_ = digest(110, *steps, *noted(2), *noted(3), *noted(4))
@@ -95,23 +95,23 @@ def test_a_value_that_was_cut_is_none() -> None:
     assert digest_.left_out == 1
 
 
-def test_it_never_costs_more_than_it_says_and_that_is_never_more_than_its_room() -> None:
+def test_a_digest_reports_its_cost_and_never_exceeds_its_budget() -> None:
     for count in range(1, 50):
         digest_ = digest(400, *many(count))
         assert COUNTS.of(digest_.message()) <= digest_.size <= 400
 
 
-def test_of_nothing_it_costs_nothing() -> None:
+def test_an_empty_digest_costs_nothing() -> None:
     assert digest(400).size == 0
 
 
-def test_without_any_room_it_only_tells_how_much_is_left_out() -> None:
+def test_without_a_budget_it_only_reports_the_omitted_amount() -> None:
     digest_ = digest(-5, *many(7))
     assert digest_.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
     assert COUNTS.of(digest_.message()) <= digest_.size
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_a_copy_is_independent() -> None:
     digest_ = digest(400, *many(3))
     before = digest_.message()
     copied = digest_.copy()

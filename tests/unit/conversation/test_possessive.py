@@ -29,7 +29,7 @@ def test_possessive_groups_become_atomic_where_they_are_misread(
 
 
 @pytest.mark.parametrize("version", [OLD, FIXED])
-def test_a_turn_that_fails_half_way_is_given_back(version: tuple[int, ...]) -> None:
+def test_a_partial_repetition_of_a_possessive_group_is_undone(version: tuple[int, ...]) -> None:
     if version == FIXED and re.fullmatch(r"(?:ab?c)++a", "aca") is None:
         pytest.skip("this is a Python that misreads them")
     match = re.match(possessive(r"(?:ab?c)++", version=version), "acabcab")

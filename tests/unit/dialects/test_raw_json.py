@@ -27,7 +27,7 @@ def test_a_request_has_no_more_than_a_thousand_fields(filling: str) -> None:
     assert raised.value.param == "body"
 
 
-def test_a_large_body_that_is_no_object_is_told_as_ever() -> None:
+def test_a_large_body_that_is_no_object_is_refused_like_a_small_one() -> None:
     with pytest.raises(InvalidRequest, match="got an array"):
         read_object(b"[" + b"1," * 2**20 + b"1]")
     with pytest.raises(InvalidRequest, match=r"not valid JSON: .* line 1"):
@@ -59,7 +59,7 @@ def node(source: bytes, path: str = "a") -> Node:
     return Node(json.parse(source), source, path)
 
 
-def test_members_and_elements_keep_their_bytes_and_know_their_place() -> None:
+def test_members_and_elements_keep_their_bytes_and_path() -> None:
     members = node(b'{"x": [ 1.50,{"y":"\\u00fc"} ], "z": null}').members()
     assert list(members) == ["x"]
     first, other = members["x"].elements()
@@ -85,7 +85,7 @@ def test_a_document_has_no_name_in_its_paths() -> None:
         (lambda: node(b'{"x":null}').members().need("x"), "a.x: Field required"),
     ],
 )
-def test_what_is_of_another_kind_is_refused_by_its_path(
+def test_a_value_of_another_kind_is_refused_with_its_path(
     look: Callable[[], object], expected: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
@@ -93,11 +93,11 @@ def test_what_is_of_another_kind_is_refused_by_its_path(
     assert str(refused.value) == expected
 
 
-def test_a_member_that_is_needed_is_found() -> None:
+def test_a_required_member_is_found() -> None:
     assert node(b'{"x":1}').members().need("x") == Node(1, b"1", "a.x")
 
 
-def test_texts_are_joined_as_they_were_written() -> None:
+def test_texts_are_joined_without_decoding() -> None:
     texts = [JsonText("ü", b'"\\u00fc"'), own_text('"'), own_text("")]
     assert join_lines(texts) == JsonText('ü\n"\n', b'"\\u00fc\\n\\"\\n"')
     assert concatenate(*texts) == JsonText('ü"', b'"\\u00fc\\""')

@@ -16,7 +16,7 @@ def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonV
     return json.parse(requested.body), requested
 
 
-def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
+def test_a_request_without_requested_tools_keeps_its_bytes() -> None:
     for body in (
         b'{ "tools" : [ ] }',
         b'{"messages": [{"content": "what is mcp?"}]}',
@@ -28,13 +28,13 @@ def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
         assert take_requested_tools(body, HOSTED) == SplitRequest(body)
 
 
-def test_a_server_is_taken_out_of_the_tools() -> None:
+def test_a_requested_server_is_removed_from_the_tools() -> None:
     left, requested = taken(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
     assert left == {"model": "m", "tools": [OWN]}
     assert requested.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
 
 
-def test_no_tools_are_left_where_all_were_asked_for() -> None:
+def test_no_tools_remain_if_all_were_requested_tools() -> None:
     more: JsonObject = {**SEARCH, "allowed_tools": {"tool_names": ["find"]}, "headers": None}
     left, requested = taken(tools=[SEARCH, more])
     assert left == {"model": "m"}
@@ -59,7 +59,7 @@ def test_hosted_tools_go_by_many_names(type_: str) -> None:
     assert (left, requested.requested_tools) == ({"model": "m", "tools": [{"type": type_}]}, ())
 
 
-def test_chats_ask_for_a_search_by_its_options() -> None:
+def test_chats_request_a_search_with_its_options() -> None:
     left, requested = taken(web_search_options={})
     assert (left, requested.requested_tools) == (
         {"model": "m"},
@@ -83,7 +83,7 @@ def test_chats_ask_for_a_search_by_its_options() -> None:
         ({"allowed_tools": {"tool_names": 1}}, "tools.0.allowed_tools"),
     ],
 )
-def test_what_no_operator_configured_is_refused_by_its_name(more: JsonObject, param: str) -> None:
+def test_an_unconfigured_hosted_tool_is_refused_by_name(more: JsonObject, param: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         taken(tools=[{**SEARCH, **more}])
     assert raised.value.param == param

@@ -45,7 +45,7 @@ def test_the_limit_is_that_of_this_process() -> None:
     assert MACHINE["open files"](many).status == "warn"
 
 
-def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None:
+def test_another_distribution_that_provides_the_package_is_a_warning() -> None:
     assert judge_package_name(["temper-proxy"]).status == "ok"
     result = judge_package_name(["temper-proxy", "proxy.py"])
     assert result.status == "warn"
@@ -64,7 +64,7 @@ def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None
         ("entry_points.txt", "", False),
     ],
 )
-def test_who_has_a_package_is_found_by_what_was_installed(
+def test_the_owner_of_a_package_is_found_by_its_installed_files(
     tmp_path: Path, file: str, text: str, *, is_owner: bool
 ) -> None:
     folder = tmp_path / "some-1.dist-info"
@@ -74,11 +74,11 @@ def test_who_has_a_package_is_found_by_what_was_installed(
     assert [*owners_of("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
 
 
-def test_here_the_package_is_ours_alone() -> None:
+def test_here_the_package_belongs_to_temper_alone() -> None:
     assert MACHINE["package"](Settings()).status == "ok"
 
 
-def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:
+def test_the_memory_of_the_machine_and_its_devices_is_reported() -> None:
     assert "main memory" in MACHINE["memory"](Settings()).summary
     device = Device("GPU 0", 24 << 30, 1 << 20)
     result = judge_memory(Memory(64 << 30, 32 << 30, (device,)))
@@ -95,13 +95,13 @@ def test_next_to_no_memory_is_a_warning() -> None:
     assert result.summary == "1.0 MiB of 8.0 GiB of main memory is free"
 
 
-def test_who_can_reach_temper_is_told() -> None:
+def test_the_reachability_of_temper_is_reported() -> None:
     assert "this machine only" in reachability(Settings()).summary
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
     assert "an API key is required" in reachability(Settings.model_validate(settings)).summary
 
 
-def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
+def test_the_availability_of_the_ollama_port_is_reported() -> None:
     host = own_address()
     with socket.create_server((host, 0)) as taken:
         port = int(taken.getsockname()[1])
@@ -138,7 +138,7 @@ def test_tool_servers_are_judged(
     assert words in result.summary
 
 
-def test_what_is_odd_about_definitions_is_told() -> None:
+def test_suspicious_tool_definitions_are_reported() -> None:
     odd = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
     assert judge_tool_servers((odd,), None).summary == "a has no tool 'x'"
 
@@ -150,7 +150,7 @@ async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
     assert of_the_server == ["ok"] * len(CHECKS), results
 
 
-async def test_a_server_that_is_not_there_is_one_finding() -> None:
+async def test_an_unreachable_server_gives_one_result() -> None:
     url = f"http://{own_address()}:9"
     settings = Settings.model_validate({"backend": {"url": url}})
     results = [result async for result in examine(settings)]
@@ -159,17 +159,17 @@ async def test_a_server_that_is_not_there_is_one_finding() -> None:
     assert url in results[-1].finding.summary
 
 
-async def test_without_a_server_or_a_model_there_is_nothing_to_examine() -> None:
+async def test_without_a_server_or_a_model_nothing_is_examined() -> None:
     with pytest.raises(InvalidConfiguration, match="nothing to serve"):
         _ = [result async for result in examine(Settings())]
 
 
-async def test_a_key_for_temper_itself_does_not_lock_the_doctor_out() -> None:
+async def test_temper_api_key_does_not_lock_the_doctor_out() -> None:
     results = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
     assert results["forced call"].status == "ok"
 
 
-async def test_several_models_are_examined_one_after_the_other(tmp_path: Path) -> None:
+async def test_several_models_are_examined_sequentially(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no model")
     async with listening(AilingServer(Ailment.NONE).app) as server:
@@ -183,14 +183,14 @@ async def test_several_models_are_examined_one_after_the_other(tmp_path: Path) -
     assert "not a GGUF file" in bad.finding.summary
 
 
-async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path: Path) -> None:
+async def test_a_key_from_a_file_does_not_lock_the_doctor_out(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice sk-1", encoding="utf-8")
     results = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
     assert results["forced call"].status == "ok"
 
 
-async def test_what_was_found_of_a_model_can_be_kept() -> None:
+async def test_results_for_a_model_can_be_stored() -> None:
     kept: list[tuple[str, list[str]]] = []
 
     def keep(target: Target, results: Sequence[CheckResult]) -> None:

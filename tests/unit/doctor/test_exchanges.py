@@ -17,7 +17,7 @@ from tests.fakes.ailing import Ailment, examined
         (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
 )
-async def test_each_ailment_is_found_by_its_check_and_has_a_remedy(
+async def test_each_ailment_is_reported_by_its_check_with_a_remedy(
     ailment: Ailment, title: str, status: Severity, words: str
 ) -> None:
     result = (await examined(ailment))[title]
@@ -26,13 +26,13 @@ async def test_each_ailment_is_found_by_its_check_and_has_a_remedy(
     assert result.remedy
 
 
-async def test_an_unanswered_prompt_tells_nothing_of_cache_and_count() -> None:
+async def test_an_unanswered_prompt_shows_nothing_about_cache_and_count() -> None:
     results = await examined(Ailment.BREAKS_OFF)
     assert results["prompt cache"].status == "skipped"
     assert results["token count"].status == "skipped"
 
 
-async def test_what_a_model_does_is_measured() -> None:
+async def test_the_performance_of_a_model_is_measured() -> None:
     results = await examined(Ailment.TELLS_TIMES)
     assert results["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
     assert results["prompt cache"].measured == {"caches_prompts": True}
@@ -41,7 +41,7 @@ async def test_what_a_model_does_is_measured() -> None:
     assert results["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
-async def test_what_it_does_badly_is_measured_too() -> None:
+async def test_the_failures_of_a_model_are_measured() -> None:
     measured = (await examined(Ailment.CALLS_LATE))["forced call"].measured
     assert measured == {"calls": "attempt 2", "engine_parses_calls": True}
     assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}
@@ -49,7 +49,7 @@ async def test_what_it_does_badly_is_measured_too() -> None:
     assert cached == {"caches_prompts": False}
 
 
-async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
+async def test_a_server_without_timings_is_timed_by_the_clock() -> None:
     measured = (await examined(Ailment.NONE))["speed"].measured
     assert measured.keys() == {"writes_per_second"}
 
@@ -61,7 +61,7 @@ async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
     assert result.measured == {"reads_per_second": 900.4}
 
 
-async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
+async def test_ignored_constraints_are_detected_by_the_answers() -> None:
     well = (await examined(Ailment.NONE))["constraints"]
     assert well.status == "ok"
     assert well.measured["engine_honours"] == [

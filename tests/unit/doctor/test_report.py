@@ -37,7 +37,7 @@ ILL = CheckResult("three", fail("ill", "do that"), "m")
 UNKNOWN = CheckResult("four", skip("cannot tell"), "m")
 
 
-def test_a_line_holds_the_finding_and_the_remedy_below() -> None:
+def test_a_line_has_the_result_with_the_remedy_below() -> None:
     assert line(WELL, [DOUBTFUL]).plain.split() == ["ok", "one", "well"]
     first, second = line(DOUBTFUL, [WELL]).plain.splitlines()
     assert first.split() == ["warn", "two", "hm"]
@@ -55,12 +55,12 @@ def test_only_a_failure_is_bad() -> None:
     assert not is_well([WELL, ILL])
 
 
-def test_the_summary_counts() -> None:
+def test_the_summary_counts_results() -> None:
     assert summary([WELL, UNKNOWN]) == "All 1 checks passed."
     assert summary([WELL, DOUBTFUL, ILL]) == "1 checks passed, 1 warned, 1 failed."
 
 
-def test_programs_get_every_finding() -> None:
+def test_results_are_available_as_json() -> None:
     report = document([WELL, ILL])
     assert report["ok"] is False
     names = ("model", "check", "status", "found", "remedy", "copy")
@@ -73,7 +73,7 @@ def test_programs_get_every_finding() -> None:
     ]
 
 
-def test_lines_to_be_copied_stand_as_they_are() -> None:
+def test_lines_to_copy_are_printed_verbatim() -> None:
     copied = CheckResult("four", ok("set this:", "a = 1\nb = 2"), "m")
     assert line(copied, [WELL]).plain.endswith("set this:\n\na = 1\nb = 2\n")
 
@@ -107,7 +107,7 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
     assert environment["python"]
 
 
-def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_an_unwritable_bundle_says_why(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot write"):
         write_bundle(tmp_path / "missing" / "bundle.zip", Settings(), [])
 
@@ -136,7 +136,7 @@ async def made() -> TriedModel:
         return build_tried_model(target, FOUND, "1.2")
 
 
-async def test_what_was_measured_is_put_together() -> None:
+async def test_measurements_are_combined() -> None:
     tried = await made()
     assert (tried.name, tried.identity, tried.template) == ("m", "m.gguf", digest("<think>"))
     assert (tried.server, tried.temper, tried.failed) == (
@@ -155,7 +155,7 @@ async def test_what_was_measured_is_put_together() -> None:
     assert tried.tried_at.endswith("+00:00")
 
 
-async def test_at_80_columns_every_heading_is_whole_and_a_row_has_few_lines() -> None:
+async def test_at_80_columns_headings_are_complete_and_rows_are_short() -> None:
     long = structs.replace(
         await made(), name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
     )
@@ -166,7 +166,7 @@ async def test_at_80_columns_every_heading_is_whole_and_a_row_has_few_lines() ->
     assert len(rows) <= 4
 
 
-async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everything() -> None:
+async def test_the_table_shows_the_main_columns_and_the_document_all() -> None:
     tried = await made()
     shown = io.StringIO()
     Console(file=shown, width=200).print(build_tried_table([tried]))

@@ -3,7 +3,7 @@ import pytest
 from tests.fakes.ailing import Ailment, examined
 
 
-async def test_a_server_that_loads_for_ever_is_not_examined_further() -> None:
+async def test_an_endlessly_loading_server_is_not_examined_further() -> None:
     results = await examined(Ailment.LOADS_FOR_EVER)
     assert results["readiness"].status == "fail"
     assert "loading" in results["readiness"].summary
@@ -20,13 +20,13 @@ async def test_a_server_that_sleeps_is_ready(ailment: Ailment, detail: str) -> N
     assert detail in results["readiness"].summary
 
 
-async def test_a_web_page_is_no_server_for_models() -> None:
+async def test_a_web_page_is_no_model_server() -> None:
     results = await examined(Ailment.IS_A_WEB_PAGE)
     assert results["version"].status == "fail"
     assert "window" not in results
 
 
-async def test_a_temper_is_known_for_one() -> None:
+async def test_another_temper_is_recognized() -> None:
     results = await examined(Ailment.IS_TEMPER)
     assert results["version"].status == "warn"
     assert results["version"].summary == (
@@ -34,20 +34,20 @@ async def test_a_temper_is_known_for_one() -> None:
     )
 
 
-async def test_a_small_window_is_told_before_an_agent_finds_out() -> None:
+async def test_a_small_window_is_reported_before_an_agent_fails() -> None:
     results = await examined(Ailment.SMALL_WINDOW)
     assert results["window"].status == "warn"
     assert "4096" in results["window"].summary
 
 
-async def test_a_window_below_the_wanted_one_is_a_failure() -> None:
+async def test_a_window_below_the_configured_one_is_a_failure() -> None:
     results = await examined(Ailment.NONE, {"context": {"window_tokens": 20000}})
     assert results["window"].status == "fail"
     assert "16384" in results["window"].summary
     assert "20000" in results["window"].summary
 
 
-async def test_a_template_without_tools_is_noticed() -> None:
+async def test_a_template_without_tools_is_a_warning() -> None:
     results = await examined(Ailment.IGNORES_TOOLS)
     assert results["chat template"].status == "fail"
     described = await examined(Ailment.IGNORES_TOOLS, {"profile": {"tools_in_prompt": "hermes"}})
@@ -56,7 +56,7 @@ async def test_a_template_without_tools_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("ailment", [Ailment.OPEN_TO_PAGES, Ailment.OPEN_TO_NAMES])
-async def test_a_server_that_web_pages_can_use_is_noticed(ailment: Ailment) -> None:
+async def test_a_server_open_to_web_pages_is_a_warning(ailment: Ailment) -> None:
     results = await examined(ailment)
     assert results["web pages"].status == "warn"
     assert "--api-key" in results["web pages"].remedy
@@ -72,7 +72,7 @@ async def test_a_missing_key_is_named() -> None:
     assert "window" not in results
 
 
-async def test_remedies_name_the_options_of_the_engine_that_is_there() -> None:
+async def test_remedies_name_the_options_of_the_detected_engine() -> None:
     results = await examined(Ailment.IS_VLLM)
     assert "--max-model-len 8192" in results["window"].remedy
     assert "--enable-prompt-tokens-details" in results["prompt cache"].summary

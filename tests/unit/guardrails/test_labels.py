@@ -77,7 +77,7 @@ INVENTED: LabeledPart = InventedResult()
         ("", []),
     ],
 )
-def test_a_reply_is_split_at_its_labels_however_it_arrives(
+def test_a_reply_is_split_at_its_labels_at_any_chunking(
     reply: str, parts: list[LabeledPart]
 ) -> None:
     assert split([reply]) == parts
@@ -96,14 +96,14 @@ LINES = st.lists(
 
 
 @given(reply=LINES, cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_chunks_make_no_difference(reply: str, cuts: list[int]) -> None:
+def test_chunking_makes_no_difference(reply: str, cuts: list[int]) -> None:
     places = sorted({0, len(reply), *(min(cut, len(reply)) for cut in cuts)})
     pieces = [reply[start:end] for start, end in pairwise(places)]
     assert split(pieces) == split([reply])
 
 
 @given(reply=st.text(st.sampled_from("ab: \n"), max_size=40))
-def test_a_reply_without_labels_is_left_as_it_is(reply: str) -> None:
+def test_a_reply_without_labels_is_unchanged(reply: str) -> None:
     assert split([*reply]) == ([said(reply)] if reply else [])
 
 

@@ -104,7 +104,7 @@ def test_valid_arguments_are_decoded_entirely_at_every_chunking(
 
 
 @pytest.mark.parametrize(("arguments", "message"), BROKEN + OTHER)
-def test_what_was_decoded_is_a_prefix_of_the_message_at_every_chunking(
+def test_the_decoded_text_is_a_prefix_of_the_message_at_every_chunking(
     arguments: str, message: str
 ) -> None:
     assert extract_message(arguments) == message
@@ -144,7 +144,7 @@ def test_any_string_message_survives(
         st.sampled_from(['"', "'", "{", "}", "[", ":", ",", "\\", "u", "d83d", " ", "message"])
     )
 )
-def test_any_rubbish_keeps_the_prefix(pieces: list[str]) -> None:
+def test_invalid_input_keeps_the_prefix(pieces: list[str]) -> None:
     for start in ("", '{"message": "', "{"):
         text = start + "".join(pieces)
         message = extract_message(text)
@@ -168,7 +168,7 @@ def test_parsed_arguments_have_a_message_as_well(arguments: JsonValue, message: 
     assert extract_message(arguments) == message
 
 
-def test_a_character_leaves_as_soon_as_it_is_certain() -> None:
+def test_a_character_is_emitted_as_soon_as_it_is_certain() -> None:
     decoder = MessageDecoder()
     fragments = ['{"mess', 'age": "', "He", "llo\\", "n", "\\ud83d", "\\ude00", "!", '"', "}"]
     pieces = [decoder.feed(fragment) for fragment in fragments]
@@ -198,7 +198,7 @@ def test_the_tool_is_the_same_for_every_request() -> None:
     }
 
 
-def test_a_name_that_a_client_uses_is_left_to_the_client() -> None:
+def test_a_name_used_by_a_client_tool_is_not_taken() -> None:
     taken: tuple[str, ...] = ("respond",)
     for name in ("respond_to_user", "respond_2", "respond_3"):
         assert make_respond_tool(taken).name == name

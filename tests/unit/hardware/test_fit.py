@@ -21,7 +21,7 @@ from proxy.hardware.shape import Layer, ModelShape
 GPU = Device("some GPU", 30, 20)
 
 
-def test_devices_that_cannot_be_used_are_still_known() -> None:
+def test_unusable_devices_are_still_listed() -> None:
     assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
 
 
@@ -69,7 +69,7 @@ def test_the_cache_grows_with_window_and_slots() -> None:
     assert bytes_per_token(EIGHT_BILLION, mixed) == 36 * (1088 + 576)
 
 
-def test_sliding_layers_keep_their_window_and_a_batch_and_states_do_not_grow() -> None:
+def test_sliding_layers_keep_their_window_and_recurrent_states_do_not_grow() -> None:
     token = 2 * 8 * 128 * 2
     for window, sliding in ((512, 512), (1536, 1536), (8192, 1536), (131_072, 1536)):
         expected = 10 * (token * (window + sliding) + 1000)
@@ -77,7 +77,7 @@ def test_sliding_layers_keep_their_window_and_a_batch_and_states_do_not_grow() -
     assert bytes_per_token(MIXED, Caching()) == 10 * token
 
 
-def test_a_type_suits_heads_of_whole_blocks() -> None:
+def test_a_cache_type_suits_heads_of_whole_blocks() -> None:
     odd = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
     quantised = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
     assert quantised.suits(EIGHT_BILLION)
@@ -94,17 +94,17 @@ def test_the_largest_window_is_limited_by_the_device() -> None:
     assert need(EIGHT_BILLION, fit.window + STEP, Caching()).total > 8 * GIB
 
 
-def test_no_window_is_larger_than_the_trained_one() -> None:
+def test_no_window_exceeds_the_trained_one() -> None:
     shape = replace(EIGHT_BILLION, trained_context=10_000)
     assert largest_window(shape, replace(HOST, devices=(gpu(80 * GIB),)), Caching()).window == 9984
 
 
-def test_devices_are_used_together_and_each_keeps_its_margin() -> None:
+def test_devices_are_combined_and_each_keeps_its_margin() -> None:
     two = replace(HOST, devices=(gpu(5 * GIB), gpu(5 * GIB), gpu(GIB // 2)))
     assert largest_window(EIGHT_BILLION, two, Caching()).room == 8 * GIB
 
 
-def test_a_quantised_cache_and_fewer_slots_leave_larger_windows() -> None:
+def test_a_quantized_cache_and_fewer_slots_leave_larger_windows() -> None:
     memory = replace(HOST, devices=(gpu(9 * GIB),))
     four = largest_window(EIGHT_BILLION, memory, Caching(4)).window
     plain = largest_window(EIGHT_BILLION, memory, Caching()).window
@@ -117,7 +117,7 @@ def test_without_a_device_the_host_is_used_and_nothing_is_parted() -> None:
     assert (fit.room, fit.on_host) == (19 * GIB, 0)
 
 
-def test_what_a_device_cannot_hold_lies_in_the_hosts_memory() -> None:
+def test_layers_that_exceed_the_device_are_in_host_memory() -> None:
     small = replace(HOST, devices=(gpu(4 * GIB),))
     fit = largest_window(EIGHT_BILLION, small, Caching())
     assert fit.room == 3 * GIB + 19 * GIB
@@ -147,7 +147,7 @@ def test_a_model_that_fits_nowhere_has_no_window() -> None:
     assert fit.need.total > fit.room
 
 
-def test_the_search_finds_what_trying_every_window_finds() -> None:
+def test_the_search_finds_the_same_window_as_trying_all() -> None:
     chance = Random(5)
     for _ in range(200):
         layers = tuple(

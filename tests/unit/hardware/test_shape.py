@@ -50,12 +50,12 @@ def test_a_plain_model_attends_alike_in_every_layer() -> None:
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
 
 
-def test_without_a_number_of_its_own_every_head_keeps_keys_and_values() -> None:
+def test_without_a_separate_number_every_head_has_keys_and_values() -> None:
     assert heads("llama") == [4] * 4
 
 
 @pytest.mark.parametrize("value", [(2, 0, 1, True), [2, 0, 1, "1"]])
-def test_each_layer_may_have_a_number_of_its_own(value: object) -> None:
+def test_each_layer_may_have_a_different_number(value: object) -> None:
     assert heads("deci", attention_head_count_kv=value)[:3] == [2, 0, 1]
 
 
@@ -75,14 +75,14 @@ def test_a_model_of_experts_computes_in_longer_vectors() -> None:
     ("missing", "value"),
     [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
 )
-def test_what_does_not_say_enough_has_no_shape(missing: str, value: object) -> None:
+def test_incomplete_metadata_gives_no_shape(missing: str, value: object) -> None:
     metadata = told("llama") | {f"llama.{missing}": value}
     if not missing:
         del metadata["general.architecture"]
     assert shape_of(metadata, 0) is None
 
 
-def test_a_latent_cache_keeps_keys_only() -> None:
+def test_a_latent_cache_stores_keys_only() -> None:
     (layer, *_) = layers(
         "deepseek2",
         attention_head_count_kv=1,
@@ -93,13 +93,13 @@ def test_a_latent_cache_keeps_keys_only() -> None:
     assert layer == Layer(1, 576, 0)
 
 
-def test_older_files_leave_the_period_of_sliding_layers_to_their_architecture() -> None:
+def test_in_older_files_the_architecture_implies_the_period_of_sliding_layers() -> None:
     assert sliding("gemma2") == [True, False, True, False]
     assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
     assert sliding("gpt-oss") == [True, False, True, False]
 
 
-def test_sliding_layers_may_be_listed_or_have_a_period() -> None:
+def test_sliding_layers_may_be_listed_or_periodic() -> None:
     listed = [True, False, False, True]
     assert sliding("gemma4", attention_sliding_window_pattern=listed) == listed
     assert sliding("some", attention_sliding_window_pattern=[True]) == [True, False, False, False]
@@ -126,7 +126,7 @@ def test_sliding_layers_may_have_other_lengths() -> None:
     ]
 
 
-def test_layers_that_share_anothers_cache_keep_nothing() -> None:
+def test_layers_that_share_a_cache_store_nothing() -> None:
     assert heads("gemma4", attention_shared_kv_layers=3) == [4, 0, 0, 0]
 
 
@@ -163,7 +163,7 @@ def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
     assert states("kimi-linear", **kimi) == [4 * 4 * 8 * (3 * 3 + 8)] * 3 + [0]
 
 
-def test_layers_that_only_feed_forward_keep_nothing() -> None:
+def test_feed_forward_layers_store_nothing() -> None:
     states_ = states(
         "nemotron_h",
         attention_head_count_kv=[0, 0, 2, 0],

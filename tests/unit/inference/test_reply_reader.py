@@ -40,7 +40,7 @@ WORDS = [TextDelta("It "), TextDelta("is "), TextDelta("noon.")]
 TOLD = [TextDelta("x", {"content": []}), TextDelta("y", {"content": []})]
 
 
-def test_deltas_that_are_alike_are_one_and_everything_else_stays_as_it_is() -> None:
+def test_adjacent_deltas_are_joined_and_other_events_unchanged() -> None:
     thoughts = [ReasoningDelta("h"), ReasoningDelta("m")]
     progress = PromptProgress(3, 1, 2)
     events: list[ReplyEvent] = [progress, *thoughts, *WORDS, progress, progress, *WORDS[:1], *TOLD]
@@ -101,7 +101,7 @@ def test_only_text_is_cut(shown: list[ReplyEvent]) -> None:
     assert split_like(shown, WORDS) == shown
 
 
-def test_nothing_is_cut_that_was_not_joined() -> None:
+def test_only_joined_deltas_are_split() -> None:
     assert split_like([TextDelta("It is noon.")], ()) == [TextDelta("It is noon.")]
 
 
@@ -146,7 +146,7 @@ POLICIES = (
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("size", [2, 3, 9])
-def test_batches_have_the_same_result_as_single_events(
+def test_batches_give_the_same_result_as_single_events(
     reply: tuple[ReplyEvent, ...], policy: Policy, size: int
 ) -> None:
     events = [ReplyStarted("c"), *reply, UsageReported({}), ReplyFinished("stop")]
@@ -195,7 +195,7 @@ def guarded(*, streams_calls: bool = False) -> GuardedReader:
     return GuardedReader(OFFER, release, CountedIds(), shown)
 
 
-def test_guarded_content_is_read_before_it_is_shown() -> None:
+def test_guarded_content_is_judged_before_it_is_shown() -> None:
     reader = guarded()
     assert reader.read(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
     assert reader.read(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
@@ -210,7 +210,7 @@ def test_guarded_content_is_read_before_it_is_shown() -> None:
 NOW = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'
 
 
-def test_a_reply_that_repeats_its_calls_is_heard_up_to_there() -> None:
+def test_a_reply_that_repeats_its_calls_is_read_up_to_there() -> None:
     reader = guarded()
     again = [TextDelta(NOW) for _ in range(6)]
     assert reader.read_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
@@ -251,7 +251,7 @@ def test_a_call_is_shown_while_it_is_written() -> None:
     assert reader.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
 
 
-def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
+def test_a_call_after_a_call_in_text_waits_for_the_verdict() -> None:
     reader = guarded(streams_calls=True)
     reader.read(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
     reader.read(TextDelta("\n\n"))
@@ -259,7 +259,7 @@ def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
     assert reader.read(ToolCallArgumentsDelta(0, "{}")) == []
 
 
-def test_calls_with_the_same_id_get_different_ones() -> None:
+def test_calls_with_the_same_id_get_different_ids() -> None:
     reader = guarded()
     for index in (0, 1):
         reader.read(ToolCallStarted(index, "same", "get_time"))
@@ -274,7 +274,7 @@ def test_progress_is_passed_on() -> None:
     assert PassthroughReader(CountedIds()).read(progress) == [progress]
 
 
-def test_passing_on_shows_everything_as_it_comes() -> None:
+def test_passthrough_shows_everything_as_received() -> None:
     reader = PassthroughReader(CountedIds())
     started = ToolCallStarted(0, "made_1", "anything")
     assert reader.read(ToolCallStarted(0, None, "anything")) == [started]
@@ -297,7 +297,7 @@ def test_passthrough_can_show_whole_calls() -> None:
     assert reader.complete(verdict, is_own=True) == [ToolCalled(0, verdict.calls[0])]
 
 
-def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
+def test_observe_mode_shows_the_original_and_records_the_verdict() -> None:
     reader = ObservingReader(OFFER, CountedIds())
     assert reader.read(TextDelta("Noon.")) == [TextDelta("Noon.")]
     started = ToolCallStarted(0, "a", "launch")
@@ -322,7 +322,9 @@ BUGGY = Syntax("buggy", ("<bug>",), read_with_a_bug)
 @pytest.mark.parametrize(
     "pieces", [["Noon. <bug> x", "and on"], ["Noon. <bug>"]], ids=["on the way", "at the end"]
 )
-def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[str]) -> None:
+def test_an_internal_error_of_the_guardrails_does_not_affect_an_observed_client(
+    pieces: list[str],
+) -> None:
     offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (BUGGY,))
     reader = ObservingReader(offer, CountedIds())
     for piece in pieces:
@@ -354,7 +356,7 @@ STARTED = ToolCallStarted(0, "a", "get_time")
         ([STARTED], [STARTED], []),
     ],
 )
-def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
+def test_without_guardrails_reasoning_is_still_split_off(
     came: list[ReplyEvent], shown: list[ReplyEvent], rest: list[ReplyEvent]
 ) -> None:
     for size in (1, len(came)):
@@ -369,7 +371,7 @@ def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
 
 
 @pytest.mark.parametrize("is_opened", [True, False])
-def test_an_end_of_thoughts_without_a_beginning_is_noted(*, is_opened: bool) -> None:
+def test_an_unopened_end_of_reasoning_is_recorded(*, is_opened: bool) -> None:
     reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter(is_opened))
     shown = reader.read(TextDelta("Hm.\n</think>\nHello."))
     _, verdict = reader.finish("stop")

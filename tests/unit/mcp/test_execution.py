@@ -27,7 +27,7 @@ def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
     return [(outcome.call.name, outcome.text) for outcome in outcomes]
 
 
-async def test_outcomes_come_in_the_order_of_the_calls() -> None:
+async def test_outcomes_have_the_order_of_the_calls() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS)
     assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
@@ -39,7 +39,7 @@ async def test_outcomes_come_in_the_order_of_the_calls() -> None:
     assert source.calls[1][:2] == ("put", {"a": 1})
 
 
-async def test_no_more_calls_run_at_once_than_allowed() -> None:
+async def test_concurrent_calls_are_limited() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS, CallLimits(parallel=2))
     running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
@@ -50,7 +50,7 @@ async def test_no_more_calls_run_at_once_than_allowed() -> None:
     assert source.most == 2
 
 
-async def test_the_shorter_of_two_bounds_for_results_counts() -> None:
+async def test_the_smaller_result_limit_applies() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
     await tools.execute(calls("get"), RoundContext(result_chars=100))
@@ -60,7 +60,7 @@ async def test_the_shorter_of_two_bounds_for_results_counts() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["[]", "{", "1"])
-async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> None:
+async def test_non_object_arguments_reach_no_server(arguments: str) -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     (outcome,) = await OwnedTools(source, TOOLS).execute(
         calls("get", arguments=arguments), RoundContext()
@@ -69,7 +69,7 @@ async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> N
     assert source.calls == []
 
 
-async def test_each_call_is_told_of_when_it_is_over() -> None:
+async def test_each_finished_call_is_reported() -> None:
     records: list[ToolRecord] = []
     ticks = count()
     source = FakeSource({"fake": TOOLS}, ANSWERS)
@@ -83,7 +83,7 @@ async def test_each_call_is_told_of_when_it_is_over() -> None:
     )
 
 
-async def test_a_call_that_is_done_is_told_while_others_go_on() -> None:
+async def test_a_finished_call_is_reported_while_others_run() -> None:
     finished: list[Outcome] = []
     done = asyncio.Event()
 
@@ -115,7 +115,7 @@ async def test_cancelling_a_round_cancels_its_calls() -> None:
     assert {record.status for record in records} == {"cancelled"}
 
 
-async def test_a_call_that_needs_a_yes_is_made_after_it_and_its_waiting_is_told() -> None:
+async def test_a_call_that_needs_approval_runs_after_it_and_its_wait_is_reported() -> None:
     records: list[ToolRecord] = []
     questions: list[tuple[str, JsonObject]] = []
     ticks = count()
@@ -157,14 +157,14 @@ async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) 
     assert source.calls == []
 
 
-async def test_where_nobody_can_be_asked_nothing_is_run_that_needs_a_yes() -> None:
+async def test_without_an_approver_no_call_that_needs_approval_runs() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),))
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert (outcome.status, source.calls) == (Status.REFUSED, [])
 
 
-async def test_nobody_is_asked_about_arguments_that_are_no_object() -> None:
+async def test_no_approval_is_requested_for_non_object_arguments() -> None:
     async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
         raise AssertionError
 
@@ -220,13 +220,13 @@ def hosted(kind: str) -> RequestedTools:
         (HOSTED, [hosted("new")], True, []),
     ],
 )
-def test_a_request_gets_tools_by_the_rules_and_its_wishes(
+def test_a_request_gets_tools_by_the_rules_and_its_selection(
     *, offer: ToolOffer, wanted: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
     assert names(offer, *wanted, has_client_tools=has_client_tools) == offered
 
 
-def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
+def test_of_two_tools_with_one_name_the_requested_servers_is_offered() -> None:
     for offer in (ASKED, ALWAYS):
         offered = offer.tools_for((), [asks("files")], "")
         assert FILES[1] in offered
@@ -235,7 +235,7 @@ def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() 
     assert both == (SEARCH[0],)
 
 
-def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
+def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
     offered = ASKED.tools_for([served("find", "").tool], [asks("search")], "")
     assert [tool.tool.name for tool in offered] == ["s_open"]
 
@@ -248,13 +248,15 @@ def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
         (asks("search", "find", "gone"), "tools.0.allowed_tools.1", "has no tool 'gone'"),
     ],
 )
-def test_what_there_is_not_is_refused(wanted: RequestedTools, param: str, words: str) -> None:
+def test_an_unknown_server_or_tool_is_refused(
+    wanted: RequestedTools, param: str, words: str
+) -> None:
     with pytest.raises(InvalidRequest, match=words) as raised:
         names(ASKED, wanted)
     assert raised.value.param == param
 
 
-def test_a_server_that_is_not_there_is_unavailable_to_those_who_name_it() -> None:
+def test_an_unreachable_server_is_unavailable_to_requests_that_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
         names(ASKED, asks("late"))
     assert names(ALWAYS) == ["find", "s_open", "read"]

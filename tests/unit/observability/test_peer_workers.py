@@ -39,7 +39,7 @@ def of_another(shared: SharedCounts, number: int = 1) -> Path:
     return shared.identity.folder / f"requests-{os.getpid() + number}.json"
 
 
-def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
+def test_workers_read_published_counts_and_skip_their_own(
     shared: SharedCounts,
 ) -> None:
     shared.publish(counted(1.0, 2.0))
@@ -49,7 +49,7 @@ def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
     assert shared.others() == (counted(1.0, 2.0),)
 
 
-def test_processes_are_added_up_over_the_hour_and_over_all(shared: SharedCounts) -> None:
+def test_counts_of_processes_are_summed_per_hour_and_in_total(shared: SharedCounts) -> None:
     for number, moments in ((1, (1.0, 3500.0)), (2, (3550.0, 3601.0))):
         of_another(shared, number).write_bytes(msgspec.json.encode(counted(*moments)))
     totals = totals_of(shared.others(), 3661.0)
@@ -57,13 +57,13 @@ def test_processes_are_added_up_over_the_hour_and_over_all(shared: SharedCounts)
     assert totals.hour["one"].requests == 3
 
 
-def test_a_file_that_cannot_be_read_counts_for_nothing(shared: SharedCounts) -> None:
+def test_an_unreadable_file_counts_for_nothing(shared: SharedCounts) -> None:
     of_another(shared).write_bytes(b"{")
     of_another(shared, 2).mkdir()
     assert shared.others() == ()
 
 
-def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
     shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
     shared.publish(counted(1.0))
     assert shared.others() == ()
@@ -81,7 +81,7 @@ def sockets_in(folder: Path) -> list[Path]:
     return [*folder.iterdir()]
 
 
-async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> None:
+async def test_the_worker_whose_board_created_the_name_is_queried(folder: Path) -> None:
     first, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
     other.respond = lambda question: BoardResponse("x" * 1_000_000 + question.what + question.name)
     async with first.serving(), other.serving():
@@ -94,7 +94,7 @@ async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
-async def test_where_no_worker_has_it_nobody_answers(folder: Path, name: str) -> None:
+async def test_an_unknown_name_gets_no_answer(folder: Path, name: str) -> None:
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", name)) is None
 
 
@@ -103,7 +103,7 @@ async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", "dead-1")) is None
 
 
-async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
+async def test_an_invalid_peer_is_disconnected(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
     async with boards.serving():
         for sent in (b"", b"nonsense\n", b"x" * 100_000):

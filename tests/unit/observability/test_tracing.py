@@ -49,7 +49,7 @@ PUBLISHED = {
 CONTENT = ("messages", "instructions", "prompt", "completion", "arguments", "result", "definitions")
 
 
-def test_every_name_is_published_or_our_own() -> None:
+def test_every_attribute_is_published_or_has_a_temper_prefix() -> None:
     names = {*REQUEST, *ATTEMPT, *TOOL}
     prefixes = (
         "temper.",
@@ -77,7 +77,7 @@ def test_no_content_is_among_them() -> None:
         ("/score", "score"),
     ],
 )
-def test_operations_have_published_names_where_there_are_any(path: str, name: str) -> None:
+def test_operations_have_their_published_names(path: str, name: str) -> None:
     record = RequestRecord(id="r", begun_at=0, seconds=0, status=200, path=path)
     assert operation(record) == name
     published = {value.value for value in gen_ai_attributes.GenAiOperationNameValues}
@@ -146,7 +146,7 @@ def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     assert first.parent.span_id == 0x1
 
 
-def test_spans_name_the_replica_that_they_are_from_unless_the_environment_does(
+def test_spans_name_their_replica_unless_the_environment_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def instance() -> object:
@@ -161,7 +161,7 @@ def test_spans_name_the_replica_that_they_are_from_unless_the_environment_does(
     assert instance() == "another"
 
 
-def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
+def test_spans_use_the_semantic_conventions() -> None:
     request, first, second = map(attributes, spans_of(RECORD))
     assert request == {
         "gen_ai.operation.name": "chat",
@@ -195,7 +195,7 @@ def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
     assert "temper.attempt.defect" not in second
 
 
-def test_what_failed_is_marked_and_what_its_client_left_is_not() -> None:
+def test_failures_are_marked_and_disconnects_are_not() -> None:
     failed = replace(
         RECORD,
         status=502,
@@ -216,7 +216,7 @@ def test_a_trace_that_began_here_has_no_parent() -> None:
     assert request.context.trace_id == 0xABC
 
 
-def test_whoever_began_a_trace_may_have_decided_not_to_keep_it() -> None:
+def test_an_unsampled_parent_is_respected() -> None:
     assert spans_of(replace(RECORD, trace=replace(TRACE, is_sampled=False))) == []
 
 
@@ -229,7 +229,7 @@ def test_a_long_value_is_cut() -> None:
     assert attributes(request)["gen_ai.request.model"] == "m" * 256
 
 
-def test_the_service_is_named_and_the_environment_may_name_it_otherwise(
+def test_the_service_name_can_be_overridden_by_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert spans_of(RECORD)[0].resource.attributes["service.name"] == "temper"
@@ -251,7 +251,7 @@ class Stubborn(SpanExporter):
         self.told.set()
 
 
-def test_an_end_is_not_delayed_by_a_collector_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_is_not_delayed_by_a_lost_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "_PATIENCE", 0.01)
     exporter = Stubborn()
     sink = Tracing(exporter)
@@ -266,7 +266,7 @@ def test_spans_travel_to_the_collector_that_was_named() -> None:
     exporter.shutdown()
 
 
-def test_an_attempt_between_tools_tells_its_round() -> None:
+def test_an_attempt_between_tools_has_its_round() -> None:
     between = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
     alone = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
     spans = spans_of(replace(RECORD, attempts=(between, alone)))
@@ -333,7 +333,7 @@ def test_a_run_is_above_its_generations_and_its_calls() -> None:
     assert sent[-1]["a"] == "b"
 
 
-def test_spans_say_what_was_done_and_never_what_was_said() -> None:
+def test_spans_have_operations_and_no_content() -> None:
     spans = run_spans_of(work)
     root, chat, tool = (spans[name] for name in NAMES)
     assert attributes(root) == {
@@ -364,7 +364,7 @@ def test_spans_say_what_was_done_and_never_what_was_said() -> None:
 @pytest.mark.parametrize(
     ("status", "word"), [(Status.TIMED_OUT, "timeout"), (Status.FAILED, "tool_error")]
 )
-def test_a_call_that_failed_says_how(status: Status, word: str) -> None:
+def test_a_failed_call_has_its_error(status: Status, word: str) -> None:
     def work(spans: RunSpans) -> None:
         spans.tool_started(called(1), 1)
         spans.tool_finished(done(called(1), "Error: no", status))
@@ -380,7 +380,7 @@ def test_a_call_that_never_ended_was_cancelled() -> None:
     assert attributes(span)["error.type"] == "cancelled"
 
 
-def test_a_generation_that_failed_says_how() -> None:
+def test_a_failed_generation_has_its_error() -> None:
     def work(spans: RunSpans) -> None:
         with pytest.raises(BackendUnavailable), spans.attempt({}, 1, None):
             raise BackendUnavailable("here", "is down")

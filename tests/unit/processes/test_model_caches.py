@@ -47,7 +47,7 @@ def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
     assert moved.path == path
 
 
-def test_caches_of_macs_lie_elsewhere(tmp_path: Path) -> None:
+def test_on_macos_caches_are_in_other_folders(tmp_path: Path) -> None:
     path = model_at(tmp_path / "Library" / "Caches" / "llama.cpp" / "a-Q4_0.gguf")
     (model,) = list_cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
     assert model.path == path
@@ -66,7 +66,7 @@ def test_the_hub_of_hugging_face_is_listed_by_repositories(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_the_hub_is_where_its_variables_say(tmp_path: Path, variable: str) -> None:
+def test_environment_variables_move_the_hub_cache(tmp_path: Path, variable: str) -> None:
     path = model_at(tmp_path / "hub" / "models--o--n" / "snapshots" / "c" / "n-F16.gguf")
     (model,) = found(tmp_path / "home", **{variable: str(tmp_path / "hub")})
     assert model.path == path
@@ -74,7 +74,7 @@ def test_the_hub_is_where_its_variables_say(tmp_path: Path, variable: str) -> No
     assert model.path == path
 
 
-def test_models_of_ollama_are_listed_with_the_file_behind_their_name(tmp_path: Path) -> None:
+def test_ollama_models_are_listed_with_their_file(tmp_path: Path) -> None:
     folder = ollama_model(tmp_path, "library/qwen3/8b")
     ollama_model(tmp_path, "someone/tuned/latest", "sha256:def")
     path = model_at(folder / "blobs" / "sha256-abc")
@@ -90,7 +90,7 @@ def test_models_of_lm_studio_are_listed(tmp_path: Path) -> None:
     assert model == CachedModel("LM Studio", "owner/name-GGUF:Q6_K", path, 100, "Q6_K")
 
 
-def test_the_parts_of_a_model_are_one_and_a_missing_one_is_told(tmp_path: Path) -> None:
+def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     for number in (1, 2):
         model_at(folder / f"big-Q4_K_M-0000{number}-of-00002.gguf")
@@ -117,7 +117,7 @@ def test_a_quantisation_is_read_from_the_name(tmp_path: Path, name: str, quantis
     assert [item.quantisation for item in found(tmp_path)] == [quantisation]
 
 
-def test_what_is_no_model_is_told_and_what_is_nothing_is_passed_over(tmp_path: Path) -> None:
+def test_an_invalid_model_is_reported_and_other_files_are_skipped(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     model_at(folder / "broken.gguf", b"<html>")
     (folder / "dangling.gguf").symlink_to(folder / "gone")
@@ -141,7 +141,7 @@ def test_what_is_no_model_is_told_and_what_is_nothing_is_passed_over(tmp_path: P
         b"x" * (2**20 + 1),
     ],
 )
-def test_a_broken_manifest_is_passed_over(tmp_path: Path, manifest: bytes) -> None:
+def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     folder = tmp_path / "ollama"
     model_at(folder / "manifests" / "registry.ollama.ai" / "library" / "bad" / "1b", manifest)
     model_at(folder / "manifests" / "odd", b"{}")
@@ -165,14 +165,14 @@ def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) ->
     assert [item.name for item in found(tmp_path)] == ["a"]
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     assert found(tmp_path, LLAMA_CACHE="/nowhere") == []
     model_at(tmp_path / "file")
     assert found(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_without_permission_is_passed_over(tmp_path: Path) -> None:
+def test_a_folder_without_permission_is_skipped(tmp_path: Path) -> None:
     folder = model_at(tmp_path / ".cache" / "llama.cpp" / "locked" / "a.gguf").parent
     folder.chmod(0)
     try:

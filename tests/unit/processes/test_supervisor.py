@@ -86,7 +86,7 @@ class Seen:
         return next(status for status in reversed(self.statuses) if status.state is state)
 
 
-async def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() -> None:
+async def test_it_starts_on_demand_and_all_callers_share_the_start() -> None:
     seen = Seen()
     supervisor = Supervisor("child", program(LASTS), on_change=seen.note)
     assert supervisor.status.state is RestartState.STOPPED
@@ -106,7 +106,7 @@ async def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_star
     assert not is_running(servers[0])
 
 
-async def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: Path) -> None:
+async def test_a_crash_is_followed_by_a_restart_with_a_new_server(tmp_path: Path) -> None:
     seen = Seen()
     start = program(STUMBLES, str(tmp_path / "mark"))
     supervisor = Supervisor("child", start, policy=AT_ONCE, on_change=seen.note)
@@ -123,7 +123,7 @@ async def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: 
     await supervisor.close()
 
 
-async def test_whoever_comes_right_after_a_crash_gets_no_dead_server() -> None:
+async def test_a_caller_right_after_a_crash_gets_no_dead_server() -> None:
     supervisor = Supervisor("child", program(LASTS), policy=AT_ONCE)
     first = await supervisor.ready()
     os.kill(first.process.pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ async def test_whoever_comes_right_after_a_crash_gets_no_dead_server() -> None:
     await supervisor.close()
 
 
-async def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
+async def test_a_crash_loop_is_ended_and_its_reason_reported_to_all() -> None:
     seen = Seen()
     policy = RestartPolicy(first_delay=0.0, most_failures=3)
     supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=seen.note)
@@ -151,7 +151,7 @@ async def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
     await supervisor.close()
 
 
-async def test_what_another_start_would_not_mend_is_not_tried_again() -> None:
+async def test_a_permanent_failure_is_not_retried() -> None:
     seen = Seen()
     failure = LaunchFailed("child", "is no program", is_lasting=True)
     supervisor = Supervisor("child", lambda: broken(failure), on_change=seen.note)
@@ -174,7 +174,7 @@ async def test_a_start_that_fails_for_an_unknown_reason_is_tried_until_the_end_o
     assert seen.states.count(RestartState.STARTING) == AT_ONCE.most_failures
 
 
-async def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
+async def test_a_stop_leaves_no_process_and_the_next_request_starts_again() -> None:
     supervisor = Supervisor("child", program(LASTS))
     await supervisor.stop()
     first = await supervisor.ready()
@@ -186,7 +186,7 @@ async def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
     await supervisor.close()
 
 
-async def test_whoever_waits_when_it_is_stopped_is_told() -> None:
+async def test_a_waiting_caller_is_notified_of_a_stop() -> None:
     supervisor = Supervisor("child", program("import signal; signal.pause()"))
     waiting = asyncio.create_task(supervisor.ready())
     await asyncio.sleep(0)
@@ -224,7 +224,7 @@ async def test_two_servers_never_run_at_once() -> None:
     assert running == 0
 
 
-async def test_one_who_no_longer_waits_takes_nothing_from_the_others() -> None:
+async def test_a_canceled_waiter_does_not_affect_the_others() -> None:
     supervisor = Supervisor("child", program(LASTS))
     impatient, patient = (asyncio.create_task(supervisor.ready()) for _ in range(2))
     await asyncio.sleep(0)
@@ -233,14 +233,14 @@ async def test_one_who_no_longer_waits_takes_nothing_from_the_others() -> None:
     await supervisor.close()
 
 
-async def test_what_is_closed_stays_closed() -> None:
+async def test_a_closed_supervisor_stays_closed() -> None:
     supervisor = Supervisor("child", program(LASTS))
     await supervisor.close()
     with pytest.raises(ProcessFailed, match="was stopped"):
         await supervisor.ready()
 
 
-async def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
+async def test_no_caller_waits_forever_when_the_supervisor_crashes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=AT_ONCE)
@@ -253,7 +253,7 @@ async def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
 HERE = ServerAddress("http://127.0.0.1:1", "key")
 
 
-async def test_whoever_wants_the_server_waits_for_good_news() -> None:
+async def test_a_caller_waits_until_the_server_is_ready() -> None:
     remote = RemoteStatus("server")
     waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
     await asyncio.sleep(0)

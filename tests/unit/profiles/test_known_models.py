@@ -44,7 +44,7 @@ class Asked:
         self.backend.description = Description((name,), is_provisional=is_provisional)
 
 
-def test_the_backend_is_asked_once_for_each_model() -> None:
+def test_the_backend_is_queried_once_per_model() -> None:
     backend = Asked()
     assert [backend.profile("falcon-7b"), backend.profile("falcon-7b")] == ["falcon", "falcon"]
     assert backend.profile("heron-2") == "heron"
@@ -74,7 +74,7 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for_nobody() -> None:
+async def test_concurrent_requests_share_one_query_and_a_canceled_one_affects_none() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
@@ -88,7 +88,7 @@ async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for
     assert first.cancelled()
 
 
-def test_what_a_backend_says_of_tools_reaches_the_quirks() -> None:
+def test_the_backends_tool_support_reaches_the_quirks() -> None:
     backend = Asked()
     backend.backend.description = Description(("heron-2",), takes_tools=True)
     assert asyncio.run(backend.models.look_up("m")).quirks.convention == ""
@@ -97,7 +97,7 @@ def test_what_a_backend_says_of_tools_reaches_the_quirks() -> None:
     assert asyncio.run(other.models.look_up("m")).quirks.convention == "hermes"
 
 
-def test_a_server_that_was_started_with_another_model_is_noticed() -> None:
+def test_a_server_restarted_with_another_model_is_noticed() -> None:
     backend = Asked()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
@@ -107,7 +107,7 @@ def test_a_server_that_was_started_with_another_model_is_noticed() -> None:
     assert backend.profile() == "heron"
 
 
-def test_what_a_loading_server_says_is_soon_asked_again() -> None:
+def test_a_loading_server_is_queried_again_soon() -> None:
     backend = Asked()
     backend.serves("m", is_provisional=True)
     assert backend.profile() == "generic"
@@ -116,7 +116,7 @@ def test_what_a_loading_server_says_is_soon_asked_again() -> None:
     assert backend.profile() == "falcon"
 
 
-def test_a_server_that_cannot_be_asked_any_more_is_still_known() -> None:
+def test_an_unreachable_server_keeps_its_recognition() -> None:
     backend = Asked()
     backend.serves("falcon-7b")
     assert backend.profile() == "falcon"
@@ -128,7 +128,7 @@ def test_a_server_that_cannot_be_asked_any_more_is_still_known() -> None:
     assert backend.profile() == "heron"
 
 
-def test_what_replies_have_shown_is_known_until_it_is_another_model() -> None:
+def test_observed_behavior_is_kept_until_the_model_changes() -> None:
     backend = Asked()
 
     def lasting() -> int:
@@ -144,7 +144,7 @@ def test_what_replies_have_shown_is_known_until_it_is_another_model() -> None:
     assert lasting() == 0
 
 
-def test_clients_that_make_up_names_fill_no_memory() -> None:
+def test_invented_names_fill_no_memory() -> None:
     backend = Asked()
     for number in range(1000):
         backend.profile(f"falcon-{number}")
@@ -154,7 +154,7 @@ def test_clients_that_make_up_names_fill_no_memory() -> None:
     assert len(backend.backend.described) == 1001
 
 
-def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recognition_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.profiles.known_models")
     backend = Asked()
     backend.profile("falcon-7b")
@@ -167,7 +167,7 @@ def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFix
     ]
 
 
-async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
+async def test_a_closed_registry_queries_nothing() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()
@@ -179,7 +179,7 @@ async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
         await looking
 
 
-def test_what_a_model_has_earned_changes_how_it_is_asked() -> None:
+def test_tuned_settings_of_a_model_change_its_requests() -> None:
     class Earned(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
             return {"profile": {"tools_in_prompt": "json", "effort": "low"}}

@@ -31,7 +31,9 @@ def address_in(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=WITH_IPV6)])
-async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, host: str) -> None:
+async def test_metrics_are_at_the_path_of_the_file_and_nothing_else_is(
+    tmp_path: Path, host: str
+) -> None:
     options = ServerOptions()
     app = create_app(options.alone(ScriptedBackend()), options, Observers((), Metrics()))
     async with (
@@ -46,7 +48,7 @@ async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, 
     assert [*(tmp_path / "made").iterdir()] == []
 
 
-async def test_there_is_no_life_to_follow() -> None:
+async def test_the_lifespan_protocol_is_not_required() -> None:
     async def app(*_: object) -> None:
         pytest.fail("the application is asked")
 
@@ -55,7 +57,7 @@ async def test_there_is_no_life_to_follow() -> None:
     assert client.got == []
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_its_argument(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named_with_its_argument(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "metrics"
     problem = f"^scraping: .* not {folder}: Not a dir"

@@ -151,7 +151,7 @@ def test_a_model_is_shown_with_or_without_its_tag(requested: str) -> None:
 
 
 @pytest.mark.parametrize(("upstream", "looked_up"), [("", "small"), ("org/Small-8B",) * 2])
-def test_a_backend_is_asked_for_its_own_name_of_a_model(upstream: str, looked_up: str) -> None:
+def test_a_backend_is_sent_its_name_of_a_model(upstream: str, looked_up: str) -> None:
     backend = ScriptedBackend()
     service = OPTIONS.service(backend, name="small", aliases=("tiny",), upstream=upstream)
     assert asyncio.run(service.look_up("tiny")).model == looked_up

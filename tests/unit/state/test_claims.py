@@ -53,7 +53,7 @@ def owned(outcome: object) -> OwnClaim:
     return outcome
 
 
-def test_the_first_owns_a_key_and_the_others_come_again_for_its_answer() -> None:
+def test_the_first_replica_owns_a_key_and_others_wait_for_its_answer() -> None:
     store = SharedStore()
     claim = owned(done(claims(store).attempt(NAME, ASKED)))
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
@@ -79,7 +79,7 @@ def test_a_key_that_was_released_is_free() -> None:
     assert isinstance(done(claims(store, "b").attempt(NAME, OTHER)), OwnClaim)
 
 
-def test_an_owner_that_is_late_leaves_the_claim_and_the_answer_of_another_alone() -> None:
+def test_an_expired_owner_cannot_touch_the_claim_and_answer_of_another() -> None:
     store = SharedStore()
     late_claim = owned(done(claims(store).attempt(NAME, ASKED)))
     store.now += TIMES.claim
@@ -94,7 +94,7 @@ def test_an_owner_that_is_late_leaves_the_claim_and_the_answer_of_another_alone(
     assert answer.body == b"in time"
 
 
-def test_an_answer_counts_that_comes_when_its_claim_has_run_out_unnoticed() -> None:
+def test_an_answer_after_an_unnoticed_expiry_counts() -> None:
     store = SharedStore()
     claim = owned(done(claims(store).attempt(NAME, ASKED)))
     store.now += TIMES.claim
@@ -102,14 +102,14 @@ def test_an_answer_counts_that_comes_when_its_claim_has_run_out_unnoticed() -> N
     assert isinstance(done(claims(store, "b").attempt(NAME, ASKED)), StoredAnswer)
 
 
-def test_with_another_secret_nothing_is_there() -> None:
+def test_with_another_secret_nothing_is_found() -> None:
     store = SharedStore()
     done(owned(done(claims(store).attempt(NAME, ASKED))).finish(HEADERS, b"{}"))
     stranger = claims(store, "b", secrets=(OLD,))
     assert isinstance(done(stranger.attempt(NAME, ASKED)), OwnClaim)
 
 
-def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None:
+def test_an_answer_under_the_previous_secret_is_still_found() -> None:
     store = SharedStore()
     done(owned(done(claims(store, secrets=(OLD,)).attempt(NAME, ASKED))).finish(HEADERS, b"{}"))
     changed = claims(store, "b", secrets=(SECRET, OLD))
@@ -118,7 +118,7 @@ def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None
 
 
 @pytest.mark.parametrize("is_sealed", [False, True], ids=["by a stranger", "by another version"])
-def test_what_nobody_can_read_makes_way(is_sealed: bool) -> None:
+def test_an_unreadable_entry_is_replaced(is_sealed: bool) -> None:
     store = SharedStore()
     key = Sealing((SECRET,), "temper").entries("key", *NAME)[0]
     body = key.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
@@ -127,7 +127,7 @@ def test_what_nobody_can_read_makes_way(is_sealed: bool) -> None:
     assert isinstance(done(claims(store).attempt(NAME, ASKED)), OwnClaim)
 
 
-async def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
+async def test_a_waiting_replica_gets_the_answer() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001)
     claim = owned(await claims(store, times=times).settle(NAME, ASKED))
@@ -138,7 +138,7 @@ async def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
     assert answer == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
-async def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> None:
+async def test_a_held_claim_is_renewed_even_after_an_outage() -> None:
     store = SharedStore()
     claim = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
     async with claim.hold():
@@ -166,7 +166,7 @@ async def test_a_claim_that_was_lost_is_not_renewed_any_more(
     assert store.asked.count("renew") == 1
 
 
-def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> None:
+def test_a_lost_claim_is_renewed_before_another_replica_asks() -> None:
     store = SharedStore()
     claim = owned(done(claims(store).attempt(NAME, ASKED)))
     store.kept.clear()  # it began anew, or had no room
@@ -174,7 +174,7 @@ def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> Non
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
 
 
-async def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwards() -> None:
+async def test_an_answer_that_ends_during_an_outage_is_stored_afterwards() -> None:
     store, times = SharedStore(), ClaimTimes(claim=0.1, renewal=0.001)
     claim = owned(await claims(store, times=times).settle(NAME, ASKED))
     store.is_down = True
@@ -186,7 +186,7 @@ async def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwa
     assert answer == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
-async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
+async def test_waiting_survives_a_short_outage_of_the_store() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
     claim = owned(await claims(store, times=times).settle(NAME, ASKED))
@@ -200,7 +200,7 @@ async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> No
     assert answer == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
-async def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
+async def test_waiting_gives_up_after_a_long_outage_of_the_store() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
     await claims(store, times=times).settle(NAME, ASKED)

@@ -75,7 +75,9 @@ def store() -> SharedStore:
     return SharedStore()
 
 
-def test_what_one_replica_keeps_another_finds(portal: BlockingPortal, store: SharedStore) -> None:
+def test_a_response_stored_by_one_replica_is_found_by_another(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
     first_replica, other = Replica(portal, store), Replica(portal, store)
     first, second = response("a"), response("b", "a")
     first_replica.keep(first)
@@ -91,7 +93,7 @@ def test_what_one_replica_keeps_another_finds(portal: BlockingPortal, store: Sha
     assert other.responses.item(US, "out_b") is None
 
 
-def test_what_is_not_there_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
+def test_a_missing_response_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store)
     replica.keep(response("a"), response("c", "b"))
     responses = replica.responses
@@ -103,7 +105,7 @@ def test_what_is_not_there_is_not_found(portal: BlockingPortal, store: SharedSto
     ) * 3
 
 
-def test_a_use_keeps_all_that_came_before_and_what_leads_there(
+def test_using_a_response_renews_all_its_ancestors(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store, bounds=Bounds(seconds=10))
@@ -117,7 +119,7 @@ def test_a_use_keeps_all_that_came_before_and_what_leads_there(
     assert replica.responses.find(US, "b") is None
 
 
-def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
+def test_entries_of_the_previous_secret_are_found_used_and_deleted(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     Replica(portal, store, (OLD,)).keep(response("a"))
@@ -128,7 +130,7 @@ def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
     assert changed.forget(US, "a") is True
 
 
-def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: SharedStore) -> None:
+def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
     key = Sealing((NEW,), "temper").entries("response", US, "a")[0]
     store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.find(US, "a") is None
@@ -137,7 +139,7 @@ def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: Shared
     assert Replica(portal, store).responses.item(US, "a") is None
 
 
-def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_are_gone(
+def test_without_the_store_a_replica_keeps_its_responses_and_reports_none_missing(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -165,9 +167,7 @@ def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_
     assert responses.forget(US, "d") is True
 
 
-def test_what_is_too_large_for_others_stays_here(
-    portal: BlockingPortal, store: SharedStore
-) -> None:
+def test_an_oversized_response_is_kept_locally(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store)
     large = StoredResponse("a", [], [], b"x" * bounds.RESPONSE_BYTES)
     replica.keep(large)
@@ -176,7 +176,7 @@ def test_what_is_too_large_for_others_stays_here(
     assert replica.responses.find(US, "a") == large
 
 
-def test_a_chain_that_has_no_end_is_followed_no_further_than_there_may_be_responses(
+def test_a_cyclic_chain_is_followed_up_to_the_limit(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store, bounds=Bounds(responses=3))
@@ -207,7 +207,9 @@ class Slow(SharedStore):
         return None
 
 
-def test_nobody_waits_for_ever(portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_operation_is_limited_in_time(
+    portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("proxy.state.shared_responses._READING", 0.01)
     with pytest.raises(StateUnavailable):
         Replica(portal, Slow()).responses.find(US, "a")
@@ -226,7 +228,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(30))
 @given(STEPS)
-def test_it_has_what_a_memory_would_have(steps: list[tuple[str, str, str | None, str]]) -> None:
+def test_it_behaves_like_memory(steps: list[tuple[str, str, str | None, str]]) -> None:
     with start_blocking_portal() as portal:
         shared = SharedStore()
         replicas = [Replica(portal, shared), Replica(portal, shared)]

@@ -63,7 +63,7 @@ def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
     assert address_of(url) == address
 
 
-async def test_a_server_that_fails_twice_is_spared_and_told_of_once(
+async def test_a_server_that_fails_twice_is_skipped_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Heard()
@@ -108,7 +108,7 @@ async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes
     assert fake_server.failed == ["look_up", "use"]
 
 
-async def test_it_is_opened_without_waiting_for_anybody() -> None:
+async def test_it_opens_without_waiting_for_the_server() -> None:
     server = Heard()
     async with open_valkey(NOWHERE, 0.05, server) as store:
         assert store.is_usable

@@ -60,7 +60,7 @@ def area(**arguments: JsonValue) -> PlannedCall:
     return PlannedCall("triangle_area", {**arguments})
 
 
-def test_questions_become_requests_as_clients_make_them(folder: Path) -> None:
+def test_benchmark_entries_become_client_requests(folder: Path) -> None:
     (scenario,) = load_bfcl(folder, "multiple")
     assert (scenario.name, scenario.family, scenario.first_fields()) == (
         "bfcl-multiple_0",
@@ -95,12 +95,14 @@ def test_questions_become_requests_as_clients_make_them(folder: Path) -> None:
         (PlannedCall("area", {"base": 3}), "area instead of triangle.area"),
     ],
 )
-def test_a_call_is_held_against_what_is_allowed(folder: Path, call: PlannedCall, why: str) -> None:
+def test_a_call_is_compared_with_the_allowed_values(
+    folder: Path, call: PlannedCall, why: str
+) -> None:
     (scenario,) = load_bfcl(folder, "multiple")
     assert judged(scenario, call) == why
 
 
-def test_several_calls_may_come_in_any_order_and_none_is_one_too_few() -> None:
+def test_several_calls_may_come_in_any_order_and_none_may_be_missing() -> None:
     first: JsonObject = {"a": {"x": [1]}}
     second: JsonObject = {"a": {"x": [2]}}
     calls = [PlannedCall("a", {"x": 2}), PlannedCall("a", {"x": 1})]
@@ -117,7 +119,7 @@ def test_where_nothing_fits_nothing_is_to_be_called(folder: Path) -> None:
     assert not scenario.judge(scenario.world(), []).why
 
 
-def test_what_is_not_there_is_told_from_what_is(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_distinguished_from_an_existing_one(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="it has: irrelevance, multiple"):
         load_bfcl(folder, "parallel")
     with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):

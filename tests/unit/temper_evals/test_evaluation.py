@@ -35,7 +35,7 @@ def ignored(_progress: ArmProgress) -> None:
     """Nobody looks."""
 
 
-def test_what_is_usual_depends_on_the_suite() -> None:
+def test_defaults_depend_on_the_suite() -> None:
     assert arms_of(EvaluationChoice())[0].name == "direct"
     assert len(arms_of(EvaluationChoice(suite="full"))) > len(arms_of(EvaluationChoice()))
     assert [arm.name for arm in arms_of(EvaluationChoice(without=("nudge",)))][
@@ -44,14 +44,14 @@ def test_what_is_usual_depends_on_the_suite() -> None:
     assert len(scenarios_of(EvaluationChoice())) > 50
 
 
-def test_a_model_of_ones_own_has_no_ceiling() -> None:
+def test_a_users_model_has_no_ceiling() -> None:
     choice = EvaluationChoice(backend_urls=("http://127.0.0.1:1",))
     assert not choice.is_simulated
     assert "ceiling" not in [arm.name for arm in arms_of(choice)]
     assert "ceiling" in [arm.name for arm in arms_of(EvaluationChoice())]
 
 
-def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
+def test_user_scenarios_need_a_users_model(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
     with pytest.raises(InvalidConfiguration, match="needs a model"):
         scenarios_of(EvaluationChoice(scenarios=tmp_path))
@@ -61,7 +61,7 @@ def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
     assert [scenario.name for scenario in scenarios_of(choice)] == ["hello"]
 
 
-def test_what_tune_looks_at_can_be_left_out() -> None:
+def test_the_cases_of_tune_can_be_excluded() -> None:
     every = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
     choice = EvaluationChoice(suite="full", families=("chain",), untuned=True)
     names = [scenario.name for scenario in scenarios_of(choice)]
@@ -69,7 +69,7 @@ def test_what_tune_looks_at_can_be_left_out() -> None:
     assert len(names) == len(every) // 2
 
 
-def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
+def test_setups_are_profiles_in_one_cell_or_in_all() -> None:
     assert [setup.name for setup in simulated_setups(EvaluationChoice())] == ["n-8b"]
     names = [setup.name for setup in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
@@ -77,7 +77,7 @@ def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
         simulated_setups(EvaluationChoice(profiles=("x",)))
 
 
-async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
+async def test_a_resumed_evaluation_keeps_its_options(tmp_path: Path) -> None:
     records = await evaluate(SMALL, tmp_path, ignored)
     assert len(records.runs) == 12
     resumed = choice_of(tmp_path, {})
@@ -99,7 +99,7 @@ def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
     assert protocol_of(full)["pairs"] == 5 * sum(names.values())
 
 
-async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> None:
+async def test_the_full_suite_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     choice = EvaluationChoice(
         suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0
     )
@@ -116,7 +116,7 @@ async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> No
     assert all(run.right for run in records.runs)
 
 
-async def test_as_many_runs_are_planned_as_are_made(tmp_path: Path) -> None:
+async def test_the_planned_number_of_runs_is_made(tmp_path: Path) -> None:
     choice = replace(SMALL, profiles=("healthy", "p-small"), seeds=2)
     assert len((await evaluate(choice, tmp_path, ignored)).runs) == count_planned_runs(choice)
     real = EvaluationChoice(families=("single",), arms=("direct",))
@@ -125,7 +125,7 @@ async def test_as_many_runs_are_planned_as_are_made(tmp_path: Path) -> None:
     assert count_planned_runs(files) == 3 * 6
 
 
-async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
+async def test_running_servers_are_evaluated_sequentially(tmp_path: Path) -> None:
     first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
     async with serve(first) as first_url, serve(second) as two:
         choice = EvaluationChoice(
@@ -144,7 +144,7 @@ async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) ->
     assert missing_runs(planned, fewer) == {"b direct": 4}
 
 
-async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> None:
+async def test_an_unreachable_server_ends_the_evaluation_before_it_starts(tmp_path: Path) -> None:
     choice = EvaluationChoice(
         families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",)
     )
@@ -153,7 +153,7 @@ async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_started_with_other_options_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, SMALL)
     # what ended before its first run leaves nothing that others could be mixed with
     Records(tmp_path, protocol_of(EvaluationChoice(seeds=3))).close()
@@ -165,7 +165,7 @@ async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: P
         check_folder(tmp_path, replace(SMALL, seeds=2, arms=("direct",)))
 
 
-def test_scenarios_of_ones_own_are_a_part_of_the_protocol(tmp_path: Path) -> None:
+def test_user_scenarios_are_part_of_the_protocol(tmp_path: Path) -> None:
     path = tmp_path / "hello.toml"
     path.write_text('user = "hello"')
     choice = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
@@ -189,7 +189,7 @@ def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) 
     assert choice.ollama_url == "http://10.0.0.1:7"
 
 
-def test_questions_of_the_leaderboard_need_a_model_and_their_data(tmp_path: Path) -> None:
+def test_bfcl_needs_a_model_and_its_data(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="needs a model"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
     with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):

@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
+async def test_replies_are_replayed_over_http_and_their_results_counted(
     folder: Path, tmp_path: Path
 ) -> None:
     choice = EvaluationChoice(replies=folder)
@@ -88,7 +88,7 @@ def counted(*, has_client_tools: bool = True, **changes: object) -> ReplyCounts:
     return counts
 
 
-def test_what_the_own_handler_read_and_a_proxy_did_not_is_lost_asked_or_wrong() -> None:
+def test_calls_missed_by_a_proxy_are_lost_retried_or_wrong() -> None:
     assert counted(right=False, why=NO_CALL).lost == 1
     again = ReplyCounts()
     again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), own=True)
@@ -101,7 +101,7 @@ def test_what_the_own_handler_read_and_a_proxy_did_not_is_lost_asked_or_wrong() 
     assert (failed.failed, failed.wrong) == (1, 0)
 
 
-def test_names_without_dots_are_offered_where_a_model_was_told_them_so(folder: Path) -> None:
+def test_names_without_dots_are_offered_if_the_model_saw_them_so(folder: Path) -> None:
     plain = [{**reply, "dotted": False} for reply in REPLIES]
     (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
     (setup,) = load_replies(folder)
@@ -109,7 +109,7 @@ def test_names_without_dots_are_offered_where_a_model_was_told_them_so(folder: P
     assert isinstance(setup, RecordedSetup)
 
 
-def test_as_many_are_read_of_each_category_as_wished(folder: Path) -> None:
+def test_the_requested_number_of_each_category_is_read(folder: Path) -> None:
     (setup,) = load_replies(folder, 1)
     assert [scenario.name for scenario in setup.scenarios] == ["simple-1", "relevance-4"]
 

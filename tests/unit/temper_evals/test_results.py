@@ -47,7 +47,7 @@ def test_only_cases_that_both_ran_are_compared() -> None:
     assert comparison.pairs == 2
 
 
-def test_the_gap_is_the_way_to_the_ceiling() -> None:
+def test_the_gap_is_the_share_of_the_distance_to_the_ceiling() -> None:
     runs = [*runs_of("direct", "+---"), *runs_of("temper", "++--"), *runs_of("ceiling", "+++-")]
     results = results_of(runs, 100)
     gap = one("temper", results).gap
@@ -59,7 +59,7 @@ def test_the_gap_is_the_way_to_the_ceiling() -> None:
     assert one("t", results_of([*runs_of("direct", "+-"), *runs_of("t", "++")], 9)).gap is None
 
 
-def test_costs_are_means_of_runs() -> None:
+def test_costs_are_means_over_runs() -> None:
     cost = cost_of([RIGHT, replace(RIGHT, generations=4, prompt=300)])
     assert (cost.generations_per_request, cost.generations, cost.prompt) == (1.5, 3, 200)
     assert cost.cached_share == 0.2
@@ -67,7 +67,7 @@ def test_costs_are_means_of_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_reach_bytes_families_and_steadiness_are_told() -> None:
+def test_reach_bytes_families_and_repeatability_are_reported() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
     again = [replace(run, seed=1, right=False, digest="other") for run in retried]
@@ -81,7 +81,7 @@ def test_reach_bytes_families_and_steadiness_are_told() -> None:
     assert silent.steady == 1.0
 
 
-def test_harm_is_told_by_family_where_restraint_counts() -> None:
+def test_harm_is_reported_for_restraint_families() -> None:
     runs = [*runs_of("direct", "++-", "trap"), *runs_of("temper", "-+-", "trap")]
     harm = harm_where_restraint_counts(runs, "bed", "temper")
     assert harm == {"none": (0, 0), "ask": (0, 0), "trap": (1, 2)}

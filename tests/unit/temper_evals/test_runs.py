@@ -51,7 +51,7 @@ def essence(runs: list[RunRecord]) -> list[RunRecord]:
     return sorted(kept, key=lambda run: run.key)
 
 
-async def test_lost_runs_are_repeated_with_the_same_outcome(tmp_path: Path) -> None:
+async def test_lost_runs_are_repeated_with_the_same_result(tmp_path: Path) -> None:
     plan = plan_of("p-small")
     runs = await make(tmp_path, plan)
     assert len({run.key for run in runs}) == len(runs) == len(ARMS) * plan.size
@@ -88,7 +88,7 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 
 
 @pytest.mark.parametrize("keeps_all", [False, True])
-async def test_what_was_said_in_failures_is_kept(tmp_path: Path, keeps_all: bool) -> None:
+async def test_transcripts_of_failures_are_stored(tmp_path: Path, keeps_all: bool) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))
     kept = [run for run in runs if read_transcript(tmp_path, run)]
     wrong = [run for run in runs if not run.right]
@@ -108,7 +108,7 @@ def test_the_oldest_run_in_progress_is_described() -> None:
     assert runs.describe() == ""
 
 
-def test_of_a_real_model_the_clients_account_counts() -> None:
+def test_for_a_real_model_the_clients_count_applies() -> None:
     usage: JsonObject = {
         "prompt_tokens": 10,
         "completion_tokens": 4,
@@ -118,7 +118,7 @@ def test_of_a_real_model_the_clients_account_counts() -> None:
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)
 
 
-def test_calls_that_failed_or_came_twice_are_wasted() -> None:
+def test_failed_and_repeated_calls_are_wasted() -> None:
     def called(name: str, result: str) -> list[JsonObject]:
         call: JsonObject = {"id": "a", "function": {"name": name, "arguments": "{}"}}
         return [
@@ -133,7 +133,7 @@ def test_calls_that_failed_or_came_twice_are_wasted() -> None:
     )
 
 
-async def test_a_case_that_is_run_twice_at_one_model_costs_as_much_each_time(
+async def test_a_repeated_case_costs_the_same_each_time(
     tmp_path: Path,
 ) -> None:
     scenario, setup = suite("quick", ("single",))[0], SimulatedSetup("p-small", pace=0.0)

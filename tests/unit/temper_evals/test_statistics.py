@@ -46,7 +46,7 @@ def test_so_many_pairs_are_needed_for_harm_of_half_a_percent() -> None:
     assert wilson(0, 0) == statistics.Interval(0.0, 0.0, 1.0)
 
 
-def test_95_percent_of_all_intervals_hold_the_truth() -> None:
+def test_95_percent_of_all_intervals_contain_the_true_value() -> None:
     draw = random.Random(7)
     helps, harms, held, count = 0.15, 0.05, 0, examples(1000)
     for _ in range(count):
@@ -77,18 +77,18 @@ def test_an_interval_is_that_of_scipys_bootstrap() -> None:
     assert interval.high == pytest.approx(theirs.high, abs=0.02)
 
 
-def test_what_never_varies_has_no_width() -> None:
+def test_constant_values_have_an_interval_of_width_zero() -> None:
     assert difference({"a": [0.0] * 5, "b": [0.0]}) == statistics.Interval(0.0, 0.0, 0.0)
     assert difference({}) == statistics.Interval(0.0, 0.0, 0.0)
     assert statistics.mean({}) == 0.0
 
 
-def test_families_are_strata_that_keep_their_size() -> None:
+def test_families_are_strata_of_fixed_size() -> None:
     interval = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
     assert (interval.low, interval.estimate, interval.high) == (0.5, 0.5, 0.5)
 
 
-def test_leaving_a_family_out_shows_what_hangs_on_it() -> None:
+def test_leaving_a_family_out_shows_its_influence() -> None:
     assert leave_one_out({"a": [1.0, 1.0], "b": [0.0]}) == (0.0, 1.0)
     assert leave_one_out({"a": [1.0]}) == (1.0, 1.0)
 
@@ -100,7 +100,7 @@ def test_several_comparisons_are_corrected() -> None:
     assert holm({}) == {}
 
 
-def test_a_percentile_lies_between_the_values() -> None:
+def test_a_percentile_is_interpolated() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([1.0, 2.0], 0.25) == 1.25
     assert percentile([], 0.5) == 0.0

@@ -50,7 +50,7 @@ def changed(effects: list[RuleEffect]) -> dict[str, list[str]]:
     return {effect.rule.name: [change.id for change in effect.changed] for effect in effects}
 
 
-def test_what_each_rule_did_is_what_is_not_the_same_without_it(recording: Path) -> None:
+def test_the_effect_of_a_rule_is_the_difference_without_it(recording: Path) -> None:
     effects = try_rules(recording)
     changes = changed(effects)
     assert changes["without rescue"] == ["r"]
@@ -61,7 +61,7 @@ def test_what_each_rule_did_is_what_is_not_the_same_without_it(recording: Path) 
     assert counts["close_out off"] == 0  # as it was
 
 
-def test_the_command_says_where_and_what_the_client_would_have_got(recording: Path) -> None:
+def test_the_command_shows_the_requests_and_the_other_result(recording: Path) -> None:
     output = temper("eval", "traffic", str(recording)).stdout
     assert "without rescue: 1 of 2 exchanges are not the same\n    r  outcome: " in output
     assert "asks again" in output
@@ -70,13 +70,13 @@ def test_the_command_says_where_and_what_the_client_would_have_got(recording: Pa
     assert len(listed) == len(try_rules(recording))
 
 
-def test_what_is_judged_otherwise_anyway_is_left_out(recording: Path) -> None:
+def test_requests_that_differ_anyway_are_excluded(recording: Path) -> None:
     other = structs.replace(exchange(), verdict=gave_up().verdict)
     recording.write_bytes(msgspec.json.encode(other) + b"\n")
     assert {effect.count for effect in try_rules(recording)} == {0}
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("{}\n", encoding="utf-8")
     with pytest.raises(InvalidConfiguration):
         try_rules(tmp_path / "other")

@@ -61,7 +61,7 @@ def simulated() -> Iterator[str]:
         thread.join()
 
 
-def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_on() -> None:
+def test_verdicts_are_printed_and_earned_settings_written_with_their_keys() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0")
     assert done.exit_code == 0
@@ -72,7 +72,7 @@ def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_o
     assert (earned_file["guardrails"], earned_file["profile"]) == ({}, {})
 
 
-def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
+def test_earlier_settings_are_kept_if_no_case_was_finished() -> None:
     with simulated() as url:
         assert temper("tune", "--backend-url", url, "--minutes", "0").exit_code == 0
         (path,) = Path("cache/temper/tuned").glob("*.toml")
@@ -98,9 +98,7 @@ def names_in(report: json.JsonObject) -> list[json.JsonValue]:
     return [verdict["name"] for verdict in verdicts if isinstance(verdict, dict)]
 
 
-def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine_takes_them() -> (
-    None
-):
+def test_efforts_and_tools_are_tried_where_profile_and_engine_support_them() -> None:
     Path("own").mkdir()
     Path("own/eager.toml").write_text(EAGER, encoding="utf-8")
     flags = ("--minutes", "0", "--dry-run", "--json")
@@ -114,7 +112,7 @@ def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine
         assert names_in(document(done)) == NAMES
 
 
-def test_what_was_earned_before_is_tried_again() -> None:
+def test_earlier_settings_are_tried_again() -> None:
     flags = ("--minutes", "0")
     with simulated() as url:
         assert temper("tune", "--backend-url", url, *flags).exit_code == 0
@@ -127,7 +125,7 @@ def test_what_was_earned_before_is_tried_again() -> None:
     assert names_in(document(done)) == NATIVE
 
 
-def test_what_the_settings_say_is_left_alone() -> None:
+def test_configured_settings_are_not_tuned() -> None:
     file = config('[guardrails]\nclose_out = "off"\n')
     done = temper("tune", "--profile", "healthy", "--minutes", "0", "--config", file)
     assert "close_out always" not in done.stdout
@@ -151,7 +149,7 @@ def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]
     return written(), complained
 
 
-def test_ctrl_c_keeps_runs_for_the_next_time_and_without_resume_they_are_made_afresh() -> None:
+def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> None:
     kept, complained = interrupted(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(
         r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", complained
@@ -177,7 +175,7 @@ def test_ctrl_c_keeps_runs_for_the_next_time_and_without_resume_they_are_made_af
         (("--ollama", "qwen3"), "--ollama: nothing answers"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused_with_flags_that_exist(
+def test_an_untunable_model_is_refused_with_existing_flags(
     flags: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
@@ -200,7 +198,7 @@ def test_where_nothing_runs_every_proposed_command_has_options_that_exist(
 
 
 @pytest.mark.parametrize("flag", ["--backend-model", "--model"])
-def test_of_several_models_of_a_server_one_is_named(flag: str) -> None:
+def test_one_of_several_models_of_a_server_must_be_named(flag: str) -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, flag, "nobody", "--minutes", "0")
     assert done.exit_code == 1
@@ -215,7 +213,7 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names_in(document(done))[-3:] == NAMES
 
 
-def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
+def test_too_little_time_is_one_sentence_with_the_flag_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
     message = "not one case was finished with a setting and without it. Pass --minutes 1."
     assert message in " ".join(done.stdout.split())
@@ -226,7 +224,7 @@ def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "healthy@nowhere"])
-def test_a_model_that_nobody_knows_is_refused_with_those_there_are(name: str) -> None:
+def test_an_unknown_model_is_refused_with_the_known_ones(name: str) -> None:
     done = temper("tune", "--profile", name)
     assert done.exit_code == 1
     assert "known: " in done.stderr

@@ -103,7 +103,7 @@ def helped_by(*settings: str) -> Rights:
     return lambda changes, count: count % 2 == 0 or all(setting in changes for setting in settings)
 
 
-async def test_what_helps_is_on_and_what_comes_later_is_measured_with_it() -> None:
+async def test_a_helpful_setting_is_on_and_later_ones_are_measured_with_it() -> None:
     first, second = await verdicts(helped_by("a=1"), HELPS, MORE)
     assert (first.is_on, second.is_on) == (True, False)
     assert first.sentence() == "helps: 7 helped, 0 harmed of 13: on"
@@ -111,7 +111,7 @@ async def test_what_helps_is_on_and_what_comes_later_is_measured_with_it() -> No
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
-async def test_what_harms_is_off_and_what_depends_on_it_is_not_tried() -> None:
+async def test_a_harmful_setting_is_off_and_dependent_ones_are_not_tried() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
     assert second.sentence() == "more: not tried: off"
@@ -119,7 +119,7 @@ async def test_what_harms_is_off_and_what_depends_on_it_is_not_tried() -> None:
     assert earned_by([first, second]) == {}
 
 
-async def test_what_is_not_decided_is_off_and_says_how_much_is_missing() -> None:
+async def test_an_undecided_setting_is_off_and_reports_the_missing_cases() -> None:
     (only,) = await verdicts(lambda changes, count: (count % 9 == 0) is ("a=1" in changes), HELPS)
     assert not only.is_on or only.test.helped > only.test.harmed
     few = Verdict(HELPS)
@@ -130,7 +130,7 @@ async def test_what_is_not_decided_is_off_and_says_how_much_is_missing() -> None
     assert few.document()["missing"] == few.test.missing
 
 
-async def test_what_helps_at_too_high_a_price_is_off_and_nothing_dearer_is_tried() -> None:
+async def test_a_setting_that_costs_too_much_is_off_and_costlier_ones_are_not_tried() -> None:
     model = FakeModel(helped_by("a=1"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS, MORE))
     await tuning.run()
@@ -141,14 +141,14 @@ async def test_what_helps_at_too_high_a_price_is_off_and_nothing_dearer_is_tried
     assert first.document()["decision"] == "off"
 
 
-async def test_a_setting_is_not_to_blame_for_what_a_model_costs_anyway() -> None:
+async def test_the_cost_of_the_model_is_not_attributed_to_a_setting() -> None:
     model = FakeModel(helped_by("a=1"), generations=2, base=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
     assert tuning.verdicts[0].is_on
 
 
-async def test_what_costs_too_much_is_not_measured_to_the_end() -> None:
+async def test_a_setting_that_costs_too_much_is_not_measured_to_the_end() -> None:
     model = FakeModel(helped_by("nothing"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
@@ -156,7 +156,7 @@ async def test_what_costs_too_much_is_not_measured_to_the_end() -> None:
     assert tuning.verdicts[0].sentence().endswith("off (2.00 generations a request)")
 
 
-async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> None:
+async def test_a_configured_setting_is_not_tried_and_applies_to_both_arms() -> None:
     assert await verdicts(helped_by(), HELPS, base={"guardrails": {"a": 3}}) == []
     model = FakeModel(helped_by("b=two"))
     await Tuning(model.open, CASES, 60.0, {"guardrails": {"a": 3}}, 9, (MORE,)).run()
@@ -170,7 +170,7 @@ async def test_without_time_no_setting_is_tried() -> None:
     ]
 
 
-async def test_a_run_that_does_not_end_is_canceled_and_those_that_are_finished_count() -> None:
+async def test_an_endless_run_is_canceled_and_finished_ones_count() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=3)
     steps: list[str] = []
     tuning = Tuning(model.open, CASES, 1.0, {}, 30, (HELPS,), on_step=steps.append)
@@ -185,7 +185,7 @@ async def test_a_run_that_does_not_end_is_canceled_and_those_that_are_finished_c
     assert missing > 1.0
 
 
-async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
+async def test_without_a_finished_case_nothing_is_estimated() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=1)
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
@@ -194,7 +194,7 @@ async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
     assert tuning.estimate_missing_seconds() is None
 
 
-async def test_what_a_model_itself_does_not_do_in_time_is_no_end_of_the_minutes() -> None:
+async def test_a_slow_model_does_not_use_up_the_minutes() -> None:
     def impatient(_found: str, _count: int) -> bool:
         raise TimeoutError("of a library")
 
@@ -202,7 +202,7 @@ async def test_what_a_model_itself_does_not_do_in_time_is_no_end_of_the_minutes(
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_without_time_what_is_not_tried_for_another_reason_does_not_lack_it() -> None:
+async def test_without_time_a_setting_excluded_for_another_reason_is_not_short_of_time() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
     assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
@@ -211,7 +211,7 @@ async def test_without_time_what_is_not_tried_for_another_reason_does_not_lack_i
     ]
 
 
-async def test_both_are_asked_the_same_cases_with_the_same_seeds() -> None:
+async def test_both_arms_get_the_same_cases_with_the_same_seeds() -> None:
     model = FakeModel(lambda _found, _count: True)
     await Tuning(model.open, CASES, 60.0, {}, 2, (HELPS,)).run()
     without = [request[1:] for request in model.requests if request[0] == "defaults"]
@@ -219,7 +219,7 @@ async def test_both_are_asked_the_same_cases_with_the_same_seeds() -> None:
     assert len(without) == len({*without}) == 2 * len(CASES)
 
 
-async def test_where_every_request_fails_it_says_why() -> None:
+async def test_if_every_request_fails_the_reason_is_reported() -> None:
     model = FakeModel(lambda _found, _count: False, ending="failed")
     with pytest.raises(InvalidConfiguration, match="every request fails"):
         await Tuning(model.open, CASES, 60.0).run()
@@ -234,7 +234,7 @@ def test_the_halves_have_nothing_in_common_and_every_family() -> None:
     assert [case.family for case in CASES[:2]] == ["chain", "single"]
 
 
-def test_settings_become_what_serve_reads() -> None:
+def test_earned_settings_have_the_format_that_serve_reads() -> None:
     values: Values = {"guardrails": {"close_out": "always", "close_out_tries": 2}}
     assert environment_of(values) == {
         "TEMPER_GUARDRAILS__CLOSE_OUT": "always",
@@ -279,7 +279,7 @@ async def test_an_effort_that_loses_is_off_and_the_next_one_is_tried() -> None:
     assert earned == {"profile": {"effort": "medium"}}
 
 
-async def test_an_effort_that_saves_nothing_has_to_help() -> None:
+async def test_an_effort_that_saves_nothing_must_help() -> None:
     same, _ = await verdicts_of_efforts(lambda *_: True, {"low": 95})
     assert same[0].endswith("off (it changes next to nothing)")
     helped, earned = await verdicts_of_efforts(helped_by("high"), {"high": 140})
@@ -293,7 +293,7 @@ async def test_an_effort_that_helps_at_too_many_tokens_is_off() -> None:
     assert earned == {}
 
 
-async def test_an_effort_that_is_not_decided_says_how_much_is_missing() -> None:
+async def test_an_undecided_effort_reports_the_missing_cases() -> None:
     sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40}, seeds=1)
     assert "effort low: 0 helped, 0 harmed of" in sentences[0]
     assert "undecided, off: about" in sentences[0]
@@ -306,7 +306,7 @@ def candidates(quirks: Quirks, overrides: Overrides | None = None) -> list[str]:
     return [candidate.name for candidate in candidates_for(known)]
 
 
-def test_what_is_tried_depends_on_the_model() -> None:
+def test_the_candidates_depend_on_the_model() -> None:
     usual = [candidate.name for candidate in CANDIDATES]
     tools = "tools in the prompt, as json"
     assert candidates(Quirks()) == [tools, *usual]

@@ -61,7 +61,7 @@ def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
     assert format_result(report, lambda value: type(value).__name__, "f") == "Report"
 
 
-def test_a_format_that_fails_is_a_warning_that_tells_no_value(
+def test_a_failing_format_is_a_warning_without_values(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -82,7 +82,7 @@ def test_a_long_result_keeps_its_beginning_and_its_end(text: str, most: int) -> 
     assert kept == text or len(text) > most
 
 
-def test_a_cut_says_how_much_there_was() -> None:
+def test_a_cut_shows_the_original_size() -> None:
     kept = cut("a" * 500 + "b" * 500, 200)
 
     assert len(kept) == 200
@@ -92,7 +92,7 @@ def test_a_cut_says_how_much_there_was() -> None:
     assert cut("a" * 100, 20) == "[... the middle of 1"
 
 
-def test_an_error_is_told_on_one_line() -> None:
+def test_an_error_is_one_line() -> None:
     class Unprintable(Exception):
         """Cannot even say what it is."""
 

@@ -46,7 +46,7 @@ def said(role: str, *blocks: JsonValue) -> JsonObject:
 class TestTheSameConversation:
     @settings(max_examples=examples(40))
     @given(histories(), words, st.data())
-    def test_gives_the_same_bytes_however_it_is_written(
+    def test_gives_the_same_bytes_in_every_notation(
         self, messages: list[JsonObject], system: str, data: st.DataObject
     ) -> None:
         def choose() -> bool:
@@ -66,7 +66,7 @@ class TestTheSameConversation:
 
     @settings(max_examples=examples(25))
     @given(histories(), words)
-    def test_gives_the_same_when_its_messages_were_read_before(
+    def test_gives_the_same_result_when_its_messages_are_cached(
         self, messages: list[JsonObject], system: str
     ) -> None:
         never_read: list[JsonObject] = [{**message, "mark": next(MARKS)} for message in messages]
@@ -77,7 +77,7 @@ class TestTheSameConversation:
 
     @settings(max_examples=examples(40))
     @given(histories(), words)
-    def test_begins_with_the_same_messages_when_it_has_gone_on(
+    def test_begins_with_the_same_messages_after_it_continued(
         self, messages: list[JsonObject], system: str
     ) -> None:
         roles = [message["role"] for message in messages]
@@ -95,9 +95,7 @@ class TestTheSameConversation:
 class TestWhatTheSystemSays:
     @settings(max_examples=examples(25))
     @given(histories())
-    def test_behind_a_result_changes_nothing_that_guardrails_see(
-        self, messages: list[JsonObject]
-    ) -> None:
+    def test_after_a_result_does_not_affect_guardrails(self, messages: list[JsonObject]) -> None:
         def reminded(note: str) -> list[JsonObject]:
             results: list[JsonObject] = []
             for message in messages:

@@ -89,7 +89,7 @@ def test_every_event_of_the_sdk_has_its_row() -> None:
     assert reasons == STOP_REASONS.keys()
 
 
-def test_what_is_refused_has_a_remedy() -> None:
+def test_every_refused_field_has_a_remedy() -> None:
     for table in (FIELDS, TOOLS):
         refused = [name for name, row in table.items() if row.handling is Handling.REFUSED]
         assert refused
@@ -114,7 +114,7 @@ def test_a_tool_belongs_to_a_family_whatever_its_date(name: str, family: str) ->
         ("Choices", CHOICES),
     ],
 )
-def test_the_guide_tells_what_happens_to_each(title: str, table: FieldTable) -> None:
+def test_the_guide_documents_the_handling_of_each(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
     handlings = {

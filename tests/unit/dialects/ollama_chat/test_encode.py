@@ -51,7 +51,7 @@ schemas: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @given(schemas, schemas)
-def test_whatever_the_schema_ollama_can_read_what_is_sent(
+def test_every_encoded_schema_can_be_read_by_ollama(
     schema: JsonValue, definition: JsonValue
 ) -> None:
     """Go's decoder refuses the whole request for one member of the wrong kind."""
@@ -83,7 +83,7 @@ def as_list(value: JsonValue) -> list[JsonValue]:
     return value
 
 
-def test_nested_references_do_not_multiply_without_an_end() -> None:
+def test_nested_references_are_expanded_up_to_a_limit() -> None:
     definitions: JsonObject = {
         f"d{number}": {
             "type": "object",

@@ -117,16 +117,14 @@ def sources(items: list[JsonValue]) -> list[bytes]:
 
 
 @given(TURNS, STYLES, STYLES)
-def test_the_same_history_gives_the_same_bytes_however_it_is_written(
+def test_the_same_history_gives_the_same_bytes_in_every_notation(
     turns: list[Turn], first: Style, other: Style
 ) -> None:
     assert sources(Client(first).write(turns).items) == sources(Client(other).write(turns).items)
 
 
 @given(TURNS, STYLES)
-def test_a_history_whose_items_were_read_before_gives_the_same(
-    turns: list[Turn], style: Style
-) -> None:
+def test_a_history_with_cached_items_gives_the_same_result(turns: list[Turn], style: Style) -> None:
     items = objects(Client(style).write(turns).items)
     gone: JsonObject = {"type": "web_search_call", "action": {}}
     never_read: JsonValue = [{**item, "mark": next(MARKS)} for item in (*items, gone)]

@@ -20,11 +20,11 @@ from tests.test_repository import REPOSITORY
         ("ढूँढ़", "ढूँढ\u093c"),
     ],
 )
-def test_ways_to_write_the_same_letters_are_made_equal(spelling: str, other: str) -> None:
+def test_equivalent_spellings_are_normalized(spelling: str, other: str) -> None:
     assert fold(spelling) == fold(other)
 
 
-def test_phrases_are_separated_by_commas_and_the_longest_comes_first() -> None:
+def test_phrases_are_separated_by_commas_and_sorted_by_length() -> None:
     assert split_phrases("look,\n  look  into, Let me,,look") == ("look into", "let me", "look")
 
 
@@ -32,7 +32,7 @@ def test_an_empty_field_has_no_phrases() -> None:
     assert split_phrases("") == ()
 
 
-def test_every_file_is_a_language_whose_phrases_keep_to_the_notation() -> None:
+def test_every_language_file_follows_the_notation() -> None:
     files = [*(REPOSITORY / "config" / "announcements").iterdir()]
     languages = load_languages()
     assert len({language.language for language in languages}) == len(languages) == len(files)

@@ -97,7 +97,7 @@ def rewritten(rewrite: Rewrite, messages: list[JsonObject]) -> list[JsonValue]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_was_refused_is_sent_in_another_form(name: str) -> None:
+def test_a_refused_form_is_sent_differently(name: str) -> None:
     rewrite, messages, expected = CASES[name]
     assert rewritten(rewrite, messages) == expected
 
@@ -141,8 +141,6 @@ def test_untouched_messages_keep_their_bytes() -> None:
         ([USER, calling(), result([IMAGE])], None),
     ],
 )
-def test_only_a_new_image_of_the_user_is_found(
-    messages: list[JsonObject], field: str | None
-) -> None:
+def test_only_a_new_user_image_is_found(messages: list[JsonObject], field: str | None) -> None:
     request = decode_request(json.dump({"messages": [*messages]}))
     assert refused_forms.find_new_picture(request.messages) == field

@@ -34,7 +34,7 @@ def test_the_example_of_a_format_reaches_the_client_whole_and_streamed(row: Form
 
 
 @pytest.mark.parametrize("row", TABLE.formats, ids=lambda row: row.name)
-def test_the_example_of_a_format_is_read_by_its_own_row(row: Format) -> None:
+def test_the_example_of_a_format_is_read_by_its_row(row: Format) -> None:
     expected = [] if row.shape in NO_CALLS else [(row.name, *PARIS)]
     for size in range(1, len(row.example) + 1):
         findings = found_in(row.example, (find_syntax(row.name),), size)
@@ -101,7 +101,7 @@ NEW = [
 
 
 @pytest.mark.parametrize(("fields", "example"), NEW)
-def test_a_new_format_of_a_known_shape_is_a_row(fields: str, example: str) -> None:
+def test_a_new_format_of_a_known_shape_is_one_row(fields: str, example: str) -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{fields}', type=Format)
     syntaxes = build_syntaxes((*TABLE.formats, row))
     for text in (example, f"Let me look.\n{example}"):
@@ -116,6 +116,6 @@ def test_a_new_format_may_be_in_a_code_fence() -> None:
     assert _only(finding) == PARIS
 
 
-def test_every_shape_is_used_and_every_row_has_a_name_of_its_own() -> None:
+def test_every_shape_is_used_and_every_row_has_a_unique_name() -> None:
     assert SHAPES.keys() | {"fenced"} == {row.shape for row in TABLE.formats}
     assert len({row.name for row in ROWS}) == len(ROWS)

@@ -35,7 +35,7 @@ NAMED = syntaxes_for(
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
-def test_whatever_begins_a_marked_call_is_known(syntax: object) -> None:
+def test_every_start_of_a_marked_call_is_known(syntax: object) -> None:
     for known in SYNTAXES:
         if known is syntax and known.is_marked and known.place != "reply_start":
             assert all(holds_mark(f"x\n{opening}[") for opening in known.openings)
@@ -43,13 +43,13 @@ def test_whatever_begins_a_marked_call_is_known(syntax: object) -> None:
             assert tags <= TAGS | {"tools"}  # which is the name of an argument, too
 
 
-def test_prose_and_data_hold_no_mark() -> None:
+def test_prose_and_data_contain_no_mark() -> None:
     text = 'if a < b: return [x, {"k": "v"}] # <b>the function</b> tool_call <table>'
     assert not holds_mark(text)
     assert not holds_call(text)
 
 
-def test_plain_json_holds_a_call_but_no_mark() -> None:
+def test_plain_json_contains_a_call_but_no_mark() -> None:
     text = 'so {"name": "f", "arguments": {}}'
     assert holds_call(text)
     assert not holds_mark(text)
@@ -85,7 +85,7 @@ pairs = st.tuples(st.sampled_from(SPELLINGS), st.sampled_from(MARKED))
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
+def test_a_truncated_call_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -97,7 +97,7 @@ def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
+def test_a_call_with_a_missing_mark_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -112,7 +112,7 @@ def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_within_another_is_data_or_nothing(
+def test_a_nested_call_is_data_or_nothing(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
     first, second = (
@@ -154,10 +154,10 @@ def test_a_text_may_end_within_a_closing_mark(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["<", "x", "</x", "</tool_call>", "</tool_call> x", "</ ", " </"])
-def test_other_texts_do_not_end_here(text: str) -> None:
+def test_other_texts_do_not_end_within_a_mark(text: str) -> None:
     assert read(ends_here, text) == (False, text)
 
 
-def test_a_whole_mark_is_no_half() -> None:
+def test_a_complete_mark_is_no_partial_mark() -> None:
     assert is_half_closer("</tool_call")
     assert not is_half_closer("</tool_call>")

@@ -96,11 +96,11 @@ def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
     ],
     ids=str,
 )
-def test_facts_about_a_call_decide_what_becomes_of_it(call: CallFacts, decision: Decision) -> None:
+def test_the_properties_of_a_call_decide_its_handling(call: CallFacts, decision: Decision) -> None:
     assert decide(call) is decision
 
 
-def test_what_is_read_is_the_models_own_and_nobody_shows_it() -> None:
+def test_a_call_is_made_only_if_the_model_wrote_it_and_no_text_shows_it() -> None:
     for call in EVERYTHING:
         if decide(call) is Decision.CALL:
             assert (call.origin, call.context) == (Origin.MODEL, Context.NONE)

@@ -175,7 +175,7 @@ def read(pieces: list[str]) -> ReadReply:
 @pytest.mark.parametrize(
     ("outcome", "text"), [(outcome, text) for outcome, texts in OUTCOMES.items() for text in texts]
 )
-def test_what_stands_around_a_call_decides_what_becomes_of_it(outcome: str, text: str) -> None:
+def test_the_context_of_a_call_decides_its_handling(outcome: str, text: str) -> None:
     filled = text.replace("§", CALL).replace("¶", PLAIN)
     reply = read([filled])
     calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))

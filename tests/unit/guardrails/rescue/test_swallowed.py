@@ -37,7 +37,7 @@ def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
         ),
     ],
 )
-def test_a_value_that_swallowed_marks_is_read_again(
+def test_a_value_that_contains_marks_is_read_again(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls
@@ -63,7 +63,7 @@ def test_markup_that_a_value_is_about_stays(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["5</parameter>", "ls\n</tool_call>", "ls</parameter> <b>c</b>"])
-def test_a_mark_that_may_be_meant_is_only_reported(value: str) -> None:
+def test_a_possibly_intended_mark_is_only_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
 

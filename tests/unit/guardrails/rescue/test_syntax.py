@@ -57,7 +57,7 @@ def test_a_reply_has_so_many_calls_and_no_more() -> None:
         ),
     ],
 )
-def test_the_first_ones_of_too_many_marked_calls_count(
+def test_the_first_of_too_many_marked_calls_count(
     before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:
@@ -77,7 +77,7 @@ def test_the_first_ones_of_too_many_marked_calls_count(
     ("before", "between", "after"),
     [("[", ",", "]"), ("", "\n", ""), ("```json\n[", ",", "]\n```"), ("```json\n", "\n", "\n```")],
 )
-def test_nothing_of_too_many_unmarked_calls_counts(before: str, between: str, after: str) -> None:
+def test_none_of_too_many_unmarked_calls_counts(before: str, between: str, after: str) -> None:
     def findings(count: int) -> list[Finding]:
         return found_in(before + between.join([LOOK] * count) + after)
 
@@ -136,14 +136,14 @@ def called(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_all_calls_of_a_row_that_ends_the_reply_count(title: str) -> None:
+def test_all_calls_of_a_row_at_the_end_of_the_reply_count(title: str) -> None:
     before, first, between, second = ROWS[title]
     assert called(before + first + between + second) == ["look", "now"]
     assert called(f"{before}{first}{between}{second}{between}{first}\n") == ["look", "now", "look"]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_no_call_of_a_row_counts_if_one_of_them_is_not_fit(title: str) -> None:
+def test_no_call_of_a_row_counts_if_one_is_invalid(title: str) -> None:
     before, first, between, second = ROWS[title]
     unknown = first.replace("look", "other")
     assert called(before + first + between + unknown + between + second) == []
@@ -163,20 +163,20 @@ def test_no_call_of_a_row_counts_if_one_of_them_is_not_fit(title: str) -> None:
         "[look(at='x')]\nis one, and this is another:\n[now(zone='y')]",
     ],
 )
-def test_the_last_of_several_calls_that_are_no_row_is_none_by_itself(text: str) -> None:
+def test_the_last_of_several_separated_calls_does_not_count_alone(text: str) -> None:
     assert called(text) == []
 
 
-def test_a_marked_call_behind_them_counts_with_them() -> None:
+def test_a_marked_call_after_them_counts_with_them() -> None:
     assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
 
 
-def test_thoughts_make_no_row_with_what_follows_them() -> None:
+def test_reasoning_does_not_extend_a_row() -> None:
     assert called(f"[look(at='x')]\nI think.\n</think>\n{NOW}") == ["now"]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_a_row_may_be_as_long_as_a_reply_and_no_longer(title: str) -> None:
+def test_a_row_may_be_as_long_as_a_reply(title: str) -> None:
     before, first, between, second = ROWS[title]
 
     def names(count: int) -> list[str]:

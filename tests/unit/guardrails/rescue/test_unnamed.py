@@ -68,7 +68,7 @@ def test_a_call_that_fits_no_single_parameter_is_not(text: str) -> None:
     assert calls_in(text) == [None]
 
 
-def test_a_name_that_can_be_split_in_two_ways_is_not() -> None:
+def test_a_name_with_two_possible_splits_is_not_split() -> None:
     both = (RUN, make_tool("rund", {"type": "object", "properties": {"o": TEXT}}))
     assert complete(WrittenCall("rundo</arg_key>", {"": "ls"}), both) is None
     assert complete(WrittenCall("run", {"": "a", "do": "b"}), TOOLS) is None

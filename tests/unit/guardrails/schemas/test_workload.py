@@ -96,7 +96,7 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
         (BY_INDEX, [1, 1], False),
     ],
 )
-def test_a_value_is_checked_unless_that_takes_too_long(
+def test_a_value_is_checked_unless_it_takes_too_long(
     *, schema: JsonObject, value: JsonValue, is_bearable: bool
 ) -> None:
     assert workload(schema).is_bearable(value) == is_bearable
@@ -134,7 +134,7 @@ def test_errors_are_listed_unless_there_may_be_too_many(
     assert workload(schema).is_listable(value) == is_listable
 
 
-def test_what_is_listed_several_times_has_one_budget() -> None:
+def test_repeatedly_listed_values_share_one_budget() -> None:
     integers, budget = workload({"items": INTEGER}), ListingBudget()
     listed = [integers.is_listable(["x"] * 3_500, budget) for _ in range(6)]
     assert listed == [True, True, True, True, False, False]

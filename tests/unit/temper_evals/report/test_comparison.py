@@ -16,7 +16,7 @@ def folder(path: Path, pattern: str, protocol: str = "abc") -> Path:
     return path
 
 
-def test_an_arm_that_became_worse_beyond_luck_is_told(tmp_path: Path) -> None:
+def test_a_significantly_worse_arm_is_reported(tmp_path: Path) -> None:
     before = folder(tmp_path / "a", "+" * 12)
     worse = compare_folders(before, folder(tmp_path / "b", "-" * 8 + "+" * 4))
     assert [comparison.is_worse for comparison in worse] == [True, False]

@@ -54,7 +54,7 @@ def judge(
     return verdict.right, verdict.why, verdict.damage
 
 
-def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
+def test_a_user_scenario_is_run_and_judged(tmp_path: Path) -> None:
     loaded = scenario(tmp_path)
     assert (loaded.name, loaded.family, loaded.limit) == ("weather", "own", 6)
     request = loaded.request(3)
@@ -78,7 +78,7 @@ def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
         ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "its answer shows a call", 0),
     ],
 )
-def test_a_wrong_end_says_why_it_is_wrong(
+def test_a_wrong_result_says_why(
     tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
 ) -> None:
     right, reason, done = judge(scenario(tmp_path), calls, answer)
@@ -87,7 +87,7 @@ def test_a_wrong_end_says_why_it_is_wrong(
     assert done == damage
 
 
-def test_nothing_may_be_called_where_nothing_is_to_be_called(tmp_path: Path) -> None:
+def test_nothing_may_be_called_where_no_call_is_expected(tmp_path: Path) -> None:
     text = WEATHER.partition("[expect]")[0] + "[expect]\nno_calls = true\n"
     assert judge(scenario(tmp_path, text), [LOOK], "hello")[0] is False
     assert judge(scenario(tmp_path, text), [], "hello")[0] is True
@@ -98,7 +98,7 @@ def test_a_scenario_without_tools_offers_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["user = 3", "usr = 'x'", "user ="])
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
+def test_an_error_in_a_file_is_reported(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"weather\.toml"):
         scenario(tmp_path, text)
 
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
          'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),
     ],
 )  # fmt: skip
-def test_what_could_never_come_to_a_right_end_is_refused(
+def test_an_unsolvable_scenario_is_refused(
     tmp_path: Path, before: str, after: str, problem: str
 ) -> None:
     assert before in WEATHER
@@ -133,7 +133,7 @@ def test_what_could_never_come_to_a_right_end_is_refused(
     assert problem in str(raised.value)
 
 
-def test_a_folder_has_to_hold_scenarios(tmp_path: Path) -> None:
+def test_a_folder_must_contain_scenarios(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="holds no"):
         load_scenarios(tmp_path)
     scenario(tmp_path)

@@ -25,7 +25,7 @@ def tasks(family: str) -> list[PlannedTask]:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_who_knows_is_always_right_and_does_no_damage(family: str) -> None:
+def test_an_informed_player_is_always_right_without_damage(family: str) -> None:
     verdicts = [judged(task, knowing) for task in tasks(family)]
     assert [
         verdict for verdict in verdicts if not verdict.right or verdict.damage or verdict.promoted
@@ -33,14 +33,14 @@ def test_who_knows_is_always_right_and_does_no_damage(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_who_idles_is_right_in_small_talk_only(family: str) -> None:
+def test_an_idle_player_is_right_in_small_talk_only(family: str) -> None:
     right = {task.index for task in tasks(family) if judged(task, idling).right}
     talk = {index for index in range(SEEDS) if small_talk(SampleValues(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_who_gambles_is_hardly_ever_right(family: str) -> None:
+def test_a_gambling_player_is_hardly_ever_right(family: str) -> None:
     gambles = tasks(family)
     assert sum(judged(task, gambling).right for task in gambles) <= max(1, 0.02 * len(gambles))
 
@@ -84,7 +84,7 @@ def test_suites_have_so_many_instances_of_each_family() -> None:
             suite(*wrong)
 
 
-def test_what_is_held_out_is_in_the_full_suite_only() -> None:
+def test_held_out_families_are_only_in_the_full_suite() -> None:
     assert not {task.family for task in suite("quick")} & {*HELD_OUT}
     assert {task.family for task in suite("full")} == {*ALL_FAMILIES}
     assert len(suite("full", [*HELD_OUT])) == 25 * len(HELD_OUT)

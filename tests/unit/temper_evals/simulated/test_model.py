@@ -134,7 +134,7 @@ PARAPHRASES = [
 ]
 
 
-def test_how_a_complaint_is_worded_makes_no_difference() -> None:
+def test_the_wording_of_a_complaint_makes_no_difference() -> None:
     profile = always(Flaw.PROSE_FIRST)
     replies = {
         tuple(
@@ -154,7 +154,7 @@ def test_no_file_names_a_proxy() -> None:
     assert not any(name in texts for name in ("temper", "forge", "litellm", "nudge"))
 
 
-def test_without_a_word_nothing_changes_and_a_name_helps_more_than_a_word() -> None:
+def test_without_a_nudge_nothing_changes_and_a_name_helps_more_than_a_word() -> None:
     profile = always(Flaw.PROSE_FIRST)
     reply_message: JsonValue = {"role": "assistant", "content": "Well."}
     silent = reply(profile, SINGLE, messages=[*messages_of(SINGLE), reply_message])
@@ -163,7 +163,7 @@ def test_without_a_word_nothing_changes_and_a_name_helps_more_than_a_word() -> N
     assert is_right(reply(profile, SINGLE, messages=messages), SINGLE)
 
 
-def test_an_engine_whose_grammar_holds_lets_no_broken_form_out() -> None:
+def test_an_engine_with_a_grammar_emits_no_broken_form() -> None:
     broken = always(Flaw.BROKEN_JSON)
     assert not is_right(reply(broken, SINGLE), SINGLE)
     assert is_right(reply(replace(broken, holds_form=True), SINGLE), SINGLE)
@@ -171,7 +171,7 @@ def test_an_engine_whose_grammar_holds_lets_no_broken_form_out() -> None:
 
 
 @pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
-def test_a_constrained_reply_is_a_call_in_the_form_that_was_asked_for(flaw: Flaw) -> None:
+def test_a_constrained_reply_is_a_call_in_the_requested_form(flaw: Flaw) -> None:
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     constrained = reply(always(flaw), SINGLE, response_format=form, tool_choice="none")
     assert constrained.calls == ()
@@ -181,7 +181,7 @@ def test_a_constrained_reply_is_a_call_in_the_form_that_was_asked_for(flaw: Flaw
     assert worse.flaw is Flaw.WRONG_VALUE
 
 
-def test_a_form_that_nothing_fits_gets_something_made_up() -> None:
+def test_an_unfitting_schema_gets_an_invented_value() -> None:
     wanted: JsonObject = {
         "type": "object",
         "properties": {"x": {"type": "integer"}},
@@ -216,7 +216,7 @@ def test_a_tool_for_answering_is_used_for_answers_for_prose_and_for_restraint() 
     assert reply(always(Flaw.PROSE_FIRST), SINGLE, tools=with_answer_tool).calls[0][0] == "say"
 
 
-def test_who_is_forced_to_call_calls_even_where_an_answer_is_due() -> None:
+def test_a_forced_model_calls_even_where_an_answer_is_due() -> None:
     talk = FAMILIES["none"](1)
     forced = reply(always(None), talk, tool_choice="required")
     assert forced.flaw is Flaw.NEEDLESS_CALL
@@ -243,7 +243,7 @@ def test_flaws_of_later_turns_wait_for_them() -> None:
     assert is_right(again, chain)
 
 
-def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
+def test_a_failed_tool_may_end_the_run() -> None:
     task = FAMILIES["failing"](0)
     _, transcript = play(task, knowing)
     seen: list[JsonValue] = [*messages_of(task), *transcript[:2]]
@@ -256,7 +256,7 @@ def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
     ("flaw", "reaction"),
     [(Flaw.EARLY_STOP, Reaction.GIVES_UP), (Flaw.REPEATED, Reaction.FAILS_AGAIN)],
 )
-def test_failed_tools_are_followed_as_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
+def test_failed_tools_are_handled_like_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
     profile = load_profile("n-30b")
     task = FAMILIES["failing"](0)
     _, transcript = play(task, knowing)
@@ -271,7 +271,7 @@ def test_failed_tools_are_followed_as_real_models_do(flaw: Flaw, reaction: React
     assert abs(hits / count - rate) < 2.576 * math.sqrt(rate * (1 - rate) / count)
 
 
-def test_a_model_that_has_answered_may_act_when_it_is_asked_to_go_on() -> None:
+def test_a_model_that_has_answered_may_act_when_it_is_nudged() -> None:
     task = FAMILIES["single"](0)
     _, transcript = play(task, knowing)
     nudge: JsonValue = {"role": "user", "content": "Please go on."}
@@ -283,7 +283,7 @@ def test_a_model_that_has_answered_may_act_when_it_is_asked_to_go_on() -> None:
     assert reply(calm, task, messages=[*answered, nudge]).flaw is None
 
 
-def test_who_is_asked_to_close_out_acts_or_writes_the_word_that_was_asked_for() -> None:
+def test_a_close_out_check_is_answered_by_an_action_or_the_requested_word() -> None:
     question = "If something is not done yet, do it now with a tool. Otherwise answer only DONE."
     task = FAMILIES["single"](0)
     _, transcript = play(task, knowing)
@@ -315,7 +315,7 @@ def test_a_needless_call_has_the_shapes_of_real_ones() -> None:
     assert reply(forced, talk, tools=[]).flaw is None
 
 
-def test_a_needless_call_that_was_refused_may_be_dropped() -> None:
+def test_a_refused_needless_call_may_be_dropped() -> None:
     talk = FAMILIES["none"](1)
     messages = after(talk, "<call>", f"There is no such tool: {tool_name(talk.setting.tools[0])}.")
     assert reply(always(Flaw.NEEDLESS_CALL), talk, messages=messages).flaw is None
@@ -323,7 +323,7 @@ def test_a_needless_call_that_was_refused_may_be_dropped() -> None:
     assert reply(stubborn, talk, messages=messages).flaw is Flaw.NEEDLESS_CALL
 
 
-def test_what_is_no_longer_in_the_prompt_cannot_be_known() -> None:
+def test_removed_facts_cannot_be_known() -> None:
     long = FAMILIES["long"](0)
     _, transcript = play(long, knowing)
     read: list[JsonValue] = [*messages_of(long), *transcript[:-3]]
@@ -395,7 +395,7 @@ def test_a_repeated_call_is_repeated_each_time_it_is_executed() -> None:
 
 
 @pytest.mark.parametrize("results", [1, LAST])
-def test_a_model_that_is_told_goes_on_with_the_next_right_step(results: int) -> None:
+def test_a_nudged_model_continues_with_the_next_right_step(results: int) -> None:
     task = CHAIN
     messages: list[JsonValue] = [
         *conversation(task, results),
@@ -411,7 +411,7 @@ def test_a_model_that_is_told_goes_on_with_the_next_right_step(results: int) -> 
         assert stubborn.flaw is flaw
 
 
-def test_a_forced_call_is_no_text_and_a_schema_allows_repetition_alone() -> None:
+def test_a_forced_call_is_no_text_and_a_schema_allows_only_repetition() -> None:
     profile, messages = always(Flaw.REPEATED_TEXT), conversation(CHAIN, 1)
     forced = reply(profile, CHAIN, messages=messages, tool_choice="required")
     assert [name for name, _ in forced.calls] == [CHAIN.calls[1].name]
@@ -446,7 +446,7 @@ def test_a_needless_call_with_placeholders_can_be_withdrawn() -> None:
     assert reply(profile, SINGLE).flaw is None
 
 
-def test_a_model_with_forms_of_its_own_writes_every_call_as_text() -> None:
+def test_a_model_with_textual_forms_writes_every_call_as_text() -> None:
     profile = replace(always(None), call_forms=("```json\n{call}\n```",))
     textual = reply(profile, SINGLE)
     assert (textual.calls, textual.flaw) == ((), Flaw.FOREIGN)

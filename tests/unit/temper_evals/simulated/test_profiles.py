@@ -50,7 +50,7 @@ def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
     assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
 
 
-def test_the_grid_sweeps_what_is_assumed_one_by_one() -> None:
+def test_the_grid_varies_one_assumption_at_a_time() -> None:
     reactions_file = tomllib.loads(
         (profiles.folder() / "reactions.toml").read_text(encoding="utf-8")
     )
@@ -69,7 +69,7 @@ def test_the_grid_sweeps_what_is_assumed_one_by_one() -> None:
     assert Cell(swept=(Reaction.OVER_ACTING, 0.03)).name == "over_acting=0.03"
 
 
-def test_the_guide_tells_every_reaction_with_its_chances() -> None:
+def test_the_guide_lists_every_reaction_with_its_rates() -> None:
     guide = Path("docs/guides/evaluating.md").read_text(encoding="utf-8")
     reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
     for name, entry in reactions.items():
@@ -80,14 +80,14 @@ def test_the_guide_tells_every_reaction_with_its_chances() -> None:
         assert ("**assumed**" in source) is ("assumption" in entry["source"])
 
 
-def test_a_ceiling_keeps_what_nobody_sees() -> None:
+def test_a_ceiling_keeps_undetectable_flaws() -> None:
     best = load_profile("p-small").without(frozenset(Flaw) - UNSEEN)
     assert {*best.rates} == {Flaw.WRONG_VALUE}
     assert load_profile("healthy").rates == {}
     assert load_profile("n-8b-lazy").holds_form
 
 
-def test_small_models_write_calls_and_results_in_their_own_forms() -> None:
+def test_small_models_have_their_own_forms_of_calls_and_results() -> None:
     for name in ("coder-0.5b", "coder-1.5b"):
         profile = load_profile(name)
         assert profile.call_forms == ("```json\n{call}\n```", "{call}")
@@ -102,6 +102,6 @@ def test_the_guide_describes_every_flaw_after_results() -> None:
     assert [flaw for flaw in flaws if f"\n| `{flaw.value}` | " not in guide] == []
 
 
-def test_an_unknown_profile_is_told_from_those_there_are() -> None:
+def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidConfiguration, match="p-small"):
         load_profile("large")

@@ -41,7 +41,7 @@ def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -
 
 
 @pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[held_out.name for held_out in HELD_OUT_TASKS])
-def test_what_the_second_author_breaks_is_no_valid_call_either(task: PlannedTask) -> None:
+def test_the_second_authors_defects_are_no_valid_calls_either(task: PlannedTask) -> None:
     tools = task.setting.tools
     for index, call in enumerate(task.calls):
         schema = schema_of(tools, call.name)
@@ -60,11 +60,11 @@ def test_what_the_second_author_breaks_is_no_valid_call_either(task: PlannedTask
 
 
 @pytest.mark.parametrize("edit", sorted(held_out_edits.TYPES))
-def test_an_edit_of_types_that_does_not_apply_changes_nothing(edit: str) -> None:
+def test_an_inapplicable_type_edit_changes_nothing(edit: str) -> None:
     assert held_out_edits.TYPES[edit]({}, {}) is None
 
 
-def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
+def test_several_calls_share_one_block_where_a_form_has_one() -> None:
     calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
     texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
     joined = [
@@ -80,7 +80,7 @@ def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
     assert not any(mark in text for text in texts for mark in marks)
 
 
-def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
+def test_only_held_out_renderings_use_the_second_authors_words() -> None:
     second = renderings.renderings(held_out=True)["prose"]
     shown = [text.replace("{name}", "") for text in second if "{name}" not in text]
     profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
@@ -96,7 +96,7 @@ def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=IDS)
-def test_what_is_broken_is_no_valid_call_and_what_is_wrong_in_value_is_one(
+def test_a_broken_rendering_is_no_valid_call_and_a_wrong_value_is_one(
     call: PlannedCall,
 ) -> None:
     tools = (TOOLS[call.name],)
@@ -127,7 +127,7 @@ def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> N
     assert not any(mark in text for mark in marks)
 
 
-def test_a_form_may_write_each_argument_with_its_type() -> None:
+def test_a_form_may_annotate_each_argument_with_its_type() -> None:
     call = PlannedCall(
         "a", {"b": "{name}", "c": [1], "d": None, "e": True, "f": 2, "g": {"h": 1.5}}
     )
@@ -137,7 +137,7 @@ def test_a_form_may_write_each_argument_with_its_type() -> None:
     )
 
 
-def test_braces_hold_texts_in_marks_and_keys_without_quotes() -> None:
+def test_braces_contain_marked_texts_and_unquoted_keys() -> None:
     call = PlannedCall("a", {"b": "x", "c": [{"d": "y", "e": False}, 2.5], "f": None})
     text = renderings.as_text(call, "call:{name}{braces}")
     assert text == 'call:a{b:<|"|>x<|"|>,c:[{d:<|"|>y<|"|>,e:false},2.5],f:null}'

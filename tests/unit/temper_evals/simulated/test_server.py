@@ -40,7 +40,7 @@ async def test_the_same_bytes_get_the_same_bytes() -> None:
             )[0]
 
 
-async def test_a_streamed_reply_says_what_a_whole_one_says() -> None:
+async def test_a_streamed_reply_equals_a_whole_one() -> None:
     async with client_of(server()) as client:
         for task in TASKS:
             _, reply = await streamed(client, task.request(3))
@@ -61,7 +61,7 @@ def without_ids(message: JsonObject) -> JsonObject:
     return {"content": message["content"], "calls": kept}
 
 
-async def test_tokens_are_of_one_to_six_characters() -> None:
+async def test_tokens_have_one_to_six_characters() -> None:
     async with client_of(server("healthy")) as client:
         answer = await client.post(CHAT, json={**TASKS[0].request(1), "stream": True})
     events = [*events_in(answer.text.splitlines())]
@@ -81,7 +81,7 @@ async def test_tokens_are_of_one_to_six_characters() -> None:
     assert all(len(piece) <= 6 for piece in pieces)
 
 
-async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
+async def test_the_ledger_records_the_cost_and_flaws_of_a_case() -> None:
     simulated = server("mismatch")
     async with client_of(simulated) as client:
         for seed in range(30):
@@ -112,7 +112,7 @@ def answered(**members: JsonValue) -> JsonObject:
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 100}, {"max_completion_tokens": 100}, {}])
-async def test_a_runaway_reply_ends_at_the_limit_of_tokens(limit: JsonObject) -> None:
+async def test_a_runaway_reply_ends_at_max_tokens(limit: JsonObject) -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.0, window=1000)
     async with client_of(simulated) as client:
         whole = (await client.post(CHAT, json=answered(**limit))).json()
@@ -132,7 +132,7 @@ async def test_a_runaway_reply_ends_at_the_limit_of_tokens(limit: JsonObject) ->
     assert spent.flaws == [Flaw.RUNAWAY] * 2
 
 
-async def test_a_runaway_reply_ends_when_the_client_ends_the_stream() -> None:
+async def test_a_runaway_reply_ends_when_the_client_disconnects() -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.1)
     spent = simulated.usage_of(f"{SINGLE.name}/0")
     async with serve(simulated) as url, httpx.AsyncClient(base_url=url) as client:
@@ -146,7 +146,7 @@ async def test_a_runaway_reply_ends_when_the_client_ends_the_stream() -> None:
     assert spent.seconds > spent.generated / 30
 
 
-async def test_a_prompt_that_is_too_long_is_refused_as_llama_server_does() -> None:
+async def test_a_too_long_prompt_is_refused_like_llama_server() -> None:
     async with client_of(server(window=10)) as client:
         answer = await client.post(CHAT, json=TASKS[0].request(1))
     assert answer.status_code == 400
@@ -154,7 +154,7 @@ async def test_a_prompt_that_is_too_long_is_refused_as_llama_server_does() -> No
     assert answer.json()["error"]["n_ctx"] == 10
 
 
-async def test_a_stranger_gets_an_answer_and_costs_nobody_anything() -> None:
+async def test_an_unknown_request_gets_an_answer_and_costs_nothing() -> None:
     async with client_of(server()) as client:
         answer = await client.post(CHAT, json={"messages": []})
     assert "nothing of this case" in answer.json()["choices"][0]["message"]["content"]
@@ -176,7 +176,7 @@ async def test_prompts_and_texts_can_be_counted(
         assert (await client.post(path, json=body)).json()[member] == value
 
 
-async def test_it_describes_itself_as_a_llama_server_does() -> None:
+async def test_it_describes_itself_like_llama_server() -> None:
     async with serve(server()) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/health")).json() == {"status": "ok"}
         assert (await client.get("/props")).json()["total_slots"] == 4

@@ -40,7 +40,7 @@ def upstream_request(messages: list[JsonObject], fields: JsonObject) -> Upstream
 
 @settings(max_examples=40)
 @given(turns(), st.sampled_from(FIELDS))
-def test_whatever_is_asked_the_sdk_has_types_for_it(
+def test_every_encoded_request_validates_against_the_sdk_types(
     cut: list[list[JsonObject]], fields: JsonObject
 ) -> None:
     request = upstream_request([message for turn in cut for message in turn], fields)
@@ -66,7 +66,7 @@ def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
 
 @settings(max_examples=examples(50))
 @given(turns())
-def test_every_call_has_its_result_in_the_message_behind_it(cut: list[list[JsonObject]]) -> None:
+def test_every_call_has_its_result_in_the_next_message(cut: list[list[JsonObject]]) -> None:
     whole = history(*(message for turn in cut for message in turn))
     messages = [cast("JsonObject", json.parse(entry)) for entry in encode_history(whole).messages]
     assert messages[0]["role"] == "user"

@@ -73,7 +73,7 @@ def test_durations_are_the_engines_or_measured(
     assert answer["prompt_eval_cached_count"] == 3
 
 
-def test_signs_of_life_are_lines_that_say_nothing() -> None:
+def test_keepalive_lines_have_no_content() -> None:
     stream = OllamaStream(terms())
     (line,) = lines(stream.keep_alive())
     assert (said(line), line["done"]) == ({"role": "assistant", "content": ""}, False)
@@ -87,5 +87,5 @@ def test_a_model_that_was_loaded_is_reported(reason: str) -> None:
     assert said(line) == {"role": "assistant", "content": ""}
 
 
-def test_a_moment_is_written_as_ollama_does() -> None:
+def test_a_time_is_formatted_like_ollama() -> None:
     assert moment(0) == "1970-01-01T00:00:00.000000Z"

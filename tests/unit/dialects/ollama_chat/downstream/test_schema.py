@@ -88,7 +88,7 @@ def test_every_field_of_the_types_has_its_row(title: str) -> None:
     assert table.keys() - known == MORE.get(title, set())
 
 
-def test_every_type_of_the_library_was_looked_at() -> None:
+def test_every_type_of_the_client_library_is_covered() -> None:
     looked_at = {kind for _, kinds in TABLES.values() for kind in kinds}
     bases = {parent for kind in looked_at for parent in kind.__mro__}
     everything = {
@@ -109,7 +109,7 @@ def test_every_option_that_is_read_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(("title", "table"), [(title, row[0]) for title, row in TABLES.items()])
-def test_the_guide_tells_what_happens_to_each(title: str, table: FieldTable) -> None:
+def test_the_guide_documents_the_handling_of_each(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     handlings = {
         name: handling
@@ -119,7 +119,7 @@ def test_the_guide_tells_what_happens_to_each(title: str, table: FieldTable) -> 
     assert handlings == {name: row.handling.value for name, row in table.items()}
 
 
-def test_what_is_refused_has_a_remedy() -> None:
+def test_every_refused_field_has_a_remedy() -> None:
     refused = [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
     assert refused
     assert all(FIELDS.remedy(name) for name in refused)

@@ -78,9 +78,7 @@ def ends(following: str, context: StringContext) -> bool:
 @example(", # b", PLACES[2], '"')
 @example(", #b", PLACES[0], '"')
 @example(", “b”: c", PLACES[0], "”")
-def test_what_is_passed_at_once_holds_no_end(
-    following: str, context: StringContext, quote: str
-) -> None:
+def test_a_skipped_run_contains_no_end(following: str, context: StringContext, quote: str) -> None:
     match = inside_pattern(quote, context).match(quote + following)
     passed = match[0] if match else ""
     escaped = [index for index, char in enumerate(passed) if char == quote]
@@ -101,13 +99,13 @@ def test_what_is_passed_at_once_holds_no_end(
         ('" b</y" c', PLACES[6]),
     ],
 )
-def test_the_frequent_cases_are_passed_at_once(text: str, context: StringContext) -> None:
+def test_frequent_cases_are_skipped_at_once(text: str, context: StringContext) -> None:
     match = inside_pattern('"', context).match(text)
     assert match is not None
     assert '"' not in text[match.end() :]
 
 
-def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
+def test_text_is_literal_up_to_a_mark_that_ends_the_value() -> None:
     match = inside_pattern('"', PLACES[6]).match('" b" c </x> " c')
     assert match is not None
     assert match[0] == '" b"'
@@ -123,13 +121,13 @@ def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
         ('"a" b', StringContext("}", is_key=True), True),
     ],
 )
-def test_an_end_is_known_only_if_what_follows_is_there(
+def test_an_end_is_certain_only_with_the_following_text(
     text: str, context: StringContext, expected: bool
 ) -> None:
     assert can_end(Cursor(text), context, 3) is expected
 
 
-def test_the_end_does_not_depend_on_the_pieces() -> None:
+def test_the_end_does_not_depend_on_chunking() -> None:
     for text, expected in (('} , "c": 1', True), (", then left", False), ('"b": 1', True)):
         assert read(lambda cursor: is_end(cursor, StringContext("}", "}")), text) == (
             expected,
@@ -166,7 +164,7 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
         ('{"name": "f"}', '""', StringDoubt.TORN),
     ],
 )
-def test_marks_that_come_in_pairs_are_no_end(text: str, quotes: str, doubt: StringDoubt) -> None:
+def test_paired_quotation_marks_are_no_end(text: str, quotes: str, doubt: StringDoubt) -> None:
     assert judge_doubt(text, quotes[0], quotes[1]) is doubt
 
 
@@ -190,7 +188,7 @@ def test_marks_that_come_in_pairs_are_no_end(text: str, quotes: str, doubt: Stri
         (' "}', False, StringDoubt.PAIRED),
     ],
 )
-def test_what_stands_behind_decides_about_a_doubtful_value(
+def test_the_following_text_decides_about_a_doubtful_value(
     following: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
@@ -206,7 +204,7 @@ def test_a_mark_is_the_last_if_only_space_follows(text: str, is_end: bool) -> No
     assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
 
 
-def test_more_space_than_can_be_seen_is_no_end() -> None:
+def test_more_space_than_the_lookahead_is_no_end() -> None:
     assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
 
 
@@ -252,7 +250,7 @@ def string_in(text: str, context: StringContext) -> tuple[Quoted, str]:
         ('"a")', StringContext(")"), ")"),
     ],
 )
-def test_a_string_ends_where_what_follows_fits(
+def test_a_string_ends_where_the_following_text_fits(
     text: str, context: StringContext, rest: str
 ) -> None:
     assert string_in(text, context) == (Quoted("a"), rest)
@@ -291,17 +289,17 @@ def test_other_quotation_marks_belong_to_the_string(
 @pytest.mark.parametrize(
     "text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""', "“a", r"\"a", r"\"a\\\""]
 )
-def test_a_string_without_end_is_not_whole(text: str) -> None:
+def test_an_unclosed_string_is_incomplete(text: str) -> None:
     assert not string_in(text, OBJECT)[0].is_whole
 
 
-def test_literal_text_goes_up_to_its_mark() -> None:
+def test_literal_text_ends_at_its_mark() -> None:
     result = read(lambda cursor: read_between(cursor, "<q>"), 'a"\\n<q>b')
     assert result == (Quoted('a"\\n'), "b")
 
 
 @pytest.mark.parametrize("unit", [r"\"", r"\\\""])
-def test_work_is_linear_for_floods_of_escaped_ones(unit: str) -> None:
+def test_work_is_linear_for_floods_of_escapes(unit: str) -> None:
     def read_whole_string(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, "\\", INNER))
@@ -348,7 +346,5 @@ def test_a_plain_string_is_read_at_once(
     ],
 )
 @pytest.mark.parametrize("context", [OBJECT, INNER, LIST, MARKED])
-def test_a_doubtful_string_is_the_same_however_it_arrives(
-    text: str, context: StringContext
-) -> None:
+def test_a_doubtful_string_is_the_same_at_any_chunking(text: str, context: StringContext) -> None:
     string_in(text, context)
