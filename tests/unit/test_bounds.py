@@ -1,4 +1,4 @@
-"""What the documentation says of bounds is what they are."""
+"""The documented bounds are the actual ones."""
 
 import asyncio
 import re
@@ -49,7 +49,7 @@ _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 
 
 def by_source() -> Iterator[tuple[str, str, int]]:
-    """Yield the source, the name and the value of each bound, as they stand in the module."""
+    """Yield the source, the name and the value of each bound in the module."""
     source = ""
     for line in Path(bounds.__file__).read_text(encoding="utf-8").splitlines():
         if match := re.match(r"# ([a-z ]+)$", line):
@@ -59,7 +59,7 @@ def by_source() -> Iterator[tuple[str, str, int]]:
 
 
 def rows() -> dict[str, str]:
-    """Return what the table says of each source."""
+    """Return the rows of the table by source."""
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
     rows_: dict[str, str] = {}
     for source, bound in re.findall(r"^\| ([a-z ]+) \| (.+?) \|", text, re.MULTILINE):
@@ -68,7 +68,7 @@ def rows() -> dict[str, str]:
 
 
 def written(name: str, value: int) -> str:
-    """Write a bound in words: of bytes in the largest unit that fits."""
+    """Write a bound in words: bytes in the largest unit that fits."""
     for size, unit in _UNITS:
         if value % size == 0 and (name.endswith("BYTES") or name == "READ_IN_VAIN"):
             return f"{value // size} {unit}"
@@ -81,7 +81,7 @@ def test_every_bound_is_in_the_table_of_its_source(source: str, name: str, value
 
 
 def sparse(path: Path, size: int) -> Path:
-    """Make a file of zeros that takes no room."""
+    """Make a sparse file of zeros."""
     with path.open("wb") as file:
         file.truncate(size)
     return path
@@ -98,7 +98,7 @@ def with_fields(path: Path, count: int) -> Path:
 
 
 def declare_body(size: int) -> None:
-    """Send a request that says it is this large, and nothing of it."""
+    """Send a request that declares this length, without its body."""
     declared = [(b"content-type", b"application/json"), (b"content-length", b"%d" % size)]
     scope: Scope = {"type": "http", "headers": declared}
 
@@ -151,7 +151,7 @@ def test_a_bound_moved_by_a_setting_names_it() -> None:
 
 
 def calls_behind(noise: str) -> bool:
-    """Return whether a call behind much that is none is read."""
+    """Check that a call after much other text is read."""
     reply = f"{noise}\nLet me look.\n<tool_call>\n{JSON(*NOW)}\n</tool_call>"
     return outcome(Case("", reply, ask()), [reply]).calls == (NOW,)
 
@@ -181,22 +181,22 @@ def workload(schema: JsonObject) -> Workload:
 
 
 def lists_errors_of(items: int) -> bool:
-    """Return whether so many items of an array, all of them wrong, are few enough to be listed."""
+    """Check that the errors of so many invalid items are listed."""
     return workload({"items": {"type": "integer"}}).is_listable(["x"] * items)
 
 
 def is_checked(*patterns: str) -> bool:
-    """Return whether all these patterns are compiled."""
+    """Check that all these patterns are compiled."""
     return not compile_schema({"allOf": [{"pattern": pattern} for pattern in patterns]}).problem
 
 
 def sized(size: int) -> list[str]:
-    """Return patterns that have this size together, about."""
+    """Return patterns of about this total size."""
     return [f"^[a-z]{{100}}{number}$" for number in range(size // 1_020)]
 
 
 def is_matched(pattern: str, text: str) -> bool:
-    """Return whether a text is short enough for a pattern."""
+    """Check that a text is short enough for a pattern."""
     try:
         return not compile_schema({"pattern": pattern}).is_valid(text)
     except TooLongToMatch:

@@ -1,4 +1,4 @@
-"""The package as programs imported it before there was `temper`."""
+"""The package name before `temper` existed."""
 
 import subprocess
 import sys

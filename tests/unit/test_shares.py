@@ -1,4 +1,4 @@
-"""Bounds that owners share: nobody's entries go because of an owner that has more."""
+"""Shared bounds: an owner loses no entries because another owner has more."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What differs between systems, as far as it can be tried on this one."""
+"""Differences between systems, as far as they can be tested on this one."""
 
 import asyncio
 import os
@@ -87,7 +87,7 @@ async def test_keys_are_polled_where_no_handle_can_wait_for_them(
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A terminal that is standard input, and that nobody waits for."""
+    """A terminal as standard input with non-blocking reads."""
     parent, child = os.openpty()
     os.set_blocking(child, False)
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(fileno=lambda: child))

@@ -408,7 +408,7 @@ def test_an_agent_runs_synchronously() -> None:
 
 @pytest.fixture
 def heard() -> Iterator[None]:
-    """Ctrl-C is ignored by what a shell has started in the background, this run perhaps."""
+    """Restore the handler of Ctrl-C, which a background shell sets to ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""What a program brings of its own, as its agents use it."""
+"""Custom clients and compactions of a program, used by an agent."""
 
 from collections.abc import AsyncIterator, Mapping
 

@@ -28,7 +28,7 @@ ASKED: list[JsonObject] = [{"role": "user", "content": "How is the weather in Pa
 
 
 def get_weather(city: str) -> str:
-    """Tell the weather."""
+    """Report the weather."""
     return f"sunny in {city}"
 
 
@@ -201,7 +201,7 @@ def test_a_named_tool_must_be_called() -> None:
 def test_tools_of_all_kinds_are_accepted_and_aliases_resolve() -> None:
     @tool(aliases=("clock",))
     def get_time() -> None:
-        """Tell the time."""
+        """Return the time."""
 
     entry: JsonObject = {"type": "function", "function": {"name": "roll", "parameters": None}}
     for tools in ([get_time, entry, get_weather], Toolset([get_time, get_weather])):
@@ -219,7 +219,7 @@ def test_invalid_tools_and_rules_with_unknown_tools_are_refused() -> None:
 
 def test_order_rules_are_enforced() -> None:
     def report() -> None:
-        """Report it."""
+        """Report the value."""
 
     rules = Workflow(("get_weather",), terminal_tools=("report",))
     turn = begun(Guardrails(tools=[get_weather, report], workflow=rules))

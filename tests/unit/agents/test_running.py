@@ -211,7 +211,7 @@ async def test_tools_run_without_holding_a_slot() -> None:
         line = model.opened.preparation.services.find("").admission.queue
 
         def get_weather(city: str) -> str:
-            """Tell the weather."""
+            """Report the weather."""
             served.append(line.served)
             return city
 
@@ -227,7 +227,7 @@ async def test_concurrent_runs_share_the_slots() -> None:
         busiest = 0
 
         async def get_weather(city: str) -> str:
-            """Tell the weather."""
+            """Report the weather."""
             nonlocal busiest
             busiest = max(busiest, line.served)
             return city

@@ -1,4 +1,4 @@
-"""What a client and the record get of one answer, streamed or whole."""
+"""The answer that the client receives and the record of it, streamed or whole."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -51,8 +51,6 @@ HELLO: list[ReplyEvent | TemperError] = [
 
 @dataclass
 class Records:
-    """Keeps the records of requests."""
-
     records: list[RequestRecord] = field(default_factory=list)
 
     def take(self, record: RequestRecord) -> None:
@@ -83,7 +81,7 @@ class Offering(ScriptedBackend):
 
 @dataclass
 class Waiting(ScriptedBackend):
-    """Plays its script, and then waits for `end` to be set, repeating `text` if there is one."""
+    """Plays its script and waits for `end`, repeating `text` if there is one."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""

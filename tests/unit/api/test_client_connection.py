@@ -13,7 +13,7 @@ START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 async def works_until_left(connection: ClientConnection) -> None:
-    """Work for ever; the client is gone when the work is cancelled."""
+    """Work forever; work that is canceled shows a disconnected client."""
     await connection.receive()
     await connection.while_connected(for_ever())
 

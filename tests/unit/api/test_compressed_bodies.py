@@ -1,4 +1,4 @@
-"""Compressed bodies at the edge: read like others, bounded like others."""
+"""Compressed bodies at the edge have the same content and limits as plain ones."""
 
 import asyncio
 import gzip

@@ -37,7 +37,7 @@ async def server(limits: ConnectionLimits) -> AsyncGenerator[tuple[str, int], No
 
 
 async def told(address: tuple[str, int], raw: bytes) -> bytes:
-    """Send bytes and return all that comes until the server closes."""
+    """Send bytes and return all data until the server closes the connection."""
     async with connected(address) as (reader, writer):
         writer.write(raw)
         return await all_that_comes(reader)
@@ -156,10 +156,10 @@ async def test_nothing_is_written_to_a_finished_response() -> None:
 
 @dataclass
 class Gated:
-    """An application whose responses wait for `gate`; it remembers requests and departures.
+    """An application with responses that wait for `gate`; it records requests and disconnects.
 
     `/read` reads the body first, `/stream` sends two chunks with the gate between them, `/late`
-    starts its response at once and reads the body after that.
+    starts its response immediately and reads the body afterwards.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -226,7 +226,7 @@ def requested(path: str, headers: bytes = b"") -> bytes:
 
 
 def responses(received: bytes) -> list[tuple[int, bytes]]:
-    """Parse all that came as h11 does, with their status and body; raises for anything else."""
+    """Parse all received data like h11, with status and body; raise for anything else."""
     client, responses_ = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
     while received:
         client = h11.Connection(h11.CLIENT)
@@ -679,7 +679,7 @@ async def test_a_reset_right_after_the_last_response_is_no_error() -> None:
 @pytest.mark.fault("F34")
 @patient
 async def test_a_trailer_that_closes_the_connection_affects_no_other_client() -> None:
-    """A proxy sends the requests of several clients on one connection."""
+    """A proxy sends the requests of several clients over one connection."""
     app = Gated()
     app.gate.set()
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
@@ -705,7 +705,7 @@ FRAMED = {
 async def test_the_body_of_a_request_for_an_upgrade_is_read(
     framed: bytes, protocol: bytes, cut: str
 ) -> None:
-    """Java's client asks for HTTP/2 with every first request, and sends its body at once."""
+    """Java's client requests HTTP/2 with every first request and sends its body immediately."""
     app = Gated()
     app.gate.set()
     lines = b"host: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: %b\r\n" % protocol

@@ -13,7 +13,7 @@ from tests.patience import until
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the id of the request, and tell whose it is."""
+    """Answer with the id of the request and the owner of its key."""
     await receive()
     owner = scope["state"].get("owner", "nobody").encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"owner", owner)]})
@@ -153,8 +153,6 @@ def test_probes_may_use_any_host_name() -> None:
 
 
 class Named:
-    """Answers with its name."""
-
     def __init__(self, name: bytes) -> None:
         self._name = name
 
@@ -216,7 +214,7 @@ async def begins_and_works(connection: ClientConnection) -> None:
 async def cut_off(
     client: HandMadeClient, endpoint: Endpoint, begun: Callable[[], bool], *, is_own: bool = True
 ) -> None:
-    """Call the edge, and cancel it as a server does that does not wait any longer."""
+    """Call the edge and cancel it like a server after the shutdown grace period."""
     extensions = {WIRE: {"wire": HandMadeWire()}} if is_own else {}
     scope = {**client.scope, "extensions": extensions}
     served = edge(app_named, endpoints={"/": lambda: endpoint})

@@ -26,7 +26,7 @@ def test_without_uvloop_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def usual_threshold() -> Iterator[int]:
-    """Begin with the threshold of Python itself, and leave what was there before."""
+    """Start with Python's default threshold and restore the previous one."""
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     yield 700

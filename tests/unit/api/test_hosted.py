@@ -42,7 +42,7 @@ def reading(**sections: dict[str, object]) -> Callable[[], Settings]:
 
 @asynccontextmanager
 async def living(hosted: Hosted) -> AsyncGenerator[None]:
-    """Have an application live as a server does; fails unless it says that it began and ended."""
+    """Run the lifespan of an application; fail unless it reports startup and shutdown."""
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     sent: asyncio.Queue[Message] = asyncio.Queue()
     life = asyncio.create_task(hosted({"type": "lifespan"}, incoming.get, sent.put))
@@ -270,7 +270,7 @@ async def test_the_application_can_be_replaced_while_serving() -> None:
 
 
 def usual() -> float:
-    """Return how long threads have their turn, once nothing is warmed up that others began."""
+    """Return the switch interval after all warm-ups of other tests have ended."""
     with GENTLE_WORK:
         return sys.getswitchinterval()
 

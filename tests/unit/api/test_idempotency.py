@@ -17,15 +17,13 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass
 class Endpoint(GatedEndpoint):
-    """Answers with a stream."""
-
     kind: bytes = STREAM
     pieces: tuple[bytes, ...] = (PIECE, DONE)
 
 
 @dataclass
 class Clock:
-    """Tells the time that a test says."""
+    """Returns the time that a test sets."""
 
     now: float = 0.0
 

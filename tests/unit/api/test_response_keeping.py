@@ -100,7 +100,7 @@ def test_an_answer_ends_only_after_it_is_stored(tmp_path: Path) -> None:
 async def told(
     *messages: Message, is_shared: bool, body: bytes = b"{}", turns: bool = False
 ) -> list[Message]:
-    """Return what arrives of an answer; the store may go when the request has been read."""
+    """Return the messages of an answer; the store may fail once the request is read."""
     shared = is_shared
     client = HandMadeClient(body, method="POST", path="/v1/responses")
 

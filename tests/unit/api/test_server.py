@@ -35,7 +35,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
 
 
 def asking() -> httpx.AsyncClient:
-    """Ask this machine itself, whatever proxies there are, and however busy it is."""
+    """Send a request to this machine, ignoring proxies, with a generous timeout."""
     return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
 
 
@@ -141,7 +141,7 @@ async def test_it_serves_until_a_signal() -> None:
 
 
 async def is_closed_when_idle(listening: socket.socket) -> bool:
-    """Ask once and tell whether the server then closes the connection before anything is sent."""
+    """Send one request and check that the server then closes the idle connection."""
     host, port = listening.getsockname()[:2]
     reader, writer = await asyncio.open_connection(host, port)
     with contextlib.closing(writer):

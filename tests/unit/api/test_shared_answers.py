@@ -31,7 +31,7 @@ def open_endpoint(**others: object) -> GatedEndpoint:
 
 @dataclass
 class Replica:
-    """One Temper's middleware over the store of all."""
+    """The middleware of one replica over the shared store."""
 
     app: ASGIApp
     store: SharedStore
@@ -148,7 +148,7 @@ async def waited_for(
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
 ) -> HandMadeClient:
-    """Ask where another replica has the key, and have that do something when somebody waits."""
+    """Send a request with a key of another replica, which acts once there is a waiter."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
     waiting, late_claims = client(body), Late(replica)
     idempotency = Idempotency(
@@ -164,7 +164,7 @@ async def waited_for(
 
 @dataclass
 class Late:
-    """Shares answers as a replica does, but another one has claimed each key just before."""
+    """Shares answers as a replica, but another replica claims each key just before."""
 
     replica: Replica
     claimed: list[OwnClaim] = field(default_factory=list)

@@ -24,7 +24,7 @@ from tests.fakes.servers import Server
 
 
 class Letters:
-    """An encoder whose bytes are easy to read."""
+    """An encoder with readable output."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         return b"".join(event.text.encode() for event in events if isinstance(event, TextDelta))
@@ -44,7 +44,7 @@ class Letters:
 
 @dataclass
 class Answer:
-    """An answer whose parts are those of a test."""
+    """An answer with the parts of a test."""
 
     make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: Letters()
     rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
@@ -93,7 +93,7 @@ def stream(
 
 
 class Buggy(Letters):
-    """Does not know what to make of some events."""
+    """Raises for some events."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         for event in events:
@@ -127,7 +127,7 @@ def test_events_that_arrive_together_are_sent_together() -> None:
 
 
 async def turns(number: int) -> None:
-    """Let everything that can go on do so."""
+    """Let every ready task run."""
     for _ in range(number):
         await asyncio.sleep(0)
 
@@ -318,7 +318,7 @@ def test_a_deadline_raised_by_the_work_is_a_backend_failure() -> None:
 
 @dataclass
 class Wire(HandMadeWire):
-    """A wire that takes what is written to it, next to what is sent."""
+    """A transport that records writes, next to the sent messages."""
 
     client: HandMadeClient = field(default_factory=HandMadeClient)
 
@@ -377,7 +377,7 @@ BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": Fal
 
 @dataclass
 class World:
-    """A client that asks for a model, and the model's server."""
+    """A client that requests a model, and the server of the model."""
 
     timeouts: StreamTimeouts
     client: HandMadeClient = field(default_factory=HandMadeClient)

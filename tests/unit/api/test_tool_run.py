@@ -1,4 +1,4 @@
-"""What the whole path in tests/integration/test_tool_servers.py does not reach."""
+"""Branches that the end-to-end tests in tests/integration/test_tool_servers.py do not reach."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("foun
 
 
 class Stalling(ScriptedBackend):
-    """Says nothing more behind a script that has no end."""
+    """Stalls after a script that has no end."""
 
     async def stream(
         self,

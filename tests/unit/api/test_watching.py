@@ -56,7 +56,7 @@ async def heard(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject
 
 
 async def until(feed: AsyncGenerator[bytes, None], wanted: str) -> JsonObject:
-    """Read events until one has this name."""
+    """Read events until the named one."""
     while True:
         for name, value in await heard(feed):
             if name == wanted:

@@ -81,7 +81,7 @@ def failure(kind: str, message: str = "no") -> JsonObject:
 
 
 class Server:
-    """An API with two models, which answers as a test wrote it."""
+    """An API with two models and the scripted answers of a test."""
 
     def __init__(self, answer: httpx.Response | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)

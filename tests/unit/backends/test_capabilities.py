@@ -116,7 +116,7 @@ def lacking(*lacks: Capability) -> Lacks:
 def missing_capability(
     refused: BackendRefused, request: UpstreamRequest, lacks: Iterable[Capability]
 ) -> Capability | None:
-    """Return what is blamed first that is news and would change what is sent."""
+    """Return the first blamed capability that is new and would change the request."""
     known = lacking(*lacks)
 
     def sent(lacks: Lacks) -> bytes:
@@ -242,7 +242,7 @@ def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
     *,
     has_schema: bool | None,
 ) -> None:
-    """What binds it is strict tools, a schema for text, or nothing (None)."""
+    """Strict tools, a schema for text, or nothing (None) constrain the call."""
     fields = directives_without(chat_request, lacking(*lacks))
     assert fields["tool_choice"] == choice
     assert ("response_format" in fields) == (has_schema is True)

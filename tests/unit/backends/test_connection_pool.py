@@ -323,7 +323,7 @@ class Noting(asyncio.Transport):
 
 
 async def test_a_connection_with_unread_data_is_not_reused() -> None:
-    """Its reading may be paused, and whoever came next would wait for ever."""
+    """If its reading is paused, the next request would wait forever."""
     size = 300 * 1024
     transport = Noting()
     loop = asyncio.get_running_loop()
@@ -341,7 +341,7 @@ async def test_a_connection_with_unread_data_is_not_reused() -> None:
 
 
 class Heard(socket.socket):
-    """A socket of which the kernel says how it was heard."""
+    """A socket with a scripted TCP_INFO."""
 
     retransmits, quiet_ms = 0, 0
 
@@ -409,7 +409,7 @@ def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
 
 
 class TwoAddresses(asyncio.SelectorEventLoop):
-    """A loop in which every name has two addresses, of which the first swallows what it gets."""
+    """An event loop in which every name has two addresses; the first drops all packets."""
 
     second = ""
 
@@ -514,7 +514,7 @@ Attempt = Callable[[], Awaitable[str]]
 
 
 class Addresses:
-    """What becomes of attempts to connect; notes what was tried, dropped and given up."""
+    """The results of connection attempts; records attempted, dropped and abandoned ones."""
 
     def __init__(self, **attempts: Attempt) -> None:
         self.attempts = attempts
@@ -552,7 +552,7 @@ async def swallowing() -> str:
 
 
 async def stubborn() -> str:
-    """Connect just when nobody wants it any more."""
+    """Connect just when the connection is no longer needed."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

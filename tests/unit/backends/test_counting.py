@@ -176,7 +176,7 @@ def test_an_invalid_rendered_prompt_is_unknown(rendered: JsonObject, tokens: Jso
 
 
 class Engine:
-    """Answers each request as `answer` does, and notes how many there were."""
+    """Answers each request with `answer` and counts the requests."""
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer

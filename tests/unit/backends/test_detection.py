@@ -153,7 +153,7 @@ VLLM: JsonObject = {"data": [{"id": "m", "owned_by": "vllm"}]}
 
 
 class Place:
-    """An address where something else can be put, with a scripted adapter for each kind."""
+    """An address with a replaceable server and a scripted adapter for each kind."""
 
     def __init__(self, served: JsonObject | type[httpx.HTTPError]) -> None:
         self.served = served

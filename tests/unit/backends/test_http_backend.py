@@ -44,8 +44,6 @@ class Letters:
 
 
 class LetterReader:
-    """Reads the language of letters."""
-
     def __init__(self) -> None:
         self._is_over = False
 
@@ -68,8 +66,6 @@ class LetterReader:
 
 
 class LetterEngine(HttpBackend):
-    """An engine that answers in letters."""
-
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest("/", b"", upstream_request)
 
@@ -78,8 +74,6 @@ class LetterEngine(HttpBackend):
 
 
 class Body(httpx.AsyncByteStream):
-    """A body that comes in chunks."""
-
     def __init__(self, *chunks: bytes) -> None:
         self._chunks = chunks
 
@@ -89,7 +83,7 @@ class Body(httpx.AsyncByteStream):
 
 
 def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]:
-    """Return the batches of a reply, and what went wrong."""
+    """Return the batches of a reply and its error."""
 
     async def collect() -> tuple[list[list[ReplyEvent]], TemperError | None]:
         wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(*chunks)))

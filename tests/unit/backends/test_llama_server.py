@@ -104,7 +104,7 @@ def test_a_500_about_the_request_is_a_client_error(message: str, param: str) -> 
 def loading_server(
     answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
-    """Make a server whose answers come one after the other; the last health stays."""
+    """Make a server with a sequence of answers; the last health stays."""
     routes = respx.MockRouter()
     routes.post(f"http://host{path}").mock(side_effect=answers)
     states = iter([*health[:-1], *[health[-1]] * 100])

@@ -97,7 +97,7 @@ SAID = lines(line("Hello"), line("", done=True))
 
 
 class Server:
-    """An Ollama with one model, which chats in the answers that a test wrote."""
+    """An Ollama with one model and the scripted answers of a test."""
 
     def __init__(self, *answers: httpx.Response, overrides: OllamaOverrides | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
@@ -255,7 +255,7 @@ def test_a_last_line_without_a_newline_is_complete() -> None:
 
 
 async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
-    """With no time at all between lines, only what has already come would be read."""
+    """Without any timeout between lines, only received data would be read."""
     started = asyncio.Event()
 
     async def pause(caller: Caller) -> None:

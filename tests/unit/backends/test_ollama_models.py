@@ -35,7 +35,7 @@ def running(**windows: JsonValue) -> JsonObject:
 
 
 class Server:
-    """An Ollama that answers as a test says; None stands for a refusal."""
+    """An Ollama with the scripted answers of a test; None stands for a refusal."""
 
     fitting: Fitting | None = None
 
@@ -67,7 +67,7 @@ class Server:
     def use(
         self, work: Callable[[OllamaModels], Awaitable[Result]], *, patience: float = 5.0
     ) -> Result:
-        """Do something with the models of this server."""
+        """Call a method of the models of this server."""
 
         async def do() -> Result:
             wire = httpx.MockTransport(self.routes.async_handler)
@@ -236,7 +236,7 @@ def test_a_silent_server_times_out() -> None:
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """An Ollama for whose models somebody finds windows: a token for each byte."""
+    """An Ollama that fits windows to its models, with one token per byte."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))

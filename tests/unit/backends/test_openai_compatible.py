@@ -444,7 +444,7 @@ def test_data_after_the_end_does_not_change_the_reply() -> None:
 
 
 def _one_by_one(events: Iterable[bytes]) -> list[ReplyPart]:
-    """Read events without regard to those before: the slow and obvious way."""
+    """Read each event separately: the slow and obvious way."""
     sse, decoder = EventDecoder(), ChunkDecoder()
     parts = [part for raw in events for item in sse.feed(raw) for part in decoder.feed(item.data)]
     return [*parts, *decoder.finish()]
@@ -817,7 +817,7 @@ def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
 
 @dataclasses.dataclass
 class ProbedEngine:
-    """Answers probes as a real engine did, and says "Hi" to all else."""
+    """Answers probes like a real engine, and "Hi" to every other request."""
 
     name: str
     owner: str = "somebody"
@@ -865,7 +865,7 @@ def test_the_last_attempt_at_vllm_has_strict_tools_if_a_probe_shows_that_they_bi
 
 
 def test_the_continuation_of_a_shown_call_is_constrained_by_a_schema() -> None:
-    """No tool's own schema says how it began."""
+    """No tool's schema describes the part already shown."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
     assert probed.requests[-1]["tool_choice"] == "none"
@@ -876,7 +876,7 @@ OPEN: JsonObject = {"type": "object", "required": ["name"]}
 
 
 def form_of(request: JsonObject) -> str:
-    """Return what binds a text."""
+    """Return the constraint on a text."""
     schema = as_object(request.get("response_format")).get("type")
     return next(iter(as_object(request.get("structured_outputs"))), as_text(schema))
 
@@ -938,7 +938,7 @@ PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."
 
 
 async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
-    """Verbatim of transformers serve 5.24; its list of models fails where its cache is empty."""
+    """Copied from transformers serve 5.24; its model list fails while its cache is empty."""
     requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1070,7 +1070,7 @@ async def test_an_engine_without_finish_reasons_is_logged_once(
 
 
 async def test_keepalive_comments_yield_to_the_event_loop() -> None:
-    """26 MB of them took 38 s of CPU, with stalls of 8 s."""
+    """26 MB of comments took 38 s of CPU, with stalls of 8 s."""
     reading, worst = ReplyReading(), 0.0
     for _ in range(40):
         began = time.process_time()

@@ -35,7 +35,7 @@ KEY = "00000000000000aa"
 
 
 def members(count: int = 3) -> list[Member]:
-    """Make members in the order in which the conversation would like them."""
+    """Make members in the order that the conversation prefers."""
     made = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
     return order_members(made, KEY, 0)
 
@@ -47,7 +47,7 @@ LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
 class FakeServers:
-    """Scripted members, named so that the first is the one that the conversation likes best."""
+    """Scripted members; the name of the first makes it preferred by the conversation."""
 
     def __init__(self, *scripts: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
         members = [ScriptedBackend(name=f"http://{number}") for number in range(len(scripts))]
@@ -96,7 +96,7 @@ async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
 
 
 class Endless(ScriptedBackend):
-    """A member that begins and never ends."""
+    """A member with a reply that starts and never ends."""
 
     async def stream(
         self,

@@ -33,7 +33,7 @@ def test_an_empty_answer_proves_nothing(name: str, body: bytes) -> None:
 
 
 def test_a_good_model_that_nothing_binds_proves_nothing() -> None:
-    """It does what it was asked for, which is not what it was bound to."""
+    """The model follows the instruction, not the constraint."""
     function: JsonObject = {"name": "pick", "arguments": '{"code": "hello"}'}
     message: JsonObject = {"content": "Hello!", "tool_calls": [{"function": function}]}
     answer: list[JsonObject] = [{"choices": [{"message": message}]}]

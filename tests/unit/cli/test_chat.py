@@ -1,4 +1,4 @@
-"""`temper chat`: which functions of a file are tools, and what is shown."""
+"""`temper chat`: the functions of a file that become tools, and the terminal output."""
 
 from pathlib import Path
 from typing import cast
@@ -154,7 +154,7 @@ async def test_an_approval_shows_the_whole_call(
 
 
 class NotedStatus(StatusLine):
-    """A status line without a terminal that notes what it would show."""
+    """A status line without a terminal that records its text."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What commands print: text of others controls no terminal and forges no line."""
+"""Printed output: foreign text controls no terminal and forges no line."""
 
 import io
 import re

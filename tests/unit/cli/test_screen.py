@@ -132,7 +132,7 @@ def test_foreign_text_cannot_forge_a_line(text: str) -> None:
 
 
 def _state_with(text: str) -> InitialState:
-    """Return a state with a text wherever one comes from others."""
+    """Return a state with a text in every field that comes from outside."""
     row = replace(row_of(RECORD, "r"), model=text, client=text, repairs=(text,))
     return replace(
         STATE,

@@ -1,4 +1,4 @@
-"""The status line: what a terminal of a given width shows, and that nothing of it stays there."""
+"""The status line on terminals of a given width, which leaves nothing behind when it ends."""
 
 import asyncio
 import io

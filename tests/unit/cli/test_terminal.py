@@ -1,4 +1,4 @@
-"""What an operator sees of a start: on terminals of several widths, and where there is none."""
+"""The startup output on terminals of several widths and without one."""
 
 import logging
 import re

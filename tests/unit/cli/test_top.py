@@ -1,4 +1,4 @@
-"""`temper top` before a real Temper, on pseudo terminals and without one."""
+"""`temper top` connected to a real Temper, on pseudo terminals and without one."""
 
 import codecs
 import contextlib
@@ -25,7 +25,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """A Temper with a key whose backend is not there; one request has failed."""
+    """A Temper with a key and an unreachable backend; one request has failed."""
     environment = {"TEMPER_SERVER__API_KEY": "operators-key"}
     with running_temper("--backend-url", NOWHERE, environment=environment) as url:
         body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -95,7 +95,7 @@ def test_it_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) -
 
 
 def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
-    """Take what a program still writes, or it would wait for somebody who reads."""
+    """Read the remaining output of a program, which would block otherwise."""
     with contextlib.suppress(OSError):
         while running.poll() is None:
             os.read(person, 65536)

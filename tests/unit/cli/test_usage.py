@@ -1,4 +1,4 @@
-"""Flags in groups, near names, and completion of what was begun."""
+"""Grouped flags, suggestions for misspelled ones, and completion."""
 
 import subprocess
 import sys

@@ -33,7 +33,7 @@ def test_small_differences_do_not_change_a_rate() -> None:
 
 @pytest.mark.parametrize("before", [1, 5])
 def test_an_outlier_among_the_latest_prompts_is_forgotten(before: int) -> None:
-    """A prompt of base64 says nothing about the next one."""
+    """A prompt of base64 is no estimate for the next one."""
     rate = Rate()
     for _ in range(before):
         rate.observe(15_000, 10_000)

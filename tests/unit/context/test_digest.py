@@ -59,7 +59,7 @@ def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
 
 
 def noted(number: int) -> tuple[Message, ...]:
-    """Make a step whose outcome has two values and a word that is none."""
+    """Make a step; its result has two values and an ordinary word."""
     call = ToolCall(f"call_{number}", "look", "{}")
     text = f"src/part_{number}.py: found\n(PAY-{number:05}), 1234567"
     return assistant_message("", (call,)), tool_result(call.id, text)

@@ -47,7 +47,7 @@ def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Hi
 
 
 def is_whole(walked: HistoryReplay) -> bool:
-    """Tell whether nothing was given up."""
+    """Check that nothing was dropped."""
     cuts = walked.cuts
     return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
 
@@ -133,7 +133,7 @@ def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
 
 
 class Heard(Pieces):
-    """Remembers how long the texts are that it counts."""
+    """Records the length of the counted texts."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
@@ -183,7 +183,7 @@ def test_a_cut_that_would_change_nothing_is_not_made() -> None:
 
 
 class Guesses(Pieces):
-    """Counts what was written here as far too long, as a guess may do."""
+    """Counts the texts of this file as far too long, as an estimate may."""
 
     def of(self, message: Message) -> int:
         """Count a message."""
@@ -233,7 +233,7 @@ def sources(messages: tuple[Message, ...]) -> list[bytes]:
 
 
 def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
-    """List what must go out as it came."""
+    """List the messages that must be sent unchanged."""
     users = [message for message in messages if message.role == "user"]
     spared = [message for message in messages if message.role in ("system", "developer")]
     spared += [*users[:1], *users[-1:]]
@@ -480,7 +480,7 @@ def test_the_work_is_linear_in_the_history() -> None:
 
 
 def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
-    """Return what is left if everything is given up that may be."""
+    """Return the messages that remain when everything droppable is dropped."""
     spared = {id(message): counts.of(message) for message in exempt(messages, 3)}
     results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
     return FIXED + sum(spared.values()) + results + room // 4

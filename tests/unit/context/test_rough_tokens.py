@@ -16,7 +16,7 @@ LIMITS = st.integers(0, 30)
 
 
 def to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
-    """Return what was counted, and how often others could have run meanwhile."""
+    """Return the count and the number of times it yielded to the event loop."""
     slices = 0
     while True:
         try:

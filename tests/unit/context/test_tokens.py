@@ -48,7 +48,7 @@ LONG = user_message(words(500))
 
 
 def rendered(messages: tuple[Message, ...]) -> int:
-    """Count a prompt as a backend does: a template of its own, and every token of it."""
+    """Count a prompt like a backend: with a template, and every token of it."""
     overheads = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
     total = sum(
         count_rough_tokens(countable(message)) + overheads[message.role] for message in messages
@@ -146,7 +146,7 @@ def test_each_message_is_counted_once() -> None:
 
 
 def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
-    """What was guessed wrong would be blamed on the template, and every cut would move."""
+    """A wrong estimate would be attributed to the template, and every cut would move."""
     book = TokenBook()
     counted, guessed = user_message("word " * 300), user_message("a few words")
     book.learn(counted, 300)
@@ -165,7 +165,7 @@ def test_many_short_messages_may_be_worth_a_count() -> None:
 
 
 def test_a_prompt_that_extends_a_known_one_is_nearly_exact() -> None:
-    """Nothing but totals is known, as with a backend that cannot count."""
+    """Only totals are known, as with a backend without a count endpoint."""
     book = TokenBook()
     *requests, last = agent_run(30, 3)
     wrong: list[float] = []
@@ -193,7 +193,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that has seen prompts with a token for each piece, and cannot count."""
+    """Return a book that has seen prompts of one token per piece, and cannot count."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
@@ -226,7 +226,7 @@ def test_a_truncated_prompt_is_not_learned_from() -> None:
 
 
 def test_images_and_reasoning_do_not_count_as_truncated() -> None:
-    """Most templates leave thoughts out, and nobody knows what a picture costs."""
+    """Most templates drop reasoning, and the cost of an image is unknown."""
     picture = Message("user", "", b'{"type":"image_url","image_url":{}}' * 9)
     source = json.dump({"role": "assistant", "content": "", "reasoning_content": "word, " * 4_500})
     thought = Message("assistant", "", source)

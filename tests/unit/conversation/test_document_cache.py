@@ -6,7 +6,7 @@ KB = 1024
 
 
 class Made:
-    """Whatever was made; every one is another."""
+    """A cached value, unequal to any other."""
 
 
 def made(_: bytes) -> Made:

@@ -1,4 +1,4 @@
-"""Every row of the wire tables; `wire_tables` says how they are read and written anew."""
+"""Every row of the wire tables; `wire_tables` describes the format."""
 
 import pytest
 from anthropic.types import Message

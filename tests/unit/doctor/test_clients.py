@@ -1,4 +1,4 @@
-"""What is told to users of a client, on a server that is healthy but for one ailment."""
+"""The instructions for users of a client, on a server with at most one ailment."""
 
 import tomllib
 from dataclasses import replace

@@ -189,7 +189,7 @@ async def test_text_of_a_server_forges_no_line(text: str) -> None:
 
 
 async def _printed(text: str) -> str:
-    """Return a finding and a row of the table with a text wherever one comes from a server."""
+    """Return a result and a table row with a text in every field that comes from a server."""
     stream = io.StringIO()
     console = SafeConsole(file=stream, width=200)
     console.print(line(CheckResult("calls", fail(text, text), text)), soft_wrap=True)

@@ -63,7 +63,7 @@ async def test_a_server_open_to_web_pages_is_a_warning(ailment: Ailment) -> None
 
 
 async def test_a_missing_key_is_named() -> None:
-    """vLLM with --api-key says no more than that."""
+    """vLLM with --api-key sends only this message."""
     results = await examined(Ailment.WANTS_KEY)
     assert (
         results["version"].summary == "the server requires a key: /v1/models returned Unauthorized"

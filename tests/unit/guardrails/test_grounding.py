@@ -32,7 +32,7 @@ SEARCH = make_tool("search_mail", {"type": "object", "properties": {"to": {"type
 
 
 def make_offer(request: str, *executed: CompletedCall) -> OfferedTools:
-    """Make the terms of a turn in which tools have run: without them only addresses are judged."""
+    """Make the context of a turn after tool results: without them only addresses are judged."""
     executed = executed or (CompletedCall("get_time", {}, "", has_failed=False),)
     return OfferedTools(
         (WEATHER, CLOCK, EVENT, MAIL, SEARCH),

@@ -12,7 +12,7 @@ ACTION = 'Action: look\nAction Input: {"at": "x"}'
 
 
 def split(pieces: list[str]) -> list[LabeledPart]:
-    """Split a reply that arrives in pieces; what is of one kind is put together."""
+    """Split a reply that arrives in chunks; adjacent parts of one kind are joined."""
     splitter = LabelSplitter()
     parts = [part for piece in pieces for part in splitter.feed(piece)] + splitter.finish()
     joined: list[LabeledPart] = []

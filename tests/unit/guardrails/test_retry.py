@@ -14,7 +14,7 @@ CONSTRAINED = Attempt("constrained", Parsing.OURS)
 
 
 def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
-    """List the attempts that follow when each one fails with the given defect."""
+    """List the attempts that follow if each one fails with the given defect."""
     made, attempt = [], FIRST
     failures: list[Failure] = []
     for defect in defects:

@@ -4,7 +4,7 @@ from proxy.hardware.shape import Layer, ModelShape, shape_of
 
 
 def told(architecture: str, **values: object) -> dict[str, object]:
-    """Write metadata of four layers with four heads, as a file of this architecture has it."""
+    """Write metadata of four layers with four heads for this architecture."""
     usual: dict[str, object] = {
         "block_count": 4,
         "context_length": 1000,

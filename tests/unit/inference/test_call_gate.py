@@ -1,4 +1,4 @@
-"""What is shown of arguments, against the slow way: the whole text, judged at its end."""
+"""Shown arguments, compared with the slow way: the whole text, judged at its end."""
 
 import re
 
@@ -44,7 +44,7 @@ def _begin(arguments: str) -> JsonObject:
 
 
 def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
-    """Feed a text in pieces of so many characters; returns what each let out."""
+    """Feed a text in chunks of this size; return the released text of each."""
     release = ArgumentsGate(Members(schema))
     return [release.feed(text[at : at + size]) for at in range(0, len(text), size)]
 
@@ -258,7 +258,7 @@ OBJECTS = st.fixed_dictionaries({}, optional=VALUES)
 
 @st.composite
 def spellings(draw: st.DrawFn) -> str:
-    """An object as a model may write it: spaces, escapes, and sometimes one character wrong."""
+    """An object in the notation of a model: spaces, escapes, and sometimes one wrong character."""
     value = draw(OBJECTS)
     pieces = [
         f"{json.dump_text(name)}{draw(st.sampled_from([':', ': ']))}{json.dump_text(member)}"

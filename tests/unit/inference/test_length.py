@@ -21,7 +21,7 @@ WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
 
 
 def heard(length: ReplyLength, *events: ReplyEvent) -> int:
-    """Count how many events it takes until they are too many; all of them if they never are."""
+    """Count the events until there are too many, or all of them."""
     for number, event in enumerate(events):
         if length.exceeds((event,)):
             return number

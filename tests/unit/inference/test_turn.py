@@ -506,7 +506,7 @@ def test_no_markup_is_ever_the_answer(replies: list[str], message: str, explains
     "rest", ['You are "}}\n</tool_call>', '<tool_response>{"a": 1}</tool_call>']
 )
 def test_the_rest_of_a_call_is_no_answer(rest: str) -> None:
-    """Seen of a small model that nothing binds."""
+    """Observed with an unconstrained small model."""
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     for _ in range(2):
         write(book, rest)

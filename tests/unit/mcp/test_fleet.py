@@ -184,7 +184,7 @@ async def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_pa
 
 
 async def pids(tools: OwnedTools) -> dict[str, int]:
-    """Return the processes behind tools, by their names."""
+    """Return the processes of tools by their names."""
     calls = [call(spec.name) for spec in tools.specs()]
     outcomes = await tools.execute(calls, RoundContext())
     return {outcome.call.name: int(outcome.text) for outcome in outcomes}

@@ -58,7 +58,7 @@ def settings_of(rounds: int = 10, **servers: dict[str, object]) -> Settings:
 
 
 def one(log: Path, prefix: str = "") -> dict[str, object]:
-    """Describe a program that writes down how often it is started."""
+    """Describe a program that records how often it is started."""
     command = [sys.executable, "-P", PROGRAM]
     return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
 

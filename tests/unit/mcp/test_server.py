@@ -1,4 +1,4 @@
-"""One server at a time, mostly a program that misbehaves on demand."""
+"""One server at a time, usually a program that misbehaves on demand."""
 
 import asyncio
 import json

@@ -20,7 +20,7 @@ STAGES = [*RequestStage]
 
 @dataclass
 class Living:
-    """A living request, as a board asks for it."""
+    """A running request in the form that a board reads."""
 
     stage: RequestStage = RequestStage.RECEIVING
     cancelled: list[bool] = field(default_factory=list)

@@ -75,7 +75,7 @@ async def batches_of(*events: ReplyEvent) -> ReplyEvents:
 
 
 def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
-    """Put a question to a backend behind a recorder."""
+    """Send a request to a backend through a recorder."""
     backend = FollowedBackend(ScriptedBackend([list(script)]), recorder)
 
     async def ask() -> list[ReplyEvent]:

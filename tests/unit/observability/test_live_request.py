@@ -39,7 +39,7 @@ class Crowd:
 
 
 def ticking() -> Iterator[float]:
-    """Let a second pass between any two looks at the clock."""
+    """Advance the clock by a second at every reading."""
     now = 100.0
     while True:
         yield now

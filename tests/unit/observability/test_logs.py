@@ -1,4 +1,4 @@
-"""Logs: what a line holds in both forms, and that nobody can write lines but us."""
+"""Log lines in both formats; clients cannot forge one."""
 
 import json
 import logging

@@ -8,7 +8,7 @@ from proxy.observability.record import RequestRecord
 
 @dataclass
 class Kept:
-    """Keeps what it is told."""
+    """Keeps the reported records."""
 
     records: list[RequestRecord] = field(default_factory=list)
 

@@ -238,7 +238,7 @@ def test_the_service_name_can_be_overridden_by_the_environment(
 
 
 class Stubborn(SpanExporter):
-    """A collector that does not answer before it is told to stop."""
+    """A collector that does not answer until it is stopped."""
 
     def __init__(self) -> None:
         self.told = Event()

@@ -13,7 +13,7 @@ from tests.fakes.servers import Server
 
 
 class World:
-    """A fleet of two servers of which one has room, and what is held of it."""
+    """A fleet of two servers, of which one fits, and its held slots."""
 
     def __init__(self, ttl: float | None, most_waiting: int) -> None:
         self.servers = {"a": Server(), "b": Server()}

@@ -148,12 +148,12 @@ def test_an_invalid_model_file_is_refused_before_anything_starts(tmp_path: Path)
 
 @pytest.fixture(autouse=True)
 def programs_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is late is believed to have some."""
+    """A program that times out is assumed to have devices."""
     monkeypatch.setattr(launch, "_DEVICES_SECONDS", PATIENCE_SECONDS)
 
 
 def saying(text: str, code: int = 0) -> Sequence[str]:
-    """Return a program that says something, whatever it is asked."""
+    """Return a program that prints a text for any arguments."""
     return (sys.executable, "-c", f"import sys; print({text!r}); sys.exit({code})")
 
 

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class Scene:
-    """A backend over a server whose status and answers are set by the test."""
+    """A backend over a server; the test sets its status and answers."""
 
     def __init__(
         self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0

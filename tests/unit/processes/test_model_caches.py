@@ -1,4 +1,4 @@
-"""Caches of other programs, in made-up folders: whole ones, broken ones, hostile ones."""
+"""Caches of other programs in temporary folders: intact, broken and hostile ones."""
 
 import json
 import os

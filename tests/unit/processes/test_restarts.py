@@ -1,4 +1,4 @@
-"""Play-books: what happened to a server, second by second, and what was decided."""
+"""Scenarios: events of a server by second, and the decisions."""
 
 from typing import TypeAlias
 

@@ -1,4 +1,4 @@
-"""A supervisor of small real programs, which are ready when they say so."""
+"""A supervisor of small real programs that report when they are ready."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ if not mark.exists():
 
 
 def program(script: str, *arguments: str) -> Start:
-    """Return what starts a Python script and is ready when that has written its first line."""
+    """Return a launcher of a Python script that is ready after its first line."""
 
     @asynccontextmanager
     async def start() -> AsyncGenerator[RunningServer]:
@@ -66,8 +66,6 @@ def is_running(server: RunningServer) -> bool:
 
 
 class Seen:
-    """The states that a supervisor went through."""
-
     def __init__(self) -> None:
         self.statuses: list[ServerStatus] = []
         self._reached: asyncio.Queue[RestartState] = asyncio.Queue()

@@ -206,7 +206,7 @@ BUDGET = Budget(memory=6, models=2)
 
 
 class World:
-    """Everybody around the policy, doing things in any order that chance likes."""
+    """Every participant around the policy, acting in random order."""
 
     def __init__(self) -> None:
         self.swapping = SwapPlanner(
@@ -231,7 +231,7 @@ class World:
         assert len(present) <= 2
 
     def do(self, choice: int) -> None:
-        """Do one of all the things that can happen now."""
+        """Perform one of the possible actions."""
         things = list(self.possible())
         kind, which = things[choice % len(things)]
         self.now += 0.5

@@ -1,4 +1,4 @@
-"""Profiles from files: ours are sound and sourced, an operator's replace them, faults are named."""
+"""Profiles from files: shipped ones are sound and sourced, an operator's replace them."""
 
 import re
 import tomllib
@@ -79,7 +79,7 @@ resets = true
 
 
 def rows_of_the_guide() -> list[list[str]]:
-    """Return profile, model, what it is known by, syntaxes and more of the models in its table."""
+    """Return profile, model, names, syntaxes and more of the models in its table."""
     _, rest = GUIDE.read_text(encoding="utf-8").split("## Models of the second half of 2026\n")
     section, *_ = rest.split("\n## ")
     return [line[2:-2].split(" | ") for line in section.splitlines() if line.startswith("| `")]

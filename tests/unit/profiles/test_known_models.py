@@ -28,7 +28,7 @@ class Clock:
 
 
 class Asked:
-    """Known models of one backend, under a clock that only the test moves."""
+    """Known models of one backend, with a clock that the test sets."""
 
     def __init__(self, overrides: Overrides | None = None) -> None:
         self.clock = Clock()
@@ -55,14 +55,14 @@ def test_the_backend_is_queried_once_per_model() -> None:
 def test_a_window_that_the_backend_hides_is_that_of_the_settings(
     reported: int | None, known: int
 ) -> None:
-    """As transformers serve does, which reads on beyond it and writes nonsense."""
+    """transformers serve reads on beyond its window and writes nonsense."""
     backend = ScriptedBackend(description=Description(("m",), window=reported))
     models = KnownModels(backend, PROFILES, window_tokens=2048)
     assert asyncio.run(models.look_up("m")).window == known
 
 
 class SlowBackend(ScriptedBackend):
-    """A backend that describes nothing before it may."""
+    """A backend that delays its description until an event."""
 
     def __init__(self) -> None:
         super().__init__()

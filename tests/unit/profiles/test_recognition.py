@@ -1,4 +1,4 @@
-"""Which profile fits: a table of names as people use them, templates, architectures, the order."""
+"""The fitting profile: a table of common names, templates, architectures, their order."""
 
 import string
 

@@ -20,7 +20,7 @@ UNIT = '[model]\npath = "m.gguf"\nslots = 3\n'
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of settings, beside a key as every node has one."""
+    """A file of settings, next to a key as on every node."""
     key = tmp_path / "key"
     key.write_text("secret")
     monkeypatch.setenv(KEY, str(key))

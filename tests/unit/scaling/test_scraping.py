@@ -20,7 +20,7 @@ WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
 
 
 def address_in(folder: Path) -> str:
-    """Return the only address that a folder tells, as Prometheus reads it."""
+    """Return the only address in a folder, as Prometheus reads it."""
     (file,) = folder.glob("*.json")
     groups = json.parse(file.read_bytes())
     assert isinstance(groups, list)

@@ -173,7 +173,7 @@ HIGH, NORMAL, LOW = Priority
 
 
 def drained(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
-    """Let each ticket end at once; returns all behind the first in their order."""
+    """End each ticket immediately; return all later ones in their order."""
     served: list[Ticket] = []
     following = queue.leave(first)
     while following:
@@ -219,7 +219,7 @@ def test_background_requests_take_no_queue_position_from_interactive_ones() -> N
 
 
 def displaced(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tuple[Ticket, Ticket]:
-    """Have a key join a full line; return its ticket, and the request that had to go."""
+    """Add a request to a full queue; return its ticket and the displaced request."""
     assert queue.join(key, priority) is None
     exchange = queue.displace(key, priority)
     assert exchange is not None

@@ -69,7 +69,7 @@ def chosen(
 
 
 def account(fitted: Fitted) -> tuple[int, bool, bool]:
-    """Return the tier, and whether steps were dropped and a digest tells of them."""
+    """Return the tier, whether steps were dropped, and whether a digest mentions them."""
     assert fitted.compacted is not None
     has_digest = any(message.text.startswith("[Note: ") for message in fitted.messages)
     return fitted.compacted.tier, len(fitted.messages) < 81, has_digest
@@ -172,7 +172,7 @@ async def test_the_event_loop_stays_responsive_while_megabytes_are_counted(
 
 
 class Counting(TokenizingBackend):
-    """Notes which texts and which prompts it counted; some engines count prompts only."""
+    """Records the counted texts and prompts; some engines count prompts only."""
 
     def __init__(self, *, counts_texts: bool = True) -> None:
         super().__init__(tokenize=count_rough_tokens, window=2000)
@@ -193,7 +193,7 @@ class Counting(TokenizingBackend):
 
 
 async def test_a_model_is_counted_fully_once_and_later_only_where_it_matters() -> None:
-    """Far from the limit, what is new is guessed unless it is a large part of the prompt."""
+    """Far from the limit, new text is estimated unless it is a large part of the prompt."""
     backend = Counting()
     fitting = Fitting(backend, ContextPolicy())
     far = replace(KNOWN, window=20_000)
@@ -215,7 +215,7 @@ async def test_a_model_is_counted_fully_once_and_later_only_where_it_matters() -
 
 
 def conversation(chance: random.Random) -> RequestPlan:
-    """Make one of prose, code, digits and other alphabets, of which pieces say little."""
+    """Make a conversation of prose, code, digits and other alphabets: hard to estimate."""
     materials = ("word ", "请先列出", "0xf3a9 ", "if (x[i]) { ", "\t\n  ", "é" * 9)
     messages = [user_message("Hi")]
     for count in range(chance.randint(1, 24)):
@@ -230,7 +230,7 @@ def conversation(chance: random.Random) -> RequestPlan:
 async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:
-    """A thousand of them, with refusals and odd prompts between them."""
+    """A thousand conversations, with refusals and unusual prompts between them."""
     chance = random.Random(28)
     backend = Counting(counts_texts=counts_texts)
     backend.tokenize = tokenize
@@ -258,7 +258,7 @@ PICTURE: JsonObject = {
 
 
 def test_an_overflow_only_by_the_image_estimate_is_left_to_the_engine() -> None:
-    """Its reason is the better one: "tiny is not a multimodal model"."""
+    """The engine's reason is better: "tiny is not a multimodal model"."""
     picture = Message("user", "", source=json.dump(PICTURE))
     plan = plan_request(make_request(picture), Policy())
     assert chosen(ContextPolicy(), plan=plan) == Fitted(plan.messages)

@@ -1,4 +1,4 @@
-"""What all settings share; their bounds are tested where they are read, in `test_settings`."""
+"""Properties of all settings; their limits are tested in `test_settings`."""
 
 import pytest
 from pydantic import BaseModel, ValidationError

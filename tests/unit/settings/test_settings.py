@@ -1,4 +1,4 @@
-"""Settings: defaults, bounds, precedence, contradictions, and agreement with the documents."""
+"""Settings: defaults, limits, precedence, contradictions, and agreement with the documents."""
 
 import os
 import re

@@ -21,7 +21,7 @@ class Door(BaseModel):
 
 
 class Cat(BaseModel):
-    """A section of which there are many."""
+    """A repeatable section."""
 
     age: int = 0
     chip: str = ""

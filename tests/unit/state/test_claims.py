@@ -24,7 +24,7 @@ TIMES = ClaimTimes()
 
 
 def done(work: Coroutine[object, object, Result]) -> Result:
-    """Run what never has to wait."""
+    """Run a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -217,10 +217,10 @@ def test_while_the_store_is_away_nothing_is_settled() -> None:
 
 
 class Replicas(RuleBasedStateMachine):
-    """Replicas that ask for one key, answer, die, stall, and lose what was kept.
+    """Replicas that request one key, answer, die, stall, and lose stored entries.
 
-    What should be kept is `kept`: a claim or the body of an answer, for which request, and until
-    when. `owners` are the claims of replicas that live, whatever has become of them.
+    `kept` is the expected entry: a claim or the body of an answer, its request, and its expiry.
+    `owners` are the claims of living replicas, including lost ones.
     """
 
     def __init__(self) -> None:

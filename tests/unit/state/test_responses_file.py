@@ -135,7 +135,7 @@ def response(name: str, previous: str | None = None, size: int = 0) -> StoredRes
 
 
 def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
-    """Keep some, as one answer after the other does."""
+    """Store several responses, one answer after the other."""
 
     async def answer() -> None:
         for response in responses:
@@ -148,12 +148,12 @@ def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
 def open_patiently(
     path: Path, bounds: Bounds | None = None
 ) -> AbstractContextManager[ResponsesFile]:
-    """Open a file, and wait for others who write to it however slow their disk is."""
+    """Open a file and wait for concurrent writers on a slow disk."""
     return open_responses(path, bounds, busy_seconds=PATIENCE_SECONDS)
 
 
 def open_anywhere(path: Path) -> sqlite3.Connection:
-    """Open a file for any thread, one after the other."""
+    """Open a file for sequential use by any thread."""
     open_database(path).close()
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
@@ -162,7 +162,7 @@ def open_anywhere(path: Path) -> sqlite3.Connection:
 def taken_apart(
     connection: sqlite3.Connection, lost: list[str]
 ) -> Iterator[tuple[ResponsesFile, ThreadPoolExecutor]]:
-    """Give a file, and the thread that does all its work."""
+    """Return a file and the thread that does all its work."""
     with ThreadPoolExecutor(1) as thread:
         table = ResponsesTable(connection, lambda: 1_700_000_000.0, Bounds())
         yield ResponsesFile(Path("kept.sqlite"), table, thread, lost.append), thread

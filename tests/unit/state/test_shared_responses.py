@@ -39,7 +39,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 class Replica:
-    """Responses as one replica has them, asked from beside its event loop."""
+    """The responses of one replica, called from outside its event loop."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ async def test_the_event_loop_itself_never_waits(
 
 
 class Slow(SharedStore):
-    """Never comes back with an answer."""
+    """Never returns an answer."""
 
     async def use(self, name: str, seconds: float) -> bytes | None:
         del name, seconds

@@ -1,4 +1,4 @@
-"""What the store does where nobody listens; tests/state asks real servers."""
+"""The store without a server; tests/state uses real servers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ NOWHERE = "redis://:secret@127.0.0.1:1"
 
 @dataclass
 class Heard:
-    """Remembers what it was told."""
+    """Records the log messages."""
 
     states: list[tuple[str, bool]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ async def test_it_opens_without_waiting_for_the_server() -> None:
 async def test_it_is_closed_although_a_cancellation_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in `asyncio.wait_for` of Python 3.11, which the client sends with."""
+    """`asyncio.wait_for` of Python 3.11, which the client uses, can lose a cancellation."""
 
     async def watch(_: ValkeyStore) -> None:
         with suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""The names by which programs use Temper."""
+"""The public names of the package."""
 
 import ast
 import shutil

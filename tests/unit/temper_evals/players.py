@@ -1,4 +1,4 @@
-"""Those who play a scenario: one that knows what is right, one that idles, one that gambles."""
+"""Players of a scenario: an informed one, an idle one and a gambling one."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def calling(calls: tuple[PlannedCall, ...], first: int) -> JsonObject:
 
 
 def play(task: PlannedTask, player: Player) -> tuple[CannedWorld, list[JsonObject]]:
-    """Let a player play to its end; returns the world and what was said."""
+    """Let a player play to its end; return the world and the transcript."""
     messages = messages_of(task)
     transcript: list[JsonObject] = []
     world = task.world()
@@ -66,7 +66,7 @@ def idling(_task: PlannedTask, _seen: list[JsonObject]) -> tuple[PlannedCall, ..
 
 
 def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
-    """Call any tool with any valid arguments, twice, and say all that came back."""
+    """Call any tool with any valid arguments twice and return all results."""
     results = [str(message["content"]) for message in seen if message.get("role") == "tool"]
     if len(results) > 1:
         return " ".join(results)

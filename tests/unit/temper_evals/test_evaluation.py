@@ -32,7 +32,7 @@ SMALL = EvaluationChoice(
 
 
 def ignored(_progress: ArmProgress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def test_defaults_depend_on_the_suite() -> None:

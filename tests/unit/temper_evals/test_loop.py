@@ -14,7 +14,7 @@ TARGET = ModelTarget("http://model")
 
 
 class Script:
-    """A server that answers with what it was given, one after the other; the last one stays."""
+    """A server with a sequence of answers; the last one repeats."""
 
     def __init__(self, *answers: httpx.Response) -> None:
         self._answers = [*answers]

@@ -43,7 +43,7 @@ async def make(folder: Path, plan: EvaluationPlan) -> list[RunRecord]:
 
 
 def essence(runs: list[RunRecord]) -> list[RunRecord]:
-    """Leave out what depends on how fast this machine is, and on who was in the cache before."""
+    """Leave out values that depend on the speed of this machine and on the state of the cache."""
     kept = (
         structs.replace(run, seconds=0, text_seconds=[], call_seconds=[], cached=0, model_seconds=0)
         for run in runs

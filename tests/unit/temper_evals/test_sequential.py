@@ -46,7 +46,7 @@ def test_it_estimates_the_remaining_pairs() -> None:
 
 
 def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) -> float:
-    """Return how often sequences end so, in which pairs differ so often and help so often."""
+    """Return how often sequences with these rates of difference and help end this way."""
     draw, hits, count = random.Random(7), 0, 2_000
     for _ in range(count):
         test = SequentialTest()

@@ -41,7 +41,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def simulated() -> Iterator[str]:
-    """Serve a simulated model beside the command, which has an event loop of its own."""
+    """Serve a simulated model next to the command, which has a separate event loop."""
     ready, over = threading.Event(), threading.Event()
     urls: list[str] = []
 
@@ -134,7 +134,7 @@ def test_configured_settings_are_not_tuned() -> None:
 
 
 def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
-    """End it by one Ctrl-C when its runs are as wished; return the runs and what was said."""
+    """End it by Ctrl-C once the runs satisfy the condition; return the runs and the output."""
     runs = Path("cache/temper/tuned/runs")
 
     def written() -> bytes:

@@ -36,7 +36,7 @@ Rights = Callable[[str, int], bool]
 
 @dataclass
 class FakeModel:
-    """Whether a run is right is told by the settings and how many runs came before it."""
+    """The settings and the number of earlier runs decide whether a run is right."""
 
     is_right: Rights
     ending: str = "answered"

@@ -1,4 +1,4 @@
-"""Draws values that satisfy a JSON schema, one of the kind that signatures become."""
+"""Draws values that satisfy a JSON schema of the kind that signatures become."""
 
 from typing import cast
 

@@ -50,7 +50,7 @@ def executed(*tools: FunctionTool, arguments: str = "{}") -> Outcome:
 
 @contextmanager
 def released() -> Iterator[threading.Event]:
-    """Let the threads of a test go on when it is over, whatever came of it."""
+    """Release the threads of a test at its end, even after a failure."""
     event = threading.Event()
     try:
         yield event

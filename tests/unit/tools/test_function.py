@@ -7,7 +7,7 @@ from proxy.tools.function import TIMEOUT, FunctionTool, ToolContext, ToolOptions
 
 @tool
 def get_weather(city: str) -> str:
-    """Tell the weather."""
+    """Report the weather."""
     return f"sunny in {city}"
 
 
@@ -22,7 +22,7 @@ def get_weather(city: str) -> str:
     display_format=str,
 )
 def greet(context: ToolContext[str], name: str) -> str:
-    """Say something else."""
+    """Return a greeting."""
     return f"{context.deps} {name}"
 
 
@@ -34,7 +34,7 @@ def test_a_tool_is_named_and_described_after_its_function() -> None:
         "type": "function",
         "function": {
             "name": "get_weather",
-            "description": "Tell the weather.",
+            "description": "Report the weather.",
             "parameters": get_weather.spec.parameters,
         },
     }

@@ -11,7 +11,7 @@ from proxy.tools.results import cut, failure, format_result, on_one_line, text_o
 
 
 class Report(BaseModel):
-    """What the weather is like."""
+    """A weather report."""
 
     city: str
     degrees: int
@@ -26,7 +26,7 @@ class Day:
 
 
 class Silent:
-    """Has no members, but words."""
+    """Has no members and a text."""
 
     def __str__(self) -> str:
         return "silent"
@@ -94,7 +94,7 @@ def test_a_cut_shows_the_original_size() -> None:
 
 def test_an_error_is_one_line() -> None:
     class Unprintable(Exception):
-        """Cannot even say what it is."""
+        """Raises in `__str__`."""
 
         def __str__(self) -> str:
             raise RuntimeError

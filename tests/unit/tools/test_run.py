@@ -1,4 +1,4 @@
-"""One test for each row of the Run's tables: states, calls of a reply, and why it is over."""
+"""One test for each row of the Run's tables: states, calls of a reply, and reasons to end."""
 
 import pytest
 

@@ -21,7 +21,7 @@ OVERFLOW = ContextOverflow("too long", 9_000, 8_192)
 
 
 class Playing:
-    """A run before a scripted backend, and everything that is noticed of it."""
+    """A run with a scripted backend, and all its observable effects."""
 
     def __init__(
         self,

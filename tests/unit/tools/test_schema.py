@@ -25,7 +25,7 @@ from tests.unit.tools.schema_values import values
 
 
 class Context:
-    """What no function here asks for."""
+    """An unused context."""
 
 
 class Unit(Enum):
@@ -50,7 +50,7 @@ class Node(BaseModel):
 
 
 class Filter(TypedDict):
-    """What to look for."""
+    """A search filter."""
 
     word: str
     since: NotRequired[date]
@@ -58,7 +58,7 @@ class Filter(TypedDict):
 
 @dataclass
 class Range:
-    """From here to there."""
+    """A range of values."""
 
     low: int
     high: int = 9
@@ -263,7 +263,7 @@ def test_the_message_of_a_custom_validator_is_reported() -> None:
         @field_validator("number")
         @classmethod
         def is_even(cls, number: int) -> int:
-            """Refuse the odd ones."""
+            """Refuse odd numbers."""
             if number % 2:
                 raise ValueError("choose an even number")
             return number

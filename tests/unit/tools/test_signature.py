@@ -18,7 +18,7 @@ WORDS = {"city": "Where, by its name.", "days": "How many days."}
 
 
 class Context(Generic[T]):
-    """What a function may ask for."""
+    """The context of a function."""
 
 
 class Place(BaseModel):
@@ -153,14 +153,14 @@ def test_the_hint_of_the_result_may_be_unknown() -> None:
 
 
 class Weather:
-    """Tells the weather."""
+    """Reports the weather."""
 
     def __call__(self, city: "Place", days: int = 1) -> str:
-        """Tell it."""
+        """Report it."""
         return f"{city.city} {days}"
 
     def of(self, city: str) -> str:
-        """Tell it of a city."""
+        """Report the weather of a city."""
         return city
 
 
@@ -203,7 +203,7 @@ def test_methods_callable_objects_and_partial_functions_can_be_tools() -> None:
         "of",
         "google",
     ]
-    assert description_of(weather) == "Tells the weather."
+    assert description_of(weather) == "Reports the weather."
     assert description_of(partly).startswith("Tell the weather.")
 
 

@@ -14,13 +14,13 @@ from proxy.tools.toolset import Toolset
 
 
 def get_weather(city: str) -> str:
-    """Tell the weather."""
+    """Report the weather."""
     return f"sunny in {city}"
 
 
 @tool(aliases=("clock", "time"))
 def now(context: ToolContext[str]) -> str:
-    """Tell the time."""
+    """Return the time."""
     return f"{context.deps}, round {context.round}"
 
 
@@ -73,7 +73,7 @@ def test_tools_are_listed_in_chat_format_and_in_order() -> None:
         "type": "function",
         "function": {
             "name": "get_weather",
-            "description": "Tell the weather.",
+            "description": "Report the weather.",
             "parameters": {
                 "type": "object",
                 "additionalProperties": False,

@@ -78,7 +78,7 @@ def test_reading_metrics_probes_the_backend(state: Health) -> None:
 
 @dataclass
 class Speechless(ScriptedBackend):
-    """Never tells how it feels."""
+    """Never answers a health check."""
 
     async def health(self) -> Health:
         await asyncio.Event().wait()

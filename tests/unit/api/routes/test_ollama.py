@@ -1,4 +1,4 @@
-"""Ollama's API around the answers: who may ask how, what others get instead of an Ollama's."""
+"""Ollama's API: authentication, other methods, and refusals."""
 
 import httpx
 import pytest

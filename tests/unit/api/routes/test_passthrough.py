@@ -46,7 +46,7 @@ def call(
 
 
 class Buggy(ScriptedBackend):
-    """Fails after the first piece, in a way that nobody foresaw."""
+    """Raises an unexpected exception after the first piece."""
 
     async def relay(
         self, passage: PassthroughRequest, headers: dict[str, str]

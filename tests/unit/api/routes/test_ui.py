@@ -1,4 +1,4 @@
-"""The page and its files; what they ask for is tested over HTTP in tests/integration."""
+"""The page and its files; its requests are tested over HTTP in tests/integration."""
 
 import asyncio
 import hashlib
@@ -138,7 +138,7 @@ def test_route_descriptions_are_escaped() -> None:
     app.include_router(overview_router(app, has_dashboard=False))
 
     async def route() -> str:
-        """Say <script>."""
+        """Return <script>."""
         return ""
 
     app.add_api_route("/other", route)

@@ -1,4 +1,4 @@
-"""Generated histories of the Messages language, and other ways to write the same ones."""
+"""Generated histories of the Messages API, and equivalent notations of them."""
 
 from collections.abc import Callable
 
@@ -102,7 +102,6 @@ def _references() -> st.SearchStrategy[JsonObject]:
 
 
 def body(messages: list[JsonObject], **members: JsonValue) -> bytes:
-    """Write a request."""
     history: list[JsonValue] = [*messages]
     return json.dump({"model": "m", "max_tokens": 100, "messages": history, **members})
 
@@ -111,7 +110,7 @@ Choose = Callable[[], bool]
 
 
 def rewritten(messages: list[JsonObject], choose: Choose) -> list[JsonObject]:
-    """Write the same history in another way: everything that may differ means nothing."""
+    """Write the same history differently; every difference is without meaning."""
     return [{**message, "content": _content(message["content"], choose)} for message in messages]
 
 

@@ -1,4 +1,4 @@
-"""Anthropic's own types, held against the tables: a name that nobody has decided about fails."""
+"""The types of Anthropic's SDK, compared with the tables: an undecided name fails."""
 
 import re
 import typing
@@ -29,7 +29,7 @@ def members(union: object) -> Iterator[type]:
 
 
 def types_in(*unions: object) -> set[str]:
-    """Return what `type` may be in the classes of unions."""
+    """Return the possible values of `type` in the classes of unions."""
     types: set[str] = set()
     for union in unions:
         for member in members(union):

@@ -54,7 +54,7 @@ schemas: st.SearchStrategy[JsonValue] = st.recursive(
 def test_every_encoded_schema_can_be_read_by_ollama(
     schema: JsonValue, definition: JsonValue
 ) -> None:
-    """Go's decoder refuses the whole request for one member of the wrong kind."""
+    """Go's decoder refuses the whole request for one member of the wrong type."""
     document: JsonObject = {
         "type": "object",
         "properties": {"x": schema},

@@ -1,4 +1,4 @@
-"""Requests are read; those of Codex 0.169.0 are kept, shortened, in `captures`."""
+"""Decoding of requests; those of Codex 0.169.0 are shortened in `captures`."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -80,7 +80,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[ReplyEvent]:
-    """Make the events of an answer as a turn tells them, with attempts that began again."""
+    """Make the events of an answer as a turn emits them, with restarted attempts."""
     events: list[ReplyEvent] = [ReplyStarted("chatcmpl-1", 1, "backend-model")]
     calls = 0
     for kind in draw(st.lists(st.sampled_from(("text", "thought", "call", "whole")), max_size=6)):
@@ -123,7 +123,7 @@ def request_of(body: JsonObject) -> Decoded:
 
 
 def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
-    """Give a stream to the SDK, which raises for what its users could not make sense of."""
+    """Accumulate a stream with the SDK, which raises for an invalid stream."""
     state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events:
         EVENTS[f"{event['type']}"].model_validate(event)

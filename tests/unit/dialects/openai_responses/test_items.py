@@ -1,4 +1,4 @@
-"""Items become messages: case by case, and by what must hold for every history."""
+"""Items become messages: single cases, and invariants of every history."""
 
 from itertools import count
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from tests.fakes.responses import (
 
 
 class Style(NamedTuple):
-    """In how many ways clients write the same."""
+    """The notations that clients use for the same history."""
 
     as_blocks: bool = False
     has_types: bool = True
@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What is said until the model is asked, and what it does then; each call gets its result."""
+    """The input of a request and the model's reply; each call gets its result."""
 
     user: str
     remark: str | None
@@ -51,7 +51,7 @@ STYLES = st.builds(Style, *[st.booleans()] * 6)
 
 
 class Client:
-    """Writes turns as items; `cuts` are the places at which the model was asked."""
+    """Writes turns as items; `cuts` are the positions of upstream requests."""
 
     def __init__(self, style: Style) -> None:
         self.items: list[JsonValue] = []

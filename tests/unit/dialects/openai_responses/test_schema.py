@@ -1,4 +1,4 @@
-"""The tables hold every name that the installed SDK knows, and the guide says the same."""
+"""The tables contain every name of the installed SDK, and the guide agrees."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sentences of every language: such that announce, and such that come close."""
+"""Sentences of every language: announcements, and similar answers."""
 
 # ruff: noqa: RUF001 - marks of many scripts look alike
 # ruff: noqa: RUF001 - letters of many scripts look alike

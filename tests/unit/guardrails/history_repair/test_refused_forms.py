@@ -1,4 +1,4 @@
-"""Each rewriting changes what was refused and nothing else, the same way in a longer history."""
+"""Each rewriting changes only the refused part, equally in a longer history."""
 
 from collections.abc import Callable
 

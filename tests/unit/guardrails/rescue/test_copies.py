@@ -67,7 +67,7 @@ def test_looking_for_a_repeated_call_is_linear() -> None:
 
 
 class CountedText(str):
-    """Counts how often it is taken apart."""
+    """Counts how often it is normalized."""
 
     __slots__ = ()
     splits: ClassVar[list[str]] = []
@@ -234,7 +234,7 @@ ANSWERS = [
 
 
 def calls_in(text: str) -> int:
-    """Count the calls that are found in a text, however it arrives."""
+    """Count the calls that are found in a text at any chunking."""
     counts = set()
     for pieces in ([text], list(text), [text[:20], text[20:]]):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))

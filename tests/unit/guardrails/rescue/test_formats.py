@@ -1,4 +1,4 @@
-"""Every format is read as its example says, however the example arrives; a row is a format."""
+"""Every format is read as its example says, at any chunking; a format is one row."""
 
 import msgspec
 import pytest

@@ -69,7 +69,7 @@ def calls_in(text: str) -> list[WrittenCall]:
 
 
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:
-    """Tell whether a call is one of the two, or one that holds `data` whole and was cut nowhere."""
+    """Check for one of the two calls, or a call that contains `data` completely."""
     arguments = call.arguments
     name = find_name(call.name, NAMES)
     if name is None or isinstance(arguments, str):

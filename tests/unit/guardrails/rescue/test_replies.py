@@ -1,4 +1,4 @@
-"""Reply text -> events: what stands around a call decides what becomes of it."""
+"""Reply text -> events: the context of a call decides its handling."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""The findings in a reply, as tables of *text -> findings*; every text also arrives in pieces.
+"""The findings in a reply, as tables of *text -> findings*; every text is also read in chunks.
 
-In a text, `<CALL>` and the other names of `SHORT` stand for what they abbreviate. In the findings,
+In a text, `<CALL>` and the other names of `SHORT` are abbreviations. In the findings,
 prose is written as it is and everything else in brackets: `[hermes: look]` are calls, `[quoted]`
 is the reason why the prose after it is no call, and `[-invented_result]` is a gap in the reply.
 """
@@ -501,7 +501,7 @@ HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
 
 
 def words_of(text: str) -> str:
-    """Leave out what may be left out behind a call: also a half of a mark or a fence."""
+    """Drop the removable text after a call, including a partial mark or fence."""
     return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
 
 
@@ -537,7 +537,7 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
 
 
 def read_stubbornly(cursor: Cursor, opening: str) -> Reading:
-    """Break the contract: wait although the text is finished."""
+    """Break the contract: wait although the text is complete."""
     while cursor.stands_at(" b") or opening:
         yield
     return Calls(())

@@ -1,4 +1,4 @@
-"""The limit that all syntaxes have in common; the rest of the contract is a matter of types."""
+"""The limits that all syntaxes share."""
 
 import pytest
 
@@ -120,7 +120,7 @@ NAMED_AFTER_TOOLS = ("Functionary's without mark", "names and JSON", "attributes
 
 
 def called(text: str) -> list[str]:
-    """Return the names of the calls that a text makes, however it arrives."""
+    """Return the names of the calls in a text at any chunking."""
     results: list[list[str]] = []
     for pieces in chunkings(text):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))

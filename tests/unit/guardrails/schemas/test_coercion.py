@@ -155,7 +155,7 @@ def coerced(schema: JsonObject, value: JsonValue) -> Coercion:
 
 
 def one(schema: JsonValue, *, is_required: bool = False) -> JsonObject:
-    """Make the schema of an object whose member `a` has to satisfy `schema`."""
+    """Make the schema of an object with a member `a` that must satisfy `schema`."""
     return {"type": "object", "properties": {"a": schema}, "required": ["a"] * is_required}
 
 

@@ -18,7 +18,7 @@ def workload(schema: JsonValue) -> Workload:
 
 
 def doubling(levels: int, keyword: str = "anyOf", width: int = 2) -> JsonObject:
-    """Refer to a definition twice, which refers to another one twice, and so on."""
+    """Refer to a definition twice, which refers to the next one twice, and so on."""
     definitions: JsonObject = {"d0": INTEGER}
     for level in range(levels):
         definitions[f"d{level + 1}"] = {keyword: [ref(f"d{level}")] * width}

@@ -1,4 +1,4 @@
-"""Calls that were written by a convention, read again by the real reader."""
+"""Calls that were written by a convention and read again by the reader."""
 
 import hypothesis.strategies as st
 
@@ -37,7 +37,7 @@ names = st.from_regex(r"[A-Za-z_][\w.:/-]{0,20}", fullmatch=True)
 
 @st.composite
 def calls(draw: st.DrawFn) -> ToolCall:
-    """Make a call as it stands in a history."""
+    """Make a call as it occurs in a history."""
     text = json.dump_text(draw(arguments))
     return ToolCall(draw(st.sampled_from(("", "call_1", "a-2"))), draw(names), text)
 
@@ -65,10 +65,10 @@ def retold(convention: Convention, *calls: ToolCall, text: str = "") -> list[Wri
 
 
 def exactly(call: WrittenCall) -> tuple[str, str]:
-    """Tell calls apart that only Python takes for equal: 1, 1.0 and true."""
+    """Distinguish calls that are equal only in Python: 1, 1.0 and true."""
     return call.name, json.dump_text(call.arguments)
 
 
 def as_written(call: ToolCall) -> tuple[str, str]:
-    """Return what reading a call again should give."""
+    """Return the expected result of reading a call again."""
     return call.name, json.dump_text(json.parse(call.arguments))

@@ -90,7 +90,7 @@ def test_a_result_is_text_or_the_structure_that_it_is() -> None:
 
 
 def test_a_call_with_a_call_as_its_argument_is_read_as_one() -> None:
-    """Models repeat a call in its own arguments; a tool that really takes one loses it."""
+    """Models repeat a call in its arguments; a tool that really takes one loses it."""
     (call,) = retold(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
     )

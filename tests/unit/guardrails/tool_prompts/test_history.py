@@ -282,7 +282,7 @@ HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, tr
 
 
 def names_are_plain(calls: list[ToolCall]) -> bool:
-    """Tell whether no member is named like a mark: such a call was garbled, and is refused."""
+    """Check that no member is named like a mark: such a call is garbled and refused."""
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 

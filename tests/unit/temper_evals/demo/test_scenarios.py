@@ -22,7 +22,7 @@ def asked(prompt: str = "Hello", *, stream: bool = False) -> Request:
 
 
 def everything_said() -> str:
-    """Return every nudge that the scenarios can provoke, and what stands before a tool's result."""
+    """Return every nudge that the scenarios can trigger, and the text before a tool's result."""
     respond = Tool("respond", True, b"{}")
     offer = OfferedTools(asked().tools, TextPolicy.RESPOND, (), respond=respond)
     wrong = nudges.describe_invalid_arguments([Violation("/unit", "is not allowed")], offer)

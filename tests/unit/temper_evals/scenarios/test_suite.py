@@ -1,4 +1,4 @@
-"""What keeps the authors of scenarios honest: every family, by those who know, idle and gamble."""
+"""Checks on the authors of scenarios: every family, by informed, idle and gambling players."""
 
 from dataclasses import replace
 

@@ -104,7 +104,7 @@ RUNAWAY = ModelProfile(
 
 
 def answered(**members: JsonValue) -> JsonObject:
-    """Return a request of a task whose call was executed."""
+    """Return a request of a task with one executed call."""
     request = SINGLE.request(0)
     messages = request["messages"]
     assert isinstance(messages, list)

@@ -1,4 +1,4 @@
-"""Answers to Ollama's clients: as lines, and as one body of the same events."""
+"""Answers to Ollama clients: as lines, and as one body of the same events."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
 def terms(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerms:
-    """Make terms of an answer; the clock says these seconds after its beginning, then the last."""
+    """Make the context of an answer; the clock shows these seconds after its start in turn."""
     left = [*seconds] or [0.5]
 
     def now() -> float:

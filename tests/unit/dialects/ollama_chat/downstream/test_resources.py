@@ -1,4 +1,4 @@
-"""Lists of models, one of them, and vectors, held against the types of ollama-python."""
+"""Model lists, model details and embeddings, compared with the types of ollama-python."""
 
 import pytest
 from ollama import EmbeddingsResponse, EmbedResponse, ListResponse, ProcessResponse, ShowResponse

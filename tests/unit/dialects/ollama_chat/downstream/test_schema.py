@@ -1,4 +1,4 @@
-"""What Ollama's clients send, held against the OpenAPI document and the types of ollama-python.
+"""Fields of Ollama clients, compared with the OpenAPI document and the types of ollama-python.
 
 A name of these types without a row in the tables fails.
 """

@@ -27,7 +27,7 @@ CASES = [
 
 
 def one_at_a_time(escaped: str, quote: str) -> str:
-    """Decode every escape by itself."""
+    """Decode every escape separately."""
 
     def reading(cursor: Cursor) -> Waiting[str]:
         text = ""

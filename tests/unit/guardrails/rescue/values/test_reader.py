@@ -63,7 +63,7 @@ documents = st.recursive(
 
 
 def value_in(text: str) -> Value | Unreadable:
-    """Read one value behind which nothing may stand, at every chunking and whole."""
+    """Read one value with nothing after it, whole and at every chunking."""
     result, rest = attempt(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
         result = Unreadable("unexpected")
@@ -272,7 +272,7 @@ def test_unrepresentable_numbers_are_refused(number: str) -> None:
 
 
 class Witness:
-    """Writes down what it hears and stops the reading at one key."""
+    """Records the reported members and stops the reading at one key."""
 
     def __init__(self, unwanted: str = "") -> None:
         self.heard: list[str] = []

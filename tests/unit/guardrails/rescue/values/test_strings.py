@@ -53,7 +53,7 @@ TEXTS = st.lists(
 
 
 def ends(following: str, context: StringContext) -> bool:
-    """Tell whether a quotation mark in front of this text is an end."""
+    """Check that a quotation mark before this text is an end."""
     cursor = Cursor(following, is_finished=True)
 
     def reading() -> Waiting[None]:

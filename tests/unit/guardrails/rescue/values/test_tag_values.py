@@ -40,7 +40,7 @@ def test_an_inconsistently_escaped_text_is_unchanged(text: str) -> None:
 
 
 def trim(*texts: str, has_lines: bool = True) -> list[object]:
-    """Trim the values of one call and give back what has to be."""
+    """Trim the values of one call and return them."""
     lines = LineEnds(has_lines=has_lines)
     keys = ["k" * (index + 1) for index in range(len(texts))]
     arguments: JsonObject = {
