@@ -46,7 +46,7 @@ WALKED = {
     "proxy/guardrails/rescue/registry.py": ("SHAPES: ",),
     "proxy/settings/sections.py": ("class Ui(",),
     "tests/unit/backends/test_engines.py": (
-        "def test_an_engine_says_who_it_is_in_its_list_of_models(",
+        "def test_an_engine_is_identified_by_its_model_list(",
     ),
     "tests/unit/profiles/test_recognition.py": ("\nNAMES",),
 }

@@ -1,4 +1,4 @@
-"""What the documentation says of bounds is what they are."""
+"""The documented bounds are the actual ones."""
 
 import asyncio
 import re
@@ -49,26 +49,26 @@ _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 
 
 def by_source() -> Iterator[tuple[str, str, int]]:
-    """Yield the source, the name and the value of each bound, as they stand in the module."""
+    """Yield the source, the name and the value of each bound in the module."""
     source = ""
     for line in Path(bounds.__file__).read_text(encoding="utf-8").splitlines():
-        if found := re.match(r"# ([a-z ]+)$", line):
-            source = found[1]
-        elif source and (found := re.match(r"([A-Z_]+) = ", line)):
-            yield source, found[1], getattr(bounds, found[1])
+        if match := re.match(r"# ([a-z ]+)$", line):
+            source = match[1]
+        elif source and (match := re.match(r"([A-Z_]+) = ", line)):
+            yield source, match[1], getattr(bounds, match[1])
 
 
 def rows() -> dict[str, str]:
-    """Return what the table says of each source."""
+    """Return the rows of the table by source."""
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
-    found: dict[str, str] = {}
+    rows_: dict[str, str] = {}
     for source, bound in re.findall(r"^\| ([a-z ]+) \| (.+?) \|", text, re.MULTILINE):
-        found[source] = f"{found.get(source, '')} {bound}"
-    return found
+        rows_[source] = f"{rows_.get(source, '')} {bound}"
+    return rows_
 
 
 def written(name: str, value: int) -> str:
-    """Write a bound in words: of bytes in the largest unit that fits."""
+    """Write a bound in words: bytes in the largest unit that fits."""
     for size, unit in _UNITS:
         if value % size == 0 and (name.endswith("BYTES") or name == "READ_IN_VAIN"):
             return f"{value // size} {unit}"
@@ -76,12 +76,12 @@ def written(name: str, value: int) -> str:
 
 
 @pytest.mark.parametrize(("source", "name", "value"), [*by_source()])
-def test_every_bound_stands_in_the_table_of_its_source(source: str, name: str, value: int) -> None:
+def test_every_bound_is_in_the_table_of_its_source(source: str, name: str, value: int) -> None:
     assert re.search(rf"(?<![\d,]){re.escape(written(name, value))}(?![\d,])", rows()[source])
 
 
 def sparse(path: Path, size: int) -> Path:
-    """Make a file of zeros that takes no room."""
+    """Make a sparse file of zeros."""
     with path.open("wb") as file:
         file.truncate(size)
     return path
@@ -98,7 +98,7 @@ def with_fields(path: Path, count: int) -> Path:
 
 
 def declare_body(size: int) -> None:
-    """Send a request that says it is this large, and nothing of it."""
+    """Send a request that declares this length, without its body."""
     declared = [(b"content-type", b"application/json"), (b"content-length", b"%d" % size)]
     scope: Scope = {"type": "http", "headers": declared}
 
@@ -124,7 +124,7 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
     "CALLS": lambda _: refuse(sentences([Dropped("too_many_calls")])[0]),
     "MEMBERS": lambda _: broken('{"a":[' + '{"":0},' * bounds.MEMBERS + '{"":0}]}'),
     "FIELDS": lambda _: read_object(
-        b"{" + b",".join(b'"%d":1' % one for one in range(bounds.FIELDS + 1)) + b"}"
+        b"{" + b",".join(b'"%d":1' % number for number in range(bounds.FIELDS + 1)) + b"}"
     ),
     "EVENT_BYTES": lambda _: [*EventDecoder().feed(b"data: " + b"x" * bounds.EVENT_BYTES + b"\n")],
     "IDLE_LINES": lambda _: EventDecoder().feed(b":\n" * bounds.IDLE_LINES + b":\n"),
@@ -145,13 +145,13 @@ def test_an_error_names_the_bound_that_was_passed(name: str, tmp_path: Path) -> 
         TOO_MUCH[name](tmp_path / "file")
 
 
-def test_what_a_setting_moves_is_told_with_its_name() -> None:
+def test_a_bound_moved_by_a_setting_names_it() -> None:
     with pytest.raises(RequestTooLarge, match=r"server\.max_body_bytes"):
         declare_body(bounds.BODY_BYTES + 1)
 
 
 def calls_behind(noise: str) -> bool:
-    """Return whether a call behind much that is none is read."""
+    """Check that a call after much other text is read."""
     reply = f"{noise}\nLet me look.\n<tool_call>\n{JSON(*NOW)}\n</tool_call>"
     return outcome(Case("", reply, ask()), [reply]).calls == (NOW,)
 
@@ -181,22 +181,22 @@ def workload(schema: JsonObject) -> Workload:
 
 
 def lists_errors_of(items: int) -> bool:
-    """Return whether so many items of an array, all of them wrong, are few enough to be listed."""
+    """Check that the errors of so many invalid items are listed."""
     return workload({"items": {"type": "integer"}}).is_listable(["x"] * items)
 
 
 def is_checked(*patterns: str) -> bool:
-    """Return whether all these patterns are compiled."""
-    return not compile_schema({"allOf": [{"pattern": one} for one in patterns]}).problem
+    """Check that all these patterns are compiled."""
+    return not compile_schema({"allOf": [{"pattern": pattern} for pattern in patterns]}).problem
 
 
 def sized(size: int) -> list[str]:
-    """Return patterns that have this size together, about."""
+    """Return patterns of about this total size."""
     return [f"^[a-z]{{100}}{number}$" for number in range(size // 1_020)]
 
 
 def is_matched(pattern: str, text: str) -> bool:
-    """Return whether a text is short enough for a pattern."""
+    """Check that a text is short enough for a pattern."""
     try:
         return not compile_schema({"pattern": pattern}).is_valid(text)
     except TooLongToMatch:
@@ -281,14 +281,14 @@ def test_every_bound_is_reached_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", ABOUT)
-def test_a_bound_holds_about_where_it_says(name: str) -> None:
+def test_a_bound_holds_approximately(name: str) -> None:
     most: int = getattr(bounds, name)
     assert ABOUT[name](most // 2)
     assert not ABOUT[name](2 * most)
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_a_bound_holds_where_it_says(name: str, tmp_path: Path) -> None:
+def test_a_bound_holds_exactly(name: str, tmp_path: Path) -> None:
     most: int = getattr(bounds, name)
     assert WITHIN[name](tmp_path, most)
     assert not WITHIN[name](tmp_path, most + 1)

@@ -34,11 +34,14 @@ RESCUED = Rescued("hermes", "f")
 
 
 def test_a_fact_has_a_name_for_programs() -> None:
-    assert [one.name for one in (Renamed("F", "f"), Coerced("f", "/a"))] == ["renamed", "coerced"]
+    assert [outcome.name for outcome in (Renamed("F", "f"), Coerced("f", "/a"))] == [
+        "renamed",
+        "coerced",
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_every_question_is_an_attempt(count: int) -> None:
+def test_every_upstream_request_is_an_attempt(count: int) -> None:
     assert attempts([RESCUED, *[ASKED] * count, LadderEnded("prose")]) == count
 
 
@@ -80,11 +83,11 @@ def test_repairs_are_listed_by_kind(facts: list[Fact], expected: str) -> None:
     assert repairs(tuple(facts)) == expected
 
 
-def test_what_is_no_fact_is_no_repair() -> None:
+def test_informational_outcomes_are_no_repair() -> None:
     assert repairs((Fact(), RESCUED)) == "rescued=hermes"
 
 
-def test_a_client_is_told_of_repairs_only_if_there_were_any() -> None:
+def test_repairs_are_reported_to_the_client_only_if_there_were_any() -> None:
     assert report((ASKED,)) == {"attempts": "1", "outcome": "clean"}
     assert report((ASKED, RESCUED)) == {
         "attempts": "1",
@@ -93,19 +96,19 @@ def test_a_client_is_told_of_repairs_only_if_there_were_any() -> None:
     }
 
 
-def test_the_shape_of_a_conversation_is_told_in_one_line() -> None:
+def test_the_shape_of_a_conversation_is_one_line() -> None:
     compacted = Compacted(1, 12, 0, 2, 6_100, 14_020, 8_192, is_new=True)
-    told = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
-    assert context((Asked("as_asked"), compacted)) == told
-    assert context((compacted, WindowFilled(8_192))) == f"{told}; filled=1"
+    line = "n_ctx=8192; sent=6100; client=14020; tier=1; cleared=12; folded=0; epoch=2"
+    assert context((Asked("as_asked"), compacted)) == line
+    assert context((compacted, WindowFilled(8_192))) == f"{line}; filled=1"
     tight = replace(compacted, answer=96)
-    assert context((tight,)) == f"{told}; answer=96"
+    assert context((tight,)) == f"{line}; answer=96"
     assert context((Asked("as_asked"),)) == ""
-    assert report((compacted,))["context"] == told
+    assert report((compacted,))["context"] == line
     assert "context" not in report((Asked("as_asked"),))
 
 
-def test_a_try_has_the_defect_of_its_own_reply() -> None:
+def test_an_attempt_has_the_defect_of_its_reply() -> None:
     first: list[Fact] = [RejectedReply("stray"), Asked("as_asked"), RESCUED, RejectedReply("prose")]
     assert judged_attempts([*first, RESCUED, Asked("nudged"), LadderEnded("prose")]) == (
         JudgedAttempt("as_asked", "prose"),
@@ -114,7 +117,7 @@ def test_a_try_has_the_defect_of_its_own_reply() -> None:
     assert judged_attempts([RESCUED]) == ()
 
 
-def test_calls_of_the_operators_tools_are_counted_by_server() -> None:
+def test_operator_tool_calls_are_counted_by_server() -> None:
     ran = [ToolRan("search", "find", "done", 1), ToolRan("time", "now", "lost", 1)]
     ran += [ToolRan("search", "open", "failed", 2)]
     assert tools(tuple(ran)) == "search=2, time=1"
@@ -122,19 +125,19 @@ def test_calls_of_the_operators_tools_are_counted_by_server() -> None:
     assert "tools" not in report((Asked("as_asked"),))
 
 
-def test_a_reply_behind_a_round_of_tools_is_no_retry() -> None:
+def test_a_reply_after_a_tool_round_is_no_retry() -> None:
     ran = [ToolRan("search", "find", "done", number) for number in (1, 1, 2)]
-    asked: list[Fact] = [Asked("as_asked")] * 3
-    assert outcome((*asked, *ran)) is ReplyOutcome.CLEAN
-    assert outcome((*asked, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
+    outcomes: list[Fact] = [Asked("as_asked")] * 3
+    assert outcome((*outcomes, *ran)) is ReplyOutcome.CLEAN
+    assert outcome((*outcomes, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
 
 
-def test_the_defect_with_which_the_ladder_ended_is_told() -> None:
+def test_the_final_defect_is_reported() -> None:
     assert last_defect([ASKED, RejectedReply("prose"), LadderEnded("cut_off")]) == "cut_off"
     assert last_defect([ASKED, RejectedReply("prose")]) is None
 
 
-def test_words_are_those_of_facts_and_of_their_fields() -> None:
+def test_field_names_match_the_outcomes() -> None:
     kinds = {kind.__name__: kind for kind in Fact.__subclasses__()}
     assert WORDS.facts.keys() <= kinds.keys()
     unknown = [

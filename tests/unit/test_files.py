@@ -13,7 +13,7 @@ def written(folder: Path, content: bytes) -> Path:
     return path
 
 
-def test_a_document_is_read_with_the_mark_of_windows_editors(tmp_path: Path) -> None:
+def test_a_document_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, b"\xef\xbb\xbfa.b = 1")
     assert read_text(path) == "a.b = 1"
     assert read_toml(path) == {"a": {"b": 1}}
@@ -39,7 +39,7 @@ def test_a_document_without_sense_is_refused_by_its_name(
     assert refused.value.setting == str(path)
 
 
-def test_the_setting_that_names_a_file_is_the_one_that_is_refused(tmp_path: Path) -> None:
+def test_the_setting_that_names_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="gone cannot be read") as refused:
         read_text(tmp_path / "gone", "server.keys_file")
     assert refused.value.setting == "server.keys_file"
@@ -48,7 +48,7 @@ def test_the_setting_that_names_a_file_is_the_one_that_is_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("folder", ["models", "announcements"])
-def test_what_is_shipped_is_within_an_installed_package_and_beside_one_in_a_checkout(
+def test_shipped_files_are_within_an_installed_package_and_next_to_a_checkout(
     folder: str, tmp_path: Path
 ) -> None:
     beside = list_shipped(folder)

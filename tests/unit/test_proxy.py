@@ -1,4 +1,4 @@
-"""The package as programs imported it before there was `temper`."""
+"""The package name before `temper` existed."""
 
 import subprocess
 import sys
@@ -15,12 +15,12 @@ def test_the_public_names_are_those_of_temper() -> None:
         assert getattr(proxy, name) is getattr(temper, name)
 
 
-def test_a_name_that_is_not_public_is_no_attribute() -> None:
+def test_a_private_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="'Turn'"):
         _ = proxy.Turn  # type: ignore[attr-defined]
 
 
-def test_to_import_it_imports_nothing_else_of_it() -> None:
+def test_importing_it_imports_no_submodule() -> None:
     program = "import proxy, sys; print([n for n in sys.modules if n[:6] in ('proxy.', 'temper')])"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

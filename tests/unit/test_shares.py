@@ -1,4 +1,4 @@
-"""Bounds that owners share: nobody's entries go because of an owner that has more."""
+"""Shared bounds: an owner loses no entries because another owner has more."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from proxy.shares import find_displaced, find_excess
     ],
 )
 def test_the_first_entries_of_the_owner_with_the_most_go(entries: str, dropped: list[int]) -> None:
-    split = [(number, one[0], int(one[1:])) for number, one in enumerate(entries.split())]
+    split = [(number, entry[0], int(entry[1:])) for number, entry in enumerate(entries.split())]
     assert [*find_excess(split, 3, 10)] == dropped
 
 
@@ -34,15 +34,15 @@ def test_an_owner_within_its_share_loses_nothing(
 ) -> None:
     entries = [(number, owner, size) for number, (owner, size) in enumerate(owned)]
     dropped = {*find_excess(entries, most, most_bytes)}
-    kept = [one for one in entries if one[0] not in dropped]
+    kept = [entry for entry in entries if entry[0] not in dropped]
     assert len(kept) <= most
     assert sum(size for *_, size in kept) <= most_bytes
     owners = {owner for _, owner, _ in entries}
     for owner in owners:
-        own = [one for one in entries if one[1] == owner]
-        is_small = sum(size for *_, size in own) * len(owners) <= most_bytes
-        if is_small and len(own) * len(owners) <= most:
-            assert {number for number, *_ in own}.isdisjoint(dropped)
+        share = [entry for entry in entries if entry[1] == owner]
+        is_small = sum(size for *_, size in share) * len(owners) <= most_bytes
+        if is_small and len(share) * len(owners) <= most:
+            assert {number for number, *_ in share}.isdisjoint(dropped)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_an_owner_within_its_share_loses_nothing(
         *(("aab", "c", 1), ("abaab", "b", None), ("abaaab", "b", 4), ("aabbb", "c", 4)),
     ],
 )
-def test_the_newest_of_the_owner_with_the_most_makes_room(
+def test_the_owner_with_the_most_loses_its_oldest_entries(
     owners: str, owner: str, displaced: int | None
 ) -> None:
     assert find_displaced(owners, owner) == displaced

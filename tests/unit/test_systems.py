@@ -1,4 +1,4 @@
-"""What differs between systems, as far as it can be tried on this one."""
+"""Differences between systems, as far as they can be tested on this one."""
 
 import asyncio
 import os
@@ -25,28 +25,28 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     signal.signal(NUMBER, before)
 
 
-async def test_a_signal_is_heard_in_the_event_loop_while_the_block_runs(system: None) -> None:
-    heard: list[int] = []
+async def test_a_signal_is_handled_in_the_event_loop_while_the_block_runs(system: None) -> None:
+    signals: list[int] = []
     woken = asyncio.Event()
 
     def act(number: int) -> None:
-        heard.append(number)
+        signals.append(number)
         woken.set()
 
     with systems.handle_signals((NUMBER,), act):
         signal.raise_signal(NUMBER)
         await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
-    assert heard == [NUMBER]
+    assert signals == [NUMBER]
     assert signal.getsignal(NUMBER) == signal.SIG_DFL
 
 
-def test_where_nobody_counts_open_files_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_descriptor_limit_none_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert systems.open_file_limit() > 0
     monkeypatch.setitem(sys.modules, "resource", None)
     assert systems.open_file_limit() < 0
 
 
-def test_a_tree_is_killed_as_a_whole() -> None:
+def test_a_process_tree_is_killed_entirely() -> None:
     script = "sleep 60 & echo $!; wait"
     with subprocess.Popen(
         ["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE, text=True
@@ -72,31 +72,31 @@ def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.Monk
     assert systems.tie_to_parent(("run",), "/wrapper.py") == ("run",)
 
 
-async def test_keys_are_polled_where_nothing_can_wait_for_them(
+async def test_keys_are_polled_where_no_handle_can_wait_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     typed = ["q", "x"]
     console = types.SimpleNamespace(kbhit=lambda: bool(typed), getwch=lambda: typed.pop())
     monkeypatch.setitem(sys.modules, "msvcrt", console)
     monkeypatch.setattr(sys, "platform", "win32")
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
-    with systems.handle_keys(heard.put_nowait):
-        found = [await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) for _ in range(2)]
-    assert found == [b"x", b"q"]
+    keys: asyncio.Queue[bytes] = asyncio.Queue()
+    with systems.handle_keys(keys.put_nowait):
+        pressed = [await asyncio.wait_for(keys.get(), PATIENCE_SECONDS) for _ in range(2)]
+    assert pressed == [b"x", b"q"]
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A terminal that is standard input, and that nobody waits for."""
-    own, child = os.openpty()
+    """A terminal as standard input with non-blocking reads."""
+    parent, child = os.openpty()
     os.set_blocking(child, False)
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(fileno=lambda: child))
     yield child
-    os.close(own)
+    os.close(parent)
     os.close(child)
 
 
-async def test_writing_waits_for_a_terminal_whose_keys_are_heard(terminal: int) -> None:
+async def test_writing_to_a_terminal_blocks_despite_nonblocking_keys(terminal: int) -> None:
     with systems.handle_keys(print):
         assert os.get_blocking(terminal)
 

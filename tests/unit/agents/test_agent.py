@@ -49,23 +49,23 @@ FINE = says("It is ", "fine.")
 NEVER = Script((START, text("It is"), Ending.NEVER))
 
 
-async def test_tools_are_called_until_there_is_an_answer() -> None:
+async def test_tools_are_called_until_the_model_answers() -> None:
     async with scripted(WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather], instructions="Be brief.")
         result = await agent.run("How is Paris?")
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is fine.")
     (outcome,) = result.rounds[0].outcomes
     assert outcome.value == "It is 21 degrees in Paris."
-    asked, again = backend.upstream_requests
-    assert (len(asked.messages), len(again.messages)) == (2, 4)
-    assert asked.messages == again.messages[:2]
-    assert asked.tools == again.tools
+    first, again = backend.upstream_requests
+    assert (len(first.messages), len(again.messages)) == (2, 4)
+    assert first.messages == again.messages[:2]
+    assert first.tools == again.tools
     assert result.usage.requests == 2
     assert result.usage.prompt_tokens == 22
     assert result.raise_for_stop() is result
 
 
-async def test_a_conversation_goes_on_where_it_stood() -> None:
+async def test_a_conversation_continues_from_its_history() -> None:
     talk = Conversation()
     async with scripted(FINE, WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather])
@@ -85,7 +85,7 @@ async def test_a_backend_that_fails_is_raised_and_the_conversation_is_as_it_was(
     assert len(talk) == 1
 
 
-async def test_what_fails_after_a_round_leaves_that_round() -> None:
+async def test_an_error_after_a_tool_round_keeps_that_round() -> None:
     talk = Conversation()
     async with scripted(WEATHER_CALLED, refuses(400, {"message": "no"})) as (model, _):
         with pytest.raises((BackendFailed, InvalidRequest)):
@@ -93,7 +93,7 @@ async def test_what_fails_after_a_round_leaves_that_round() -> None:
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
-async def test_a_terminal_tool_ends_the_run_with_what_it_returned() -> None:
+async def test_a_terminal_tool_ends_the_run_with_its_return_value() -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
     scripts = (REPORT_CALLED, WEATHER_CALLED, says("Prose."), REPORT_CALLED)
     async with scripted(*scripts) as (model, backend):
@@ -104,7 +104,7 @@ async def test_a_terminal_tool_ends_the_run_with_what_it_returned() -> None:
     assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "report"]
 
 
-async def test_rules_of_the_operator_count_for_an_agent_without_its_own() -> None:
+async def test_operator_rules_apply_to_an_agent_without_rules() -> None:
     rules: dict[str, object] = {"tiny": {"terminal_tools": ["report"]}}
     async with scripted(REPORT_CALLED, workflows=rules) as (model, _):
         model.name = "tiny"
@@ -112,7 +112,7 @@ async def test_rules_of_the_operator_count_for_an_agent_without_its_own() -> Non
     assert result.stop is Stop.TERMINAL
 
 
-async def test_a_step_that_is_never_taken_ends_in_good_order() -> None:
+async def test_a_run_whose_required_step_is_never_taken_ends_cleanly() -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
     async with scripted(*[REPORT_CALLED] * 3) as (model, _):
         result = await Agent(model, [get_weather, report], workflow=rules).run("Report.")
@@ -134,16 +134,16 @@ class Report(BaseModel):
 
 
 async def test_an_answer_has_the_form_of_the_output() -> None:
-    written = '{"city": "Paris", "degrees": 21}'
-    async with scripted(WEATHER_CALLED, says(written)) as (model, _):
+    answer = '{"city": "Paris", "degrees": 21}'
+    async with scripted(WEATHER_CALLED, says(answer)) as (model, _):
         result = await Agent(model, [get_weather], output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
-    assert result.text == written
+    assert result.text == answer
 
 
-async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None:
-    written = '{"city": "Paris", "degrees": 99}'
-    async with scripted(says(written)) as (model, _):
+async def test_an_answer_that_violates_the_output_type_is_rejected() -> None:
+    answer = '{"city": "Paris", "degrees": 99}'
+    async with scripted(says(answer)) as (model, _):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
 
@@ -152,7 +152,7 @@ async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None
     "wrong",
     ["It is fine in Paris.", "", '{"city": "Paris"}', '{"city": "Paris", "degrees": "hot"}'],
 )
-async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -> None:
+async def test_without_tools_the_model_is_retried_for_the_output_type(wrong: str) -> None:
     async with scripted(says(wrong), says('{"city": "Paris", "degrees": 21}')) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
@@ -163,14 +163,14 @@ async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -
     )
 
 
-async def test_after_three_answers_in_another_form_the_run_is_exhausted() -> None:
+async def test_three_answers_of_the_wrong_type_exhaust_the_run() -> None:
     async with scripted(says("a"), says("b"), says("c"), says("d")) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
     assert len(backend.upstream_requests) == 3
 
 
-async def test_after_the_last_round_there_is_a_summary() -> None:
+async def test_the_last_round_is_followed_by_a_summary() -> None:
     async with scripted(WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather], limits=Limits(rounds=1))
         result = await agent.run("How is Paris?")
@@ -179,7 +179,7 @@ async def test_after_the_last_round_there_is_a_summary() -> None:
     assert b"which is the limit" in backend.upstream_requests[1].messages[-1]
 
 
-async def test_tools_that_fail_again_and_again_end_the_run() -> None:
+async def test_repeatedly_failing_tools_end_the_run() -> None:
     async with scripted(BROKEN_CALLED, BROKEN_CALLED) as (model, _):
         agent = Agent(model, [broken], limits=Limits(failed_rounds=2))
         result = await agent.run("Try.")
@@ -188,7 +188,7 @@ async def test_tools_that_fail_again_and_again_end_the_run() -> None:
     assert len(result.messages) == 5
 
 
-async def test_tools_find_what_they_need_in_their_context() -> None:
+async def test_tools_read_the_context_of_the_run() -> None:
     @tool
     def whoami(context: ToolContext[str]) -> str:
         return f"{context.deps}, in round {context.round}"
@@ -209,7 +209,7 @@ async def test_an_alias_of_a_tool_is_the_tool() -> None:
     assert result.rounds[0].outcomes[0].text == "Sun in Oslo"
 
 
-async def test_further_members_of_requests_are_sent() -> None:
+async def test_extra_request_fields_are_sent() -> None:
     async with scripted(FINE) as (model, backend):
         await Agent(model, parameters={"temperature": 0.5, "id_slot": 1}).run("Hi")
     fields = backend.upstream_requests[0].fields
@@ -244,7 +244,7 @@ async def test_a_run_is_cancelled_in_good_order() -> None:
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
-async def test_a_run_that_is_cancelled_before_it_begins_asks_nothing() -> None:
+async def test_a_run_canceled_before_it_starts_sends_no_request() -> None:
     cancel = asyncio.Event()
     cancel.set()
     async with scripted(FINE) as (model, _):
@@ -253,7 +253,7 @@ async def test_a_run_that_is_cancelled_before_it_begins_asks_nothing() -> None:
     assert result.messages == ()
 
 
-async def test_cancelling_while_a_tool_runs_notes_that_its_effect_is_not_known() -> None:
+async def test_cancellation_during_a_tool_records_that_its_effect_is_unknown() -> None:
     cancel = asyncio.Event()
 
     async def wait_long() -> str:
@@ -272,15 +272,15 @@ async def test_to_cancel_the_task_cancels_the_run_and_stays_a_cancellation() -> 
     async with scripted(WEATHER_CALLED, NEVER) as (model, backend):
         work = asyncio.create_task(Agent(model, [get_weather]).run("Hi", conversation=talk))
         await backend.next_request()
-        asked = await backend.next_request()
+        request = await backend.next_request()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        await asked.left.wait()
+        await request.left.wait()
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]
 
 
-async def test_hooks_get_every_message_and_what_they_raise_ends_the_run() -> None:
+async def test_hooks_receive_every_message_and_their_exceptions_end_the_run() -> None:
     talk: Conversation = Conversation()
     messages: list[Message] = []
 
@@ -299,7 +299,7 @@ async def test_hooks_get_every_message_and_what_they_raise_ends_the_run() -> Non
 
 
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_a_tool_that_needs_a_yes_is_asked_about(is_approved: bool) -> None:
+async def test_a_tool_that_needs_approval_is_run_only_after_it(is_approved: bool) -> None:
     @tool(needs_approval=True)
     def delete(path: str) -> str:
         return f"Deleted {path}"
@@ -329,12 +329,12 @@ async def test_calls_that_cannot_be_repaired_are_not_run() -> None:
     async with scripted(wrong, wrong, wrong) as (model, _):
         result = await Agent(model, [get_weather]).run("How is Paris?")
     assert (result.stop, result.rounds) == (Stop.EXHAUSTED, ())
-    told = "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
-    assert result.text.startswith(told)
+    message = "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
+    assert result.text.startswith(message)
     assert (result.usage.requests, result.usage.prompt_tokens) == (3, 33)
 
 
-async def test_what_was_asked_for_again_is_told_before_what_came_of_it_and_counted() -> None:
+async def test_a_retry_is_reported_before_its_result_and_counted() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     async with scripted(wrong, WEATHER_CALLED, FINE) as (model, _):
         async with Agent(model, [get_weather]).stream("How is Paris?") as run:
@@ -345,7 +345,7 @@ async def test_what_was_asked_for_again_is_told_before_what_came_of_it_and_count
     assert (usage.requests, usage.prompt_tokens) == (3, 33)
 
 
-async def test_an_end_behind_a_failed_tool_may_go_on_and_the_last_text_is_the_answer() -> None:
+async def test_a_close_out_check_after_a_failed_tool_keeps_the_last_text_as_the_answer() -> None:
     wrong = START + call_delta("get_weather", '{"town": 1}') + end("tool_calls")
     replies = (BROKEN_CALLED, wrong, says("Which city?"), WEATHER_CALLED, FINE)
     async with scripted(*replies, guardrails={"close_out": "structural"}) as (model, backend):
@@ -372,23 +372,23 @@ OTHER = Model("http://127.0.0.1:9")
         ),
     ],
 )
-def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem: str) -> None:
+def test_unsatisfiable_rules_are_refused_immediately(rules: Workflow, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Agent(OTHER, [get_weather], workflow=rules)
 
 
-def test_two_tools_of_one_name_are_refused_at_once() -> None:
+def test_duplicate_tool_names_are_refused_immediately() -> None:
     with pytest.raises(ValueError, match="two tools have the name 'get_weather'"):
         Agent(OTHER, [get_weather, Toolset([get_weather])])
 
 
 @pytest.mark.parametrize("prompt", [None, 7, {"role": "user"}, [{"role": "user", "content": ""}]])
-def test_what_is_no_prompt_says_what_is(prompt: str) -> None:
+def test_a_prompt_of_the_wrong_type_names_the_accepted_types(prompt: str) -> None:
     with pytest.raises((TypeError, ValueError), match="a prompt is"):
         Agent(OTHER).stream(prompt)
 
 
-def test_an_agent_can_be_run_without_async() -> None:
+def test_an_agent_runs_synchronously() -> None:
     ran: list[str] = []
 
     def where() -> str:
@@ -398,8 +398,8 @@ def test_an_agent_can_be_run_without_async() -> None:
     backend = ScriptedBackend(calls("where", "{}"), FINE)
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(listening(backend)) as behind,
-        Model(behind.url, settings={"backend": {"kind": "llama-server"}}) as model,
+        portal.wrap_async_context_manager(listening(backend)) as url,
+        Model(url.url, settings={"backend": {"kind": "llama-server"}}) as model,
     ):
         result = Agent(model, [where]).run_sync("Where?")
     assert result.output == "It is fine."
@@ -408,14 +408,14 @@ def test_an_agent_can_be_run_without_async() -> None:
 
 @pytest.fixture
 def heard() -> Iterator[None]:
-    """Ctrl-C is ignored by what a shell has started in the background, this run perhaps."""
+    """Restore the handler of Ctrl-C, which a background shell sets to ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("heard")
-def test_a_key_that_interrupts_the_wait_ends_the_work() -> None:
+def test_a_keyboard_interrupt_ends_the_run() -> None:
     def interrupt() -> str:
         main = threading.main_thread().ident
         assert main is not None
@@ -426,8 +426,8 @@ def test_a_key_that_interrupts_the_wait_ends_the_work() -> None:
     backend = ScriptedBackend(calls("interrupt", "{}"), NEVER)
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(listening(backend)) as behind,
-        Model(behind.url, settings={"backend": {"kind": "llama-server"}}) as model,
+        portal.wrap_async_context_manager(listening(backend)) as url,
+        Model(url.url, settings={"backend": {"kind": "llama-server"}}) as model,
     ):
         with pytest.raises(KeyboardInterrupt):
             Agent(model, [interrupt]).run_sync("Stop me.", conversation=talk)
@@ -472,12 +472,10 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("written", "words"), WRONG)
-def test_what_is_given_in_a_wrong_form_says_at_once_how_it_is_written(
-    written: str, words: str
-) -> None:
+@pytest.mark.parametrize(("text", "words"), WRONG)
+def test_a_malformed_argument_is_refused_with_the_expected_form(text: str, words: str) -> None:
     with pytest.raises((TypeError, ValueError, InvalidRequest), match=words):
-        eval(written, globals())  # noqa: S307 - no type checker lets it stand
+        eval(text, globals())  # noqa: S307 - no type checker lets it stand
 
 
 async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
@@ -518,7 +516,7 @@ async def test_a_tool_brings_its_prerequisites() -> None:
         Agent(OTHER, [hand_in])
 
 
-async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None:
+async def test_a_cached_tool_runs_once_per_run_for_equal_arguments() -> None:
     ran: list[str] = []
 
     @tool(cached=True)
@@ -528,8 +526,8 @@ async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None
             raise LookupError(city)
         return f"{city} is there."
 
-    asked = [calls("look_up", f'{{"city":{gap}"{name}"}}') for gap, name in CITIES]
-    async with scripted(*asked, FINE) as (model, _):
+    cached = [calls("look_up", f'{{"city":{gap}"{name}"}}') for gap, name in CITIES]
+    async with scripted(*cached, FINE) as (model, _):
         agent = Agent(model, [look_up])
         result = await agent.run("Go")
         assert ran == ["Paris", "Nowhere", "Nowhere"]
@@ -539,10 +537,10 @@ async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None
 CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]
 
 
-async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> None:
+async def test_instructions_are_formatted_and_the_completion_mark_is_removed() -> None:
     async with scripted(says("It is fine.\n", "TASK_COMPLETE")) as (model, backend):
-        told = "You know {city}. Say TASK_COMPLETE at the end."
-        agent = Agent(model, [get_weather], instructions=told, end_mark="TASK_COMPLETE")
+        prompt = "You know {city}. Say TASK_COMPLETE at the end."
+        agent = Agent(model, [get_weather], instructions=prompt, end_mark="TASK_COMPLETE")
         result = await agent.run("Go", prompt_vars={"city": "Oslo"})
         with pytest.raises(ValueError, match=r"contain \{city\}: add a value to prompt_vars"):
             await agent.run("Go", prompt_vars={})
@@ -550,7 +548,7 @@ async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> 
     assert b"You know Oslo. Say" in backend.upstream_requests[0].messages[0]
 
 
-async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
+async def test_a_program_is_notified_of_compaction_and_may_replace_it() -> None:
     seen: list[Compacted] = []
     talk = Conversation.of([{"role": "user", "content": "Hi"}, *LONG])
     hooks = Hooks(on_compact=seen.append)
@@ -566,8 +564,8 @@ async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
     backend.properties = {"default_generation_settings": {"n_ctx": 2048}, "total_slots": 1}
     kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
     async with (
-        listening(backend) as behind,
-        Model(behind.url, settings=kind, compaction=shorten) as model,
+        listening(backend) as url,
+        Model(url.url, settings=kind, compaction=shorten) as model,
     ):
         await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
     assert len(backend.upstream_requests[0].messages) == 2
@@ -576,9 +574,9 @@ async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
 
 WORDS = "Some words that say nothing at all. " * 40
 LONG: list[JsonObject] = [
-    one
+    invalid
     for _ in range(12)
-    for one in (
+    for invalid in (
         JsonObject(role="assistant", content=WORDS),
         JsonObject(role="user", content="Go on."),
     )

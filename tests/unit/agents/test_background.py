@@ -16,7 +16,7 @@ ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 def lasting_threads() -> set[threading.Thread]:
     """Return the threads that a program would wait for at its end."""
-    return {one for one in threading.enumerate() if not one.daemon}
+    return {thread for thread in threading.enumerate() if not thread.daemon}
 
 
 def ask(server: LocalServer, key: str) -> httpx.Response:
@@ -25,7 +25,7 @@ def ask(server: LocalServer, key: str) -> httpx.Response:
     return httpx.post(url, json=ASKED, headers=headers, trust_env=False)
 
 
-def test_it_answers_whoever_has_its_key_and_nobody_else() -> None:
+def test_a_local_server_answers_only_requests_with_its_key() -> None:
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url, local_server(url) as server:
         refused = ask(server, "another")
         answer = ask(server, server.api_key)
@@ -35,25 +35,25 @@ def test_it_answers_whoever_has_its_key_and_nobody_else() -> None:
     assert answer.json()["choices"][0]["message"]["content"] == "Hello."
 
 
-def test_it_is_on_a_port_of_its_own_and_gone_behind_its_block() -> None:
+def test_a_local_server_uses_a_free_port_and_closes_with_its_block() -> None:
     with listening_in_thread(ScriptedBackend()) as url:
         before = lasting_threads()
-        with local_server(url) as one, local_server(url) as other:
-            urls = {one.url, other.url}
+        with local_server(url) as first, local_server(url) as other:
+            urls = {first.url, other.url}
             assert {httpx.get(f"{at}/healthz", trust_env=False).status_code for at in urls} == {200}
-            assert one.api_key != other.api_key
+            assert first.api_key != other.api_key
         assert lasting_threads() <= before  # one of another test may have ended meanwhile
         for at in urls:
             with pytest.raises(httpx.ConnectError):
                 httpx.get(at, trust_env=False)
         with pytest.raises(RuntimeError, match="is not running"):
-            _ = one.url
+            _ = first.url
 
     assert len(urls) == 2
     assert all(at.startswith("http://127.0.0.1:") for at in urls)
 
 
-def test_a_program_with_a_loop_of_its_own_can_have_one_too() -> None:
+def test_a_program_with_an_event_loop_can_start_a_local_server() -> None:
     async def run(url: str) -> str:
         async with local_server(url) as server, httpx.AsyncClient(trust_env=False) as client:
             headers = {"authorization": f"Bearer {server.api_key}"}
@@ -77,7 +77,7 @@ def test_settings_are_those_of_the_command_but_for_the_address(tmp_path: Path) -
             assert ask(server, "mine").status_code == 200
 
 
-def test_what_cannot_be_served_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_an_invalid_backend_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="nothing to serve"), local_server():
         pass
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):

@@ -1,4 +1,4 @@
-"""What a program brings of its own, as its agents use it."""
+"""Custom clients and compactions of a program, used by an agent."""
 
 from collections.abc import AsyncIterator, Mapping
 
@@ -15,15 +15,15 @@ from tests.fakes.agents import get_weather
 from tests.unit.context.conversations import Pieces, words
 
 
-async def test_a_client_of_the_programs_own_is_the_engine() -> None:
-    asked: list[JsonObject] = []
+async def test_a_custom_client_is_used_as_the_engine() -> None:
+    requests: list[JsonObject] = []
 
     async def stream(body: JsonObject) -> AsyncIterator[JsonObject]:
-        asked.append(body)
+        requests.append(body)
         message: JsonObject = {"content": "It is fine."}
-        if len(asked) == 1:
-            said = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-            message = {"content": said}
+        if len(requests) == 1:
+            text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+            message = {"content": text}
         yield {"choices": [{"index": 0, "delta": message}]}
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
@@ -38,7 +38,7 @@ async def test_a_client_of_the_programs_own_is_the_engine() -> None:
         assert (await Agent(model).run("Hi")).output == "Hi."
 
 
-async def test_what_fails_in_a_client_is_a_failure_of_the_engine() -> None:
+async def test_an_exception_of_a_custom_client_is_an_engine_failure() -> None:
     async def broken_client(body: JsonObject) -> JsonObject:
         raise ConnectionError("gone")
 
@@ -62,7 +62,7 @@ async def test_what_fails_in_a_client_is_a_failure_of_the_engine() -> None:
             await Agent(model).run("Hi")
 
 
-async def test_a_client_is_asked_for_chats_and_nothing_else() -> None:
+async def test_a_custom_client_is_used_only_for_chats() -> None:
     backend = ClientBackend(lambda body: body, 2048)
     assert await backend.count_texts(["a"], {}) is None
     assert await backend.models() == ()
@@ -72,13 +72,13 @@ async def test_a_client_is_asked_for_chats_and_nothing_else() -> None:
         backend.relay(PassthroughRequest("/v1/embeddings", "input", "m", {}), {})
 
 
-def test_what_a_program_leaves_too_long_is_an_error_and_what_is_short_is_left_alone() -> None:
+def test_a_custom_compaction_that_leaves_too_much_is_an_error_and_short_histories_skip_it() -> None:
     def keep(messages: list[JsonObject], room: int) -> list[Mapping[str, object]]:
         assert room > 0
         return [*messages]
 
-    own = CustomCompaction(keep, Pieces(), Window(2_000), 0.9)
+    compaction = CustomCompaction(keep, Pieces(), Window(2_000), 0.9)
     short = (user_message("Hi"),)
-    assert own.fit(short, (), None).messages is short
+    assert compaction.fit(short, (), None).messages is short
     with pytest.raises(ContextOverflow, match="compaction leaves too many"):
-        own.fit((user_message(words(5_000)),), (), None)
+        compaction.fit((user_message(words(5_000)),), (), None)

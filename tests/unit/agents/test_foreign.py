@@ -28,7 +28,7 @@ ASKED: list[JsonObject] = [{"role": "user", "content": "How is the weather in Pa
 
 
 def get_weather(city: str) -> str:
-    """Tell the weather."""
+    """Report the weather."""
     return f"sunny in {city}"
 
 
@@ -94,7 +94,7 @@ def test_a_leaked_call_is_a_call_of_the_answer() -> None:
     assert answer.message == {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-def test_thoughts_are_told_and_stand_in_the_message() -> None:
+def test_reasoning_is_reported_and_stored_in_the_message() -> None:
     reply = completion("Four.")
     reply["choices"] = [
         {
@@ -111,10 +111,10 @@ def test_thoughts_are_told_and_stand_in_the_message() -> None:
     assert turn.answer.outcome is ReplyOutcome.CLEAN
 
 
-def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
+def test_sdk_objects_are_accepted_unchanged() -> None:
     guard = Guardrails(tools=[get_weather])
-    said = ChatCompletionMessage(role="assistant", content="Hello.")
-    turn = guard.turn([*ASKED, said, *ASKED])
+    message = ChatCompletionMessage(role="assistant", content="Hello.")
+    turn = guard.turn([*ASKED, message, *ASKED])
     messages = request_of(turn)["messages"]
     turn.receive(ChatCompletion.model_validate(completion("", ("get_weather", PARIS))))
 
@@ -124,22 +124,22 @@ def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
     request_of(streamed)
     deltas = [
         delta
-        for one in (chunk("It is "), chunk("sunny.", "stop"))
-        for delta in streamed.receive(ChatCompletionChunk.model_validate(one))
+        for sent in (chunk("It is "), chunk("sunny.", "stop"))
+        for delta in streamed.receive(ChatCompletionChunk.model_validate(sent))
     ]
     assert len(deltas) == 2
     assert "".join(str(delta["content"]) for delta in deltas) == "It is sunny."
     assert streamed.answer.text == "It is sunny."
 
 
-def test_what_is_neither_an_object_nor_a_dictionary_is_a_type_error() -> None:
+def test_neither_an_object_nor_a_dictionary_is_a_type_error() -> None:
     turn = begun(Guardrails())
 
     with pytest.raises(TypeError, match="not str"):
         turn.receive("Hello.")
 
 
-def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
+def test_a_bad_call_is_retried_and_the_history_stays_unchanged() -> None:
     messages = [*ASKED]
     turn = Guardrails(tools=[get_weather]).turn(messages)
     first = request_of(turn)
@@ -149,34 +149,34 @@ def test_a_bad_call_is_asked_for_again_and_the_history_is_left_alone() -> None:
 
     assert messages == ASKED
     assert first["messages"] == ASKED
-    asked = second["messages"]
-    assert isinstance(asked, list)
-    assert asked[:1] == ASKED
-    assert len(asked) > 1
+    history = second["messages"]
+    assert isinstance(history, list)
+    assert history[:1] == ASKED
+    assert len(history) > 1
     assert first["tools"] == second["tools"]
     assert turn.answer.outcome is ReplyOutcome.RETRIED
 
 
-def test_the_last_attempt_is_constrained_in_the_words_of_the_engine() -> None:
-    told: dict[str, JsonObject] = {}
+def test_the_last_attempt_is_constrained_with_the_engines_fields() -> None:
+    constraints: dict[str, JsonObject] = {}
     engines: tuple[Literal["openai", "llama-server"], ...] = ("openai", "llama-server")
     for engine in engines:
         guard = Guardrails(tools=[get_weather], engine=engine)
         turn = guard.turn(ASKED)
         for reply in (UNKNOWN, UNKNOWN, f'{{"name":"get_weather","arguments":{PARIS}}}'):
-            told[engine] = request_of(turn)
+            constraints[engine] = request_of(turn)
             turn.receive(completion(reply))
         assert turn.answer.calls[0].arguments == PARIS
 
-    assert told["openai"]["tool_choice"] == "required"
-    assert told["llama-server"]["tool_choice"] == "none"
-    form = told["llama-server"]["response_format"]
+    assert constraints["openai"]["tool_choice"] == "required"
+    assert constraints["llama-server"]["tool_choice"] == "none"
+    form = constraints["llama-server"]["response_format"]
     assert isinstance(form, dict)
     assert form["type"] == "json_schema"
-    assert {"stream", "model", "return_progress"}.isdisjoint(told["llama-server"])
+    assert {"stream", "model", "return_progress"}.isdisjoint(constraints["llama-server"])
 
 
-def test_wishes_for_a_request_go_into_every_one() -> None:
+def test_request_options_apply_to_every_request() -> None:
     form: JsonObject = {
         "type": "json_schema",
         "json_schema": {"name": "f", "schema": {"type": "object", "required": ["n"]}},
@@ -189,7 +189,7 @@ def test_wishes_for_a_request_go_into_every_one() -> None:
     assert turn.answer.text == '{"n":1}'
 
 
-def test_a_named_tool_is_what_has_to_be_called() -> None:
+def test_a_named_tool_must_be_called() -> None:
     choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
     turn = Guardrails(tools=[get_weather]).turn(ASKED, tool_choice=choice)
 
@@ -198,10 +198,10 @@ def test_a_named_tool_is_what_has_to_be_called() -> None:
     assert turn.next_request() is not None
 
 
-def test_tools_may_be_of_all_kinds_and_aliases_lead_to_them() -> None:
+def test_tools_of_all_kinds_are_accepted_and_aliases_resolve() -> None:
     @tool(aliases=("clock",))
     def get_time() -> None:
-        """Tell the time."""
+        """Return the time."""
 
     entry: JsonObject = {"type": "function", "function": {"name": "roll", "parameters": None}}
     for tools in ([get_time, entry, get_weather], Toolset([get_time, get_weather])):
@@ -210,16 +210,16 @@ def test_tools_may_be_of_all_kinds_and_aliases_lead_to_them() -> None:
         assert turn.answer.calls[0].name == "get_time"
 
 
-def test_tools_that_are_none_and_rules_of_unknown_ones_are_refused() -> None:
+def test_invalid_tools_and_rules_with_unknown_tools_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="tools"):
         Guardrails(tools=[{"type": "function"}])
     with pytest.raises(ValueError, match=r"workflow.required_steps.0: unknown tool 'a'"):
         Guardrails(tools=[get_weather], workflow=Workflow(required_steps=("a",)))
 
 
-def test_rules_of_order_hold() -> None:
+def test_order_rules_are_enforced() -> None:
     def report() -> None:
-        """Report it."""
+        """Report the value."""
 
     rules = Workflow(("get_weather",), terminal_tools=("report",))
     turn = begun(Guardrails(tools=[get_weather, report], workflow=rules))
@@ -252,7 +252,7 @@ def step(number: int) -> list[JsonObject]:
 LONG = [message for number in range(12) for message in step(number)]
 
 
-def test_a_window_has_the_history_made_to_fit() -> None:
+def test_a_history_is_shortened_to_the_window() -> None:
     guard = Guardrails(tools=[get_weather], window=4096)
     messages = [*ASKED, *LONG]
     turn = guard.turn(messages)
@@ -267,7 +267,7 @@ def test_a_window_has_the_history_made_to_fit() -> None:
         Guardrails(window=1024).turn([{"role": "user", "content": "so long " * 5000}])
 
 
-def test_what_prompts_had_is_learnt() -> None:
+def test_prompt_usage_is_learned() -> None:
     guard = Guardrails(window=100_000)
     sizes: list[int] = []
     for _ in range(2):
@@ -280,7 +280,7 @@ def test_what_prompts_had_is_learnt() -> None:
     assert sizes[1] == 40_000 != sizes[0]
 
 
-def test_usage_behind_the_end_of_a_stream_belongs_to_the_reply() -> None:
+def test_usage_after_the_end_of_a_stream_belongs_to_the_reply() -> None:
     guard = Guardrails(tools=[get_weather], engine="llama-server")
     turn = guard.turn(ASKED, stream=True)
     for _ in range(2):
@@ -295,7 +295,7 @@ def test_usage_behind_the_end_of_a_stream_belongs_to_the_reply() -> None:
     assert turn.answer.calls[0].arguments == PARIS
 
 
-def test_the_steps_have_to_come_in_their_order() -> None:
+def test_steps_called_out_of_order_are_refused() -> None:
     turn = Guardrails().turn(ASKED)
     with pytest.raises(RuntimeError, match="next_request"):
         turn.receive(completion("Hello."))
@@ -304,7 +304,7 @@ def test_the_steps_have_to_come_in_their_order() -> None:
         _ = turn.answer
 
 
-def test_a_failure_that_nothing_was_said_before_is_raised_now_and_again() -> None:
+def test_a_failure_without_content_is_raised_each_time() -> None:
     turn = begun(Guardrails())
     error = ConnectionError("no route")
 
@@ -316,7 +316,7 @@ def test_a_failure_that_nothing_was_said_before_is_raised_now_and_again() -> Non
         _ = turn.answer
 
 
-def test_a_failure_falls_back_to_what_an_earlier_attempt_gave() -> None:
+def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
     turn = begun(Guardrails(tools=[get_weather], text_policy="respond"))
     assert turn.receive(completion("It is sunny.")) == []
     assert turn.next_request() is not None
@@ -342,7 +342,7 @@ def test_an_error_within_a_stream_is_a_failure() -> None:
         turn.receive({"error": {"message": "out of memory", "code": 500}})
 
 
-def test_what_is_no_reply_is_a_failure() -> None:
+def test_an_invalid_reply_is_a_failure() -> None:
     turn = begun(Guardrails())
 
     with pytest.raises(BackendSpokeNonsense, match="no valid reply"):
@@ -361,7 +361,7 @@ def test_a_strict_ladder_raises() -> None:
         turn.next_request()
 
 
-def test_what_llama_server_could_not_parse_is_asked_for_again() -> None:
+def test_a_reply_that_llama_server_could_not_parse_is_retried() -> None:
     wording = "The model produced output that does not match the expected peg-native format"
     response = httpx.Response(500, json={"error": {"code": 500, "message": wording}})
     error = httpx.HTTPStatusError(
@@ -390,7 +390,7 @@ class RefusedError(Exception):
         super().__init__("failed")
 
 
-def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
+def test_an_sdk_message_is_written_without_its_unset_fields() -> None:
     message = ChatCompletionMessage(role="assistant", content="Hello.")
 
     assert plain(message) == {"role": "assistant", "content": "Hello."}
@@ -400,7 +400,7 @@ def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_whole"),
+    ("choice", "is_whole"),
     [
         ({"choices": [{"message": {"content": "a"}}]}, True),
         ({"choices": [{"delta": {}, "finish_reason": "stop"}]}, True),
@@ -410,11 +410,11 @@ def test_a_message_of_an_sdk_is_written_without_what_it_does_not_say() -> None:
         ({"usage": {}}, False),
     ],
 )
-def test_a_reply_is_over_with_a_message_or_a_reason(said: JsonObject, is_whole: bool) -> None:
-    assert is_over(said) is is_whole
+def test_a_reply_ends_with_a_message_or_a_finish_reason(choice: JsonObject, is_whole: bool) -> None:
+    assert is_over(choice) is is_whole
 
 
-def test_only_what_a_llama_server_could_not_parse_is_unreadable() -> None:
+def test_only_parse_errors_of_llama_server_count_as_unreadable() -> None:
     assert requests("llama-server").is_unreadable(RefusedError(500, UNPARSED))
     assert not requests("llama-server").is_unreadable(RefusedError(500, "out of memory"))
     assert not requests("llama-server").is_unreadable(RefusedError(400, UNPARSED))

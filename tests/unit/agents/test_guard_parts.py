@@ -19,7 +19,7 @@ def structured(name: str, arguments: str) -> JsonObject:
     return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
 
 
-def test_a_validator_rescues_a_call_and_says_what_is_wrong_with_another() -> None:
+def test_a_validator_rescues_one_call_and_reports_the_defect_of_another() -> None:
     validator = ReplyValidator([get_weather])
     (call,) = validator.check(LEAKED).calls
     assert (call.name, call.arguments) == ("get_weather", '{"city":"Oslo"}')
@@ -32,7 +32,7 @@ def test_a_validator_rescues_a_call_and_says_what_is_wrong_with_another() -> Non
     assert "Available: get_weather" in str(unknown.nudge)
 
 
-def test_a_validator_sees_the_order_where_it_knows_the_history() -> None:
+def test_a_validator_with_a_history_enforces_the_order() -> None:
     validator = ReplyValidator([get_weather, report], workflow=RULES)
     early = validator.check(structured("report", '{"text": "x"}'))
     assert early.defect == "step_missing"
@@ -54,14 +54,14 @@ def test_a_validator_sees_the_order_where_it_knows_the_history() -> None:
     assert validator.check(structured("report", '{"text": "x"}'), done).is_fit
 
 
-def test_what_is_no_completion_is_an_error() -> None:
+def test_an_invalid_completion_is_an_error() -> None:
     with pytest.raises(ValueError, match="no tools"):
         ReplyValidator([])
     with pytest.raises(ValueError, match="too hot"):
         ReplyValidator([get_weather]).check({"error": {"message": "too hot"}})
 
 
-def test_an_enforcer_knows_what_is_done_and_what_must_wait() -> None:
+def test_an_enforcer_lists_completed_and_blocked_tools() -> None:
     steps = StepEnforcer(RULES)
     early = steps.check([REPORT])
     assert (early.defect, steps.pending, steps.completed) == ("step_missing", ("get_weather",), ())
@@ -73,7 +73,7 @@ def test_an_enforcer_knows_what_is_done_and_what_must_wait() -> None:
     assert (steps.pending, steps.completed) == ((), ("get_weather",))
 
 
-def test_an_enforcer_keeps_prerequisites_and_refuses_rules_that_nobody_can() -> None:
+def test_an_enforcer_applies_prerequisites_and_refuses_unsatisfiable_rules() -> None:
     rule = Prerequisite("report", "get_weather", "city")
     steps = StepEnforcer(Workflow(prerequisites=(rule,)))
     steps.record(WEATHER)
@@ -84,7 +84,7 @@ def test_an_enforcer_keeps_prerequisites_and_refuses_rules_that_nobody_can() -> 
         StepEnforcer(Workflow(prerequisites=(Prerequisite("a", "a"),)))
 
 
-def test_a_tracker_counts_what_goes_wrong_in_a_row() -> None:
+def test_a_tracker_counts_consecutive_failures() -> None:
     validator, errors = ReplyValidator([get_weather]), ErrorTracker(rejected=2, failed_rounds=2)
     wrong = validator.check(structured("get_weather", "{}"))
     for checked in (wrong, validator.check(LEAKED), wrong):

@@ -39,12 +39,14 @@ async def test_a_model_is_open_within_its_block_only() -> None:
         (Model(config="/nowhere/temper.toml"), "/nowhere/temper.toml"),
     ],
 )
-async def test_it_is_named_by_the_words_of_the_settings(model: Model, problem: str) -> None:
+async def test_a_model_is_configured_with_the_names_of_the_settings(
+    model: Model, problem: str
+) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
         await model.__aenter__()
 
 
-def test_what_cannot_be_opened_leaves_no_thread_behind() -> None:
+def test_a_model_that_cannot_be_opened_leaves_no_thread() -> None:
     model = Model("not a url")
     with pytest.raises(InvalidConfiguration):
         model.__enter__()
@@ -52,13 +54,13 @@ def test_what_cannot_be_opened_leaves_no_thread_behind() -> None:
         _ = model.portal
 
 
-def test_one_that_another_event_loop_has_opened_says_what_to_do() -> None:
+def test_a_model_opened_by_another_event_loop_is_refused_with_a_remedy() -> None:
     model = Model("http://127.0.0.1:9", settings={"backend": {"kind": "llama-server"}})
     with model, pytest.raises(RuntimeError, match=r"another event loop: use run_sync\(\)"):
         asyncio.run(Agent(model).run("Hi"))
 
 
-async def test_what_fails_while_it_opens_closes_what_was_opened(
+async def test_an_error_during_opening_closes_the_opened_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed: list[str] = []
@@ -74,7 +76,7 @@ async def test_what_fails_while_it_opens_closes_what_was_opened(
     assert closed == ["tracing"]
 
 
-async def test_a_file_may_name_several_models(tmp_path: Path) -> None:
+async def test_a_configuration_file_may_name_several_models(tmp_path: Path) -> None:
     config = tmp_path / "temper.toml"
     config.write_text('[models.coder]\nurl = "http://127.0.0.1:9"\nkind = "llama-server"\n')
     async with Model(config=config, name="coder") as model:
@@ -89,12 +91,12 @@ async def test_an_ollama_is_named_by_its_model() -> None:
     assert (settings.backend.kind, settings.ollama.model) == ("ollama", "qwen3")
 
 
-def test_members_that_are_none_of_a_request_are_refused() -> None:
+def test_unknown_request_fields_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="temperature"):
         Model("http://127.0.0.1:9").request({**HI, "temperature": "hot"})  # type: ignore[dict-item]
 
 
-def test_what_is_not_traced_sends_its_headers_as_they_are() -> None:
+def test_without_tracing_headers_are_sent_unchanged() -> None:
     with NoTracing().run("agent", "tiny") as spans:
         with spans.attempt({"a": "b"}, 1, None) as headers:
             assert headers == {"a": "b"}
@@ -124,7 +126,7 @@ def _uninstall(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(builtins, "__import__", refuse)
 
 
-def test_a_program_that_traces_needs_no_exporter_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_traces_needs_no_exporter_of_temper(monkeypatch: pytest.MonkeyPatch) -> None:
     _uninstall(monkeypatch, "opentelemetry.exporter")
     with ExitStack() as opened:
         assert type(open_tracing(None, opened)).__name__ == RunTracing.__name__
@@ -148,8 +150,8 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
         await Agent(model, [get_weather], name="reader").run("How is Paris?")
     tracing.close()
     spans = sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
-    told = [(span.name, (span.attributes or {}).get("temper.round")) for span in spans]
-    assert told == [
+    rounds = [(span.name, (span.attributes or {}).get("temper.round")) for span in spans]
+    assert rounds == [
         ("invoke_agent reader", None),
         *[("chat default", 1)] * 2,
         ("execute_tool get_weather", 1),

@@ -53,20 +53,20 @@ def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
         (result(Stop.CANCELLED), RunCancelled, "canceled"),
     ],
 )
-def test_whatever_else_ended_a_run_can_be_raised_with_its_result(
+def test_any_other_end_of_a_run_can_be_raised_with_its_result(
     stopped: RunResult[str], kind: type[RunStopped], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as raised:
         stopped.raise_for_stop()
     assert raised.value.result is stopped
-    told = raised.value
-    assert (told.attempts, told.reply, told.pending) == (3, "f(1)", ("look_up",))
-    assert told.completed == ("ask",)
-    assert (told.tool, told.__cause__) == (("add", CAUSE) if kind is ToolsFailed else ("", None))
+    error = raised.value
+    assert (error.attempts, error.reply, error.pending) == (3, "f(1)", ("look_up",))
+    assert error.completed == ("ask",)
+    assert (error.tool, error.__cause__) == (("add", CAUSE) if kind is ToolsFailed else ("", None))
 
 
 @pytest.mark.parametrize("stop", Stop)
-def test_a_result_says_in_plain_json_how_it_went(stop: Stop) -> None:
+def test_a_result_is_plain_json(stop: Stop) -> None:
     stopped = result(stop, "")
     assert stopped.success is (stop in (Stop.ANSWERED, Stop.TERMINAL))
     assert stopped.iterations == stopped.metadata["iterations"] == 1
@@ -74,7 +74,7 @@ def test_a_result_says_in_plain_json_how_it_went(stop: Stop) -> None:
     assert stopped.metadata["pending"] == ["look_up"]
 
 
-def test_usage_is_added_up_as_far_as_it_was_told() -> None:
+def test_reported_usage_is_summed() -> None:
     first = UsageReported(
         {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 7}}
     )

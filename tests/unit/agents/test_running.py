@@ -31,24 +31,24 @@ FIRST = (make_tool("add", {}), make_tool("show", {}))
 SECOND = (make_tool("open_file", {}),)
 
 
-def test_each_call_goes_to_whoever_offers_its_tool_and_results_come_in_their_order() -> None:
-    one, other = ScriptedTools(FIRST, ["one"]), ScriptedTools(SECOND, ["other"])
-    joined = JoinedTools([one, other])
+def test_each_call_goes_to_its_toolset_and_results_keep_the_order_of_calls() -> None:
+    first, other = ScriptedTools(FIRST, ["one"]), ScriptedTools(SECOND, ["other"])
+    joined = JoinedTools([first, other])
     assert joined.specs() == (*FIRST, *SECOND)
     calls = [called(1), called(2, "open_file"), called(3, "show")]
     outcomes = asyncio.run(joined.execute(calls, RoundContext(7)))
     assert [outcome.call for outcome in outcomes] == calls
     assert [outcome.text for outcome in outcomes] == ["one", "other", "one"]
-    assert one.contexts == other.contexts == [RoundContext(7)]
+    assert first.contexts == other.contexts == [RoundContext(7)]
 
 
-def test_calls_for_one_are_executed_together() -> None:
-    one = ScriptedTools(FIRST, ["one"])
+def test_calls_of_one_toolset_are_executed_together() -> None:
+    tools = ScriptedTools(FIRST, ["one"])
     outcomes = asyncio.run(
-        JoinedTools([one]).execute([called(1), called(2, "show")], RoundContext())
+        JoinedTools([tools]).execute([called(1), called(2, "show")], RoundContext())
     )
     assert len(outcomes) == 2
-    assert len(one.contexts) == 1
+    assert len(tools.contexts) == 1
 
 
 def test_a_name_that_two_offer_is_refused() -> None:
@@ -57,16 +57,18 @@ def test_a_name_that_two_offer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("reason", [KeyError("a hook's own"), SystemExit(3)])
-def test_what_ends_a_run_is_raised_as_it_is_whatever_others_execute(reason: BaseException) -> None:
+def test_an_exception_that_ends_the_run_is_raised_unchanged_during_other_calls(
+    reason: BaseException,
+) -> None:
     def ending() -> None:
         raise reason
 
     async def approve(_: ToolCall) -> bool:
         raise reason
 
-    limits, asked = Limits(), tool(needs_approval=True)(ending)
+    limits, approved = Limits(), tool(needs_approval=True)(ending)
     joined = JoinedTools(
-        [Toolset([asked]).bound(None, limits, approve), ScriptedTools(FIRST, ["one"])]
+        [Toolset([approved]).bound(None, limits, approve), ScriptedTools(FIRST, ["one"])]
     )
 
     async def run() -> str:
@@ -79,7 +81,7 @@ def test_what_ends_a_run_is_raised_as_it_is_whatever_others_execute(reason: Base
     assert asyncio.run(run()) == "the loop goes on"
 
 
-async def test_toolsets_in_a_row_keep_the_order_that_a_tool_of_one_wants() -> None:
+async def test_sequential_tools_keep_their_order_across_toolsets() -> None:
     done: list[str] = []
 
     @tool(parallel=False)
@@ -97,7 +99,7 @@ async def test_toolsets_in_a_row_keep_the_order_that_a_tool_of_one_wants() -> No
     assert done == ["slow", "quick"]
 
 
-async def test_a_call_that_is_done_keeps_its_result_when_another_is_cancelled() -> None:
+async def test_a_finished_call_keeps_its_result_when_another_is_canceled() -> None:
     cancel = asyncio.Event()
 
     @tool
@@ -135,7 +137,7 @@ def task_of(messages: Sequence[Message] = (), **changed: object) -> Task[object]
     )
 
 
-def test_what_was_said_before_is_sent_with_all_that_is_known_of_it() -> None:
+def test_earlier_messages_are_sent_with_all_their_fields() -> None:
     request = task_of(HISTORY, instructions="Be brief.").request()
     system, *rest = request.messages
     assert (system.role, system.text) == ("system", "Be brief.")
@@ -143,7 +145,7 @@ def test_what_was_said_before_is_sent_with_all_that_is_known_of_it() -> None:
     assert "messages" not in request.fields
 
 
-def test_a_request_says_what_the_agent_says() -> None:
+def test_a_request_has_the_options_of_the_agent() -> None:
     rules = Workflow(terminal_tools=("get_time",))
     more = {"temperature": 0.5, "tool_choice": "required"}
     request = task_of(workflow=rules, parameters=more).request()
@@ -159,7 +161,7 @@ def test_an_output_is_the_schema_of_the_answer() -> None:
     assert request.answer_schema == {"items": {"type": "integer"}, "type": "array"}
 
 
-def test_parameters_that_are_none_of_a_request_are_refused() -> None:
+def test_unknown_request_parameters_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="max_tokens"):
         task_of(parameters={"max_tokens": "many"}).request()
 
@@ -173,7 +175,7 @@ TOO_LONG: JsonObject = {
 }
 
 
-async def test_a_turn_that_takes_too_long_is_given_up() -> None:
+async def test_a_turn_that_exceeds_its_timeout_is_canceled() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     patience: dict[str, object] = {"kind": "llama-server", "deadline_seconds": 1}
     async with scripted(never, backend=patience) as (model, backend):
@@ -183,13 +185,13 @@ async def test_a_turn_that_takes_too_long_is_given_up() -> None:
 
 
 async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
-    said: list[JsonObject] = [
+    messages: list[JsonObject] = [
         {"role": role, "content": f"{number} " * 300}
         for number in range(12)
         for role in ("user", "assistant")
     ]
     async with scripted(refuses(400, TOO_LONG), says("Fine.")) as (model, backend):
-        talk = Conversation.of(said)
+        talk = Conversation.of(messages)
         result = await Agent(model, [get_weather]).run("And now?", conversation=talk)
     assert result.stop is Stop.ANSWERED
     first, second = (len(question.body) for question in backend.upstream_requests)
@@ -203,13 +205,13 @@ async def test_a_prompt_that_cannot_be_shortened_is_an_error() -> None:
             await Agent(model, [get_weather]).run("Hi")
 
 
-async def test_tools_run_while_nobody_waits_for_a_slot() -> None:
+async def test_tools_run_without_holding_a_slot() -> None:
     served: list[int] = []
     async with scripted(WEATHER_CALLED, says("Fine.")) as (model, _):
         line = model.opened.preparation.services.find("").admission.queue
 
         def get_weather(city: str) -> str:
-            """Tell the weather."""
+            """Report the weather."""
             served.append(line.served)
             return city
 
@@ -217,7 +219,7 @@ async def test_tools_run_while_nobody_waits_for_a_slot() -> None:
         assert (served, line.served) == ([0], 0)
 
 
-async def test_several_runs_take_turns_at_the_slots_there_are() -> None:
+async def test_concurrent_runs_share_the_slots() -> None:
     one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
     scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
     async with scripted(*scripts, backend=one_slot) as (model, backend):
@@ -225,7 +227,7 @@ async def test_several_runs_take_turns_at_the_slots_there_are() -> None:
         busiest = 0
 
         async def get_weather(city: str) -> str:
-            """Tell the weather."""
+            """Report the weather."""
             nonlocal busiest
             busiest = max(busiest, line.served)
             return city

@@ -25,7 +25,7 @@ from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.sse import START, delta, end, part, says, text
 
 
-def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
+def test_hooks_may_be_sync_async_or_missing() -> None:
     seen: list[object] = []
 
     async def on_message(message: Message) -> None:
@@ -48,7 +48,7 @@ def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
 THINKS = START + delta({"reasoning_content": "Hm."}) + text("It is ", "fine.") + end()
 
 
-async def test_what_is_said_and_done_is_shown_as_it_comes() -> None:
+async def test_text_and_tool_calls_are_streamed_as_they_arrive() -> None:
     shown: list[RunEvent] = []
     async with (
         scripted(WEATHER_CALLED, THINKS) as (model, _),
@@ -69,13 +69,13 @@ async def test_what_is_said_and_done_is_shown_as_it_comes() -> None:
     assert shown[-1] == Finished(result)  # type: ignore[arg-type] # of any output
 
 
-async def test_it_can_be_read_to_its_end_only_once_and_then_is_empty() -> None:
+async def test_a_stream_can_be_read_only_once() -> None:
     async with scripted(says("Hi.")) as (model, _), Agent(model).stream("Hi") as stream:
         assert len([event async for event in stream]) == 4
         assert [event async for event in stream] == []
 
 
-async def test_leaving_the_block_ends_the_run() -> None:
+async def test_leaving_the_block_cancels_the_run() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     async with scripted(never) as (model, backend):
         async with Agent(model).stream("Hi") as stream:
@@ -85,7 +85,7 @@ async def test_leaving_the_block_ends_the_run() -> None:
         await backend.upstream_requests[0].left.wait()
 
 
-async def test_cancelling_it_ends_in_good_order() -> None:
+async def test_a_canceled_stream_ends_cleanly() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     async with scripted(never) as (model, _), Agent(model).stream("Hi") as stream:
         events = aiter(stream)
@@ -96,7 +96,7 @@ async def test_cancelling_it_ends_in_good_order() -> None:
         assert stream.result.stop is Stop.CANCELLED
 
 
-async def test_one_that_a_hook_cancels_when_all_is_said_keeps_its_answer() -> None:
+async def test_a_stream_canceled_by_a_hook_after_the_answer_keeps_the_answer() -> None:
     streams: list[RunStream] = []
     hooks = Hooks(on_message=lambda _: streams[0].cancel())
     async with (
@@ -108,7 +108,7 @@ async def test_one_that_a_hook_cancels_when_all_is_said_keeps_its_answer() -> No
         assert (stream.result.stop, stream.result.output) == (Stop.ANSWERED, "Hi.")
 
 
-async def test_one_whose_reader_is_cancelled_first_stays_so() -> None:
+async def test_a_canceled_reader_keeps_the_run_canceled() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     streams: list[RunStream] = []
 
@@ -129,7 +129,7 @@ async def test_one_whose_reader_is_cancelled_first_stays_so() -> None:
             _ = streams[0].result
 
 
-async def test_what_ends_a_run_is_raised_to_whoever_reads_it() -> None:
+async def test_an_error_of_the_run_is_raised_to_the_reader() -> None:
     async with (
         scripted(refuses(400, {"message": "no"})) as (model, _),
         Agent(model).stream("Hi") as stream,
@@ -138,7 +138,7 @@ async def test_what_ends_a_run_is_raised_to_whoever_reads_it() -> None:
             await anext(aiter(stream))
 
 
-async def test_what_ends_a_run_that_nobody_reads_is_told_to_nobody() -> None:
+async def test_an_error_of_an_unread_run_is_dropped() -> None:
     async with (
         scripted(refuses(400, {"message": "no"})) as (model, backend),
         Agent(model).stream("Hi"),
@@ -151,7 +151,7 @@ def progress(processed: int, total: int = 1100, cached: int = 100) -> bytes:
     return part([], prompt_progress={"total": total, "cache": cached, "processed": processed})
 
 
-async def test_the_progress_of_each_attempt_is_reported_before_anything_is_shown() -> None:
+async def test_the_progress_of_each_attempt_is_reported_before_any_content() -> None:
     wrong = START + text("I'll check the weather.") + end()
     slow = START + progress(100) + progress(500) + progress(1100) + text("Fi", "ne.") + end()
     all_cached = START + progress(100, 100) + text("Fine.") + end()
@@ -159,12 +159,15 @@ async def test_the_progress_of_each_attempt_is_reported_before_anything_is_shown
     async with scripted(wrong, slow, all_cached) as (model, _):
         agent = Agent(model, [get_weather])
         await agent.run("How is Paris?", hooks=Hooks(on_progress=seen.append))
-        announced, told = "announced", [(one.stage, one.share, one.defect) for one in seen]
-        assert told == [
+        announced, stages = (
+            "announced",
+            [(event.stage, event.share, event.defect) for event in seen],
+        )
+        assert stages == [
             *(("reading", None, ""), ("generating", None, "")),
             *(("reading", None, announced), ("reading", 0.0, announced)),
             *(("reading", 0.4, announced), ("generating", None, announced)),
         ]
         seen.clear()
         await agent.run("And now?", hooks=Hooks(on_progress=seen.append))
-    assert [one.stage for one in seen] == ["reading", "generating"]
+    assert [event.stage for event in seen] == ["reading", "generating"]

@@ -1,4 +1,4 @@
-"""What a client and the record get of one answer, streamed or whole."""
+"""The answer that the client receives and the record of it, streamed or whole."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -51,8 +51,6 @@ HELLO: list[ReplyEvent | TemperError] = [
 
 @dataclass
 class Records:
-    """Keeps the records of requests."""
-
     records: list[RequestRecord] = field(default_factory=list)
 
     def take(self, record: RequestRecord) -> None:
@@ -83,7 +81,7 @@ class Offering(ScriptedBackend):
 
 @dataclass
 class Waiting(ScriptedBackend):
-    """Plays its script, and then waits for `end` to be set, repeating `text` if there is one."""
+    """Plays its script and waits for `end`, repeating `text` if there is one."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""
@@ -138,7 +136,7 @@ async def answer(
     return record
 
 
-async def test_content_goes_directly_to_a_client_that_is_ready() -> None:
+async def test_content_is_written_directly_to_a_ready_client() -> None:
     client, wire = HandMadeClient(), HandMadeWire(is_writable=True)
     content = [[TextDelta(" is "), TextDelta("noon <to")], [TextDelta("ol")]]
     backend = Offering(offered=content)
@@ -149,7 +147,7 @@ async def test_content_goes_directly_to_a_client_that_is_ready() -> None:
     assert client.answer.index(b'"It"') < client.answer.index(b" <tool")
 
 
-async def test_content_takes_the_ordinary_path_while_the_client_is_not_ready() -> None:
+async def test_content_is_queued_while_the_client_is_not_ready() -> None:
     client, wire = HandMadeClient(), HandMadeWire()
     backend = Offering(offered=[[TextDelta(" is noon")]])
     await answer(client, backend, is_stream=True, wire=wire)
@@ -158,7 +156,7 @@ async def test_content_takes_the_ordinary_path_while_the_client_is_not_ready() -
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_whole_answer_is_recorded(is_stream: bool) -> None:
+async def test_a_complete_answer_is_recorded(is_stream: bool) -> None:
     client = HandMadeClient()
     record = await answer(client, ScriptedBackend([HELLO]), is_stream=is_stream)
     assert b"Hello" in client.answer
@@ -182,7 +180,7 @@ async def test_a_whole_answer_is_recorded(is_stream: bool) -> None:
     ],
     ids=["cut off at the deadline", "silent until the deadline", "failed"],
 )
-async def test_an_answer_that_does_not_end_by_itself_is_recorded(
+async def test_an_unfinished_answer_is_recorded(
     *,
     backend: Callable[[], ScriptedBackend],
     status: int,
@@ -237,7 +235,7 @@ async def test_only_the_end_mark_follows_the_finish_reason() -> None:
     assert rest.endswith(b"data: [DONE]\n\n")
 
 
-async def test_fields_that_the_backend_left_out_are_filled_in() -> None:
+async def test_fields_missing_in_the_backend_answer_are_filled_in() -> None:
     client = HandMadeClient()
     backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
     await answer(client, backend, is_stream=False)

@@ -40,7 +40,7 @@ def test_a_key_guards_every_route_but_the_probes() -> None:
     assert call(HandMadeClient(path="/healthz"), serving).status == 200
 
 
-def test_other_failures_of_the_framework_have_the_same_body() -> None:
+def test_other_framework_errors_have_the_same_body() -> None:
     app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
     async def teapot() -> None:
@@ -53,7 +53,7 @@ def test_other_failures_of_the_framework_have_the_same_body() -> None:
     assert b'"message":"short and stout"' in client.answer
 
 
-def test_a_bug_of_ours_has_the_same_body_and_reaches_the_servers_log() -> None:
+def test_an_internal_error_has_the_same_body_and_is_logged() -> None:
     app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
     async def broken() -> None:
@@ -68,7 +68,7 @@ def test_a_bug_of_ours_has_the_same_body_and_reaches_the_servers_log() -> None:
     assert b"secret" not in client.answer
 
 
-def test_a_route_is_told_as_it_was_asked_for_whatever_the_host_header_says() -> None:
+def test_a_route_is_reported_as_requested_whatever_the_host_header() -> None:
     client = call(HandMadeClient(path="//nope", headers={"host": "["}))
     assert client.status == 404
     assert b"There is no //nope." in client.answer

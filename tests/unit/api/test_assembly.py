@@ -16,7 +16,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def test_settings_become_what_the_application_takes() -> None:
+def test_settings_are_converted_for_the_application() -> None:
     made = server_options_of(
         settings_of(
             server={"api_key": "k", "max_body_bytes": 5000, "keep_alive_seconds": 3},
@@ -35,26 +35,26 @@ def test_settings_become_what_the_application_takes() -> None:
     assert len(plain.profiles) > 25
 
 
-def test_workers_and_replicas_share_what_a_backend_works_on() -> None:
+def test_workers_and_replicas_share_the_backend_state() -> None:
     made = server_options_of(settings_of(server={"workers": 3}, backend={"replicas": 2}))
     assert (made.workers, made.replicas, made.process_count) == (3, 2, 6)
     assert server_options_of(Settings()).process_count == 1
 
 
-def test_rules_of_order_are_kept_by_model() -> None:
+def test_order_rules_are_kept_per_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
     made = server_options_of(settings_of(workflows={"agent": rules}))
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
 
 
-def test_on_loopback_the_server_goes_by_loopbacks_names_and_those_of_the_operator() -> None:
+def test_on_loopback_the_host_must_be_local_or_listed() -> None:
     hosts = server_options_of(Settings()).access.hosts
     assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
     more = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
     assert more == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
 
 
-def test_beyond_loopback_any_name_will_do_unless_the_operator_lists_some() -> None:
+def test_beyond_loopback_any_host_is_allowed_unless_the_operator_lists_some() -> None:
     beyond: dict[str, object] = {"host": "0.0.0.0", "api_key": "k"}
     assert server_options_of(settings_of(server=beyond)).access.hosts is None
     hosts = server_options_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts
@@ -62,7 +62,7 @@ def test_beyond_loopback_any_name_will_do_unless_the_operator_lists_some() -> No
     assert "box" in hosts
 
 
-def test_keys_by_name_stand_beside_the_one_key(tmp_path: Path) -> None:
+def test_named_keys_and_the_single_key_are_both_accepted(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("alice sk-1", encoding="utf-8")
     made = server_options_of(settings_of(server={"api_key": "k", "api_keys_file": str(file)}))
@@ -82,7 +82,7 @@ def test_keys_by_name_stand_beside_the_one_key(tmp_path: Path) -> None:
         ({"api_keys_file": "sly"}, [], set()),
     ],
 )
-def test_the_dashboard_opens_to_the_operators_key_and_to_those_who_are_named(
+def test_the_dashboard_accepts_the_operator_key_and_listed_keys(
     server: dict[str, object],
     owners: list[str],
     operators: set[str],
@@ -97,7 +97,7 @@ def test_the_dashboard_opens_to_the_operators_key_and_to_those_who_are_named(
     assert made.has_read_only_ui
 
 
-def test_the_dashboard_cannot_be_opened_to_somebody_without_a_key() -> None:
+def test_the_dashboard_cannot_be_opened_to_a_client_without_a_key() -> None:
     with pytest.raises(InvalidConfiguration, match="'carol' has no key"):
         server_options_of(settings_of(server={"api_key": "k"}, ui={"owners": ["carol"]}))
 
@@ -116,7 +116,7 @@ def test_a_server_that_we_start_has_got_its_budget_with_its_window(
     assert made.context.budget is budget
 
 
-def test_parts_can_be_left_out_for_measuring() -> None:
+def test_parts_can_be_disabled_for_measurements() -> None:
     made = server_options_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
     assert made.policy.without == {"rescue", "compaction"}
     assert made.context.mode is FittingMode.OFF

@@ -13,7 +13,7 @@ START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 async def works_until_left(connection: ClientConnection) -> None:
-    """Work for ever; the client is gone when the work is cancelled."""
+    """Work forever; work that is canceled shows a disconnected client."""
     await connection.receive()
     await connection.while_connected(for_ever())
 
@@ -43,7 +43,7 @@ async def run(endpoint: Endpoint, connection: ClientConnection) -> None:
     await serve(endpoint, connection)
 
 
-def test_a_client_that_has_seen_nothing_gets_an_error() -> None:
+def test_a_client_without_a_response_gets_an_error() -> None:
     client = asyncio.run(cancelled(HandMadeClient(method="POST"), works_until_left))
     assert client.status == 503
     answer = json.parse(client.answer)
@@ -51,7 +51,7 @@ def test_a_client_that_has_seen_nothing_gets_an_error() -> None:
     assert "request_cancelled" in str(answer["error"])
 
 
-def test_a_client_that_has_seen_something_gets_the_end() -> None:
+def test_a_client_with_a_started_response_gets_its_end() -> None:
     client = asyncio.run(cancelled(HandMadeClient(method="POST"), begins_and_works))
     assert client.status == 200
     assert client.got[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
@@ -70,31 +70,31 @@ def test_an_answer_that_is_complete_stays_as_it_was() -> None:
     assert len(client.got) == 2
 
 
-async def test_once_it_was_told_nobody_waits_for_the_client_any_more() -> None:
+async def test_after_a_disconnect_message_nothing_waits_for_the_client() -> None:
     connection = HandMadeClient().connection
     connection.cancel()
-    found = await connection.receive()
-    assert found == {"type": "http.disconnect"}
+    message = await connection.receive()
+    assert message == {"type": "http.disconnect"}
 
 
-async def test_whoever_waits_for_the_client_is_told_that_an_operator_ended_it() -> None:
+async def test_a_waiting_receiver_is_notified_of_an_operator_cancellation() -> None:
     connection = HandMadeClient(has_sent=True).connection
     receiving = asyncio.create_task(connection.receive())
     await asyncio.sleep(0)
     connection.cancel()
-    found = await receiving
-    assert found == {"type": "http.disconnect"}
+    message = await receiving
+    assert message == {"type": "http.disconnect"}
 
 
-async def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
+async def test_an_unrelated_cancellation_is_not_taken_for_the_operators() -> None:
     connection = HandMadeClient().connection
     await connection.receive()
     listening = asyncio.create_task(connection.receive())
     await asyncio.sleep(0)
     listening.cancel()
     await asyncio.wait((listening,))
-    found = listening.cancelled()
-    assert found
+    canceled = listening.cancelled()
+    assert canceled
 
 
 def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
@@ -104,7 +104,7 @@ def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
     return asyncio.run(connected())
 
 
-def test_work_goes_on_while_the_client_is_there() -> None:
+def test_work_continues_while_the_client_is_connected() -> None:
     done: list[bool] = []
 
     async def work() -> None:
@@ -114,7 +114,7 @@ def test_work_goes_on_while_the_client_is_there() -> None:
     assert done == [True]
 
 
-def test_work_ends_when_the_client_leaves() -> None:
+def test_work_is_canceled_when_the_client_disconnects() -> None:
     client = HandMadeClient()
     ended: list[bool] = []
 
@@ -135,7 +135,7 @@ def wired(wire: HandMadeWire) -> ClientConnection:
     return ClientConnection(scope, client.receive, client.send)
 
 
-async def test_a_wire_tells_of_a_departure_without_a_task_that_waits_for_it() -> None:
+async def test_a_disconnect_is_noticed_without_a_waiting_task() -> None:
     wire = HandMadeWire()
     connection = wired(wire)
     tasks = len(asyncio.all_tasks())
@@ -148,7 +148,7 @@ async def test_a_wire_tells_of_a_departure_without_a_task_that_waits_for_it() ->
     assert connection.is_disconnected
 
 
-async def test_work_for_a_client_that_left_before_goes_on_until_it_has_to_wait() -> None:
+async def test_work_for_a_disconnected_client_runs_until_it_first_waits() -> None:
     done: list[str] = []
 
     async def work() -> None:
@@ -162,7 +162,7 @@ async def test_work_for_a_client_that_left_before_goes_on_until_it_has_to_wait()
     await asyncio.sleep(0)
 
 
-async def test_a_departure_does_not_reach_beyond_the_work() -> None:
+async def test_a_disconnect_does_not_affect_later_work() -> None:
     async def work() -> None:
         pass
 
@@ -175,14 +175,14 @@ async def test_a_departure_does_not_reach_beyond_the_work() -> None:
 SENT = [(b"host", b"here"), (b"x-api-key", b"one"), (b"accept", b"\xe4"), (b"x-api-key", b"two")]
 
 
-def test_names_mean_what_they_mean_to_starlette() -> None:
+def test_header_names_are_parsed_like_starlette() -> None:
     scope: Scope = {"headers": SENT}
-    found = headers_of(scope)
-    assert dict(found) == {
+    headers = headers_of(scope)
+    assert dict(headers) == {
         name: Headers(scope=scope)[name] for name in ("host", "x-api-key", "accept")
     }
 
 
-def test_they_are_sorted_out_once() -> None:
+def test_headers_are_parsed_once() -> None:
     scope: Scope = {"headers": SENT}
     assert headers_of(scope) is headers_of(scope)

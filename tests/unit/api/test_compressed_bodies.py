@@ -1,4 +1,4 @@
-"""Compressed bodies at the edge: read like others, bounded like others."""
+"""Compressed bodies at the edge have the same content and limits as plain ones."""
 
 import asyncio
 import gzip
@@ -55,7 +55,7 @@ def test_a_body_is_decompressed_at_any_division(coding: str, size: int) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 @pytest.mark.parametrize("size", [256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 1_000_000])
-def test_a_body_is_whole_wherever_a_piece_ends(coding: str, size: int) -> None:
+def test_a_body_is_complete_wherever_a_chunk_ends(coding: str, size: int) -> None:
     assert body_of(coding, [pack(coding, b"x" * size)]) == b"x" * size
 
 
@@ -98,12 +98,12 @@ def test_a_damaged_body_is_refused(coding: str, pieces: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("coding", ["", "identity", "br", "gzip, gzip", "deflate"])
-def test_other_codings_are_left_to_the_reader(coding: str) -> None:
+def test_other_content_codings_are_passed_to_the_reader(coding: str) -> None:
     assert not is_compressed({"content-encoding": coding})
     assert not is_compressed({})
 
 
-def test_a_client_that_leaves_is_noticed() -> None:
+def test_a_disconnecting_client_is_noticed() -> None:
     client = HandMadeClient(gzip.compress(BODY), headers={**JSON, "content-encoding": "gzip"})
 
     async def leave() -> Message:

@@ -37,7 +37,7 @@ async def server(limits: ConnectionLimits) -> AsyncGenerator[tuple[str, int], No
 
 
 async def told(address: tuple[str, int], raw: bytes) -> bytes:
-    """Send bytes and return all that comes until the server closes."""
+    """Send bytes and return all data until the server closes the connection."""
     async with connected(address) as (reader, writer):
         writer.write(raw)
         return await all_that_comes(reader)
@@ -54,14 +54,14 @@ def error_of(answer: bytes) -> json.JsonObject:
 
 
 @pytest.mark.parametrize("raw", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: x\r\n"])
-async def test_a_head_that_does_not_come_is_given_up(raw: bytes) -> None:
+async def test_a_missing_head_times_out(raw: bytes) -> None:
     async with server(ConnectionLimits(head_seconds=0.05)) as address:
         answer = await told(address, raw)
     assert answer.startswith(b"HTTP/1.1 408")
     assert "server.header_seconds" in str(error_of(answer)["message"])
 
 
-async def test_a_second_request_on_a_connection_has_a_deadline_of_its_own() -> None:
+async def test_a_second_request_on_a_connection_has_a_separate_deadline() -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.05)) as address,
         connected(address) as (reader, writer),
@@ -95,7 +95,7 @@ async def test_a_body_is_not_hurried_by_the_deadline_of_heads() -> None:
     ],
     ids=["a long target", "two lengths", "an odd length", "TLS", "garbage"],
 )
-async def test_what_is_no_proper_request_is_refused_and_the_connection_closed(raw: bytes) -> None:
+async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await told(address, raw)
     assert answer.startswith(b"HTTP/1.1 400")
@@ -114,7 +114,7 @@ async def test_of_a_head_that_is_too_large_both_bounds_are_named(head: bytes) ->
     assert most in str(error_of(answer)["message"])
 
 
-async def test_more_connections_than_allowed_are_sent_away_and_the_others_served() -> None:
+async def test_connections_above_the_limit_are_refused_and_the_others_served() -> None:
     async with server(ConnectionLimits(most=1)) as address:
         async with connected(address) as (reader, writer):
             answer = await told(address, GOOD)
@@ -134,7 +134,7 @@ async def test_an_upgrade_is_not_followed() -> None:
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
-async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
+async def test_nothing_is_written_to_a_finished_response() -> None:
     kept: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,15 +151,15 @@ async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
             for _ in range(2):  # the connection remembers the last one
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
-            assert [one.is_writable for one in kept] == [False, False]
+            assert [response.is_writable for response in kept] == [False, False]
 
 
 @dataclass
 class Gated:
-    """An application whose responses wait for `gate`; it remembers requests and departures.
+    """An application with responses that wait for `gate`; it records requests and disconnects.
 
     `/read` reads the body first, `/stream` sends two chunks with the gate between them, `/late`
-    starts its response at once and reads the body after that.
+    starts its response immediately and reads the body afterwards.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -226,8 +226,8 @@ def requested(path: str, headers: bytes = b"") -> bytes:
 
 
 def responses(received: bytes) -> list[tuple[int, bytes]]:
-    """Parse all that came as h11 does, with their status and body; raises for anything else."""
-    client, found = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
+    """Parse all received data like h11, with status and body; raise for anything else."""
+    client, responses_ = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
     while received:
         client = h11.Connection(h11.CLIENT)
         client.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
@@ -240,9 +240,9 @@ def responses(received: bytes) -> list[tuple[int, bytes]]:
                 status = event.status_code
             elif isinstance(event, h11.Data):
                 body += event.data
-        found.append((status, body))
+        responses_.append((status, body))
         received = client.trailing_data[0]
-    return found
+    return responses_
 
 
 STRAY = {
@@ -272,7 +272,7 @@ async def test_a_stray_byte_after_a_response_does_not_keep_a_connection_open(str
 
 
 @patient
-async def test_bytes_that_go_on_coming_do_not_move_the_deadline_of_a_head() -> None:
+async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
     async with (
         server(ConnectionLimits(head_seconds=0.1)) as address,
         connected(address) as (reader, writer),
@@ -287,7 +287,7 @@ async def test_bytes_that_go_on_coming_do_not_move_the_deadline_of_a_head() -> N
 
 @pytest.mark.parametrize("flood", [b"\r\n", b"\n"])
 @patient
-async def test_line_breaks_before_a_head_are_bounded(flood: bytes) -> None:
+async def test_blank_lines_before_a_head_are_limited(flood: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await told(address, GOOD + flood * bounds.HEAD_BYTES * 8)
     assert [status for status, _ in responses(answer)] == [200, 400]
@@ -295,7 +295,7 @@ async def test_line_breaks_before_a_head_are_bounded(flood: bytes) -> None:
 
 
 @patient
-async def test_a_header_that_does_not_end_is_bounded_before_it_is_complete() -> None:
+async def test_an_unfinished_header_is_limited() -> None:
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(GOOD[:-2] + b"x: ")
         answering = asyncio.create_task(all_that_comes(reader))
@@ -314,7 +314,7 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
 @patient
-async def test_a_body_that_is_not_read_ends_the_connection(body: bytes, method: bytes) -> None:
+async def test_an_unread_body_closes_the_connection(body: bytes, method: bytes) -> None:
     head = method + b" /v1/unknown HTTP/1.1\r\nhost: x\r\n"
     async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
         writer.write(head + body)
@@ -348,7 +348,7 @@ async def send_on(writer: asyncio.StreamWriter, piece: bytes) -> None:
 
 @pytest.mark.parametrize("is_endless", [True, False])
 @patient
-async def test_what_follows_the_last_response_is_dropped_for_a_limited_time_and_size(
+async def test_bytes_after_the_last_response_are_drained_for_a_limited_time_and_size(
     monkeypatch: pytest.MonkeyPatch, *, is_endless: bool
 ) -> None:
     if is_endless:
@@ -388,7 +388,7 @@ async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["a chunk's head", "a trailer"])
 @patient
-async def test_chunk_heads_and_trailers_that_do_not_end_are_bounded(end: bytes) -> None:
+async def test_unfinished_chunk_heads_and_trailers_are_limited(end: bytes) -> None:
     async with serving_at(Gated()) as address, connected(address) as (reader, writer):
         begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
         writer.write(begin + (b"0\r\nx: " if end else b"1;"))
@@ -401,7 +401,7 @@ async def test_chunk_heads_and_trailers_that_do_not_end_are_bounded(end: bytes) 
 
 
 @patient
-async def test_trailers_count_as_lines_of_a_head_and_never_become_headers() -> None:
+async def test_trailers_count_towards_the_head_limit_and_never_become_headers() -> None:
     app = Gated()
     app.gate.set()
     begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"] + b"2\r\n{}\r\n0\r\n"
@@ -463,7 +463,7 @@ async def test_an_error_waits_for_the_responses_in_progress(
 
 
 @patient
-async def test_a_slow_reader_gets_all_of_a_response_before_an_error() -> None:
+async def test_a_slow_reader_receives_the_whole_response_before_an_error() -> None:
     size = 4_000_000
 
     async def sends_much(scope: Scope, receive: Receive, send: Send) -> None:
@@ -498,7 +498,7 @@ async def test_a_request_that_is_completed_during_a_response_is_answered_after_i
 
 
 @patient
-async def test_a_body_that_breaks_after_its_response_has_begun_is_not_answered_twice() -> None:
+async def test_a_broken_body_after_the_response_started_gets_no_second_response() -> None:
     app = Gated()
     app.gate.set()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -509,7 +509,7 @@ async def test_a_body_that_breaks_after_its_response_has_begun_is_not_answered_t
 
 
 @patient
-async def test_a_response_may_begin_before_the_body_has_come() -> None:
+async def test_a_response_may_start_before_the_body_is_complete() -> None:
     app = Gated()
     app.gate.set()
     async with serving_at(app) as address, connected(address) as (reader, writer):
@@ -524,7 +524,7 @@ async def test_a_response_may_begin_before_the_body_has_come() -> None:
 
 
 @patient
-async def test_only_so_many_requests_wait_on_one_connection() -> None:
+async def test_pipelined_requests_are_limited() -> None:
     app = Gated()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested("/") * 2000)
@@ -553,9 +553,7 @@ async def test_nothing_more_is_read_while_requests_wait() -> None:
 @pytest.mark.parametrize("path", ["/whole", "/stream", "/read"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @patient
-async def test_a_client_that_has_only_finished_sending_gets_its_responses(
-    path: str, count: int
-) -> None:
+async def test_a_half_closed_client_receives_its_responses(path: str, count: int) -> None:
     app = Gated()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(requested(path) * count)
@@ -575,7 +573,7 @@ async def test_a_client_that_has_only_finished_sending_gets_its_responses(
     ids=["head", "body"],
 )
 @patient
-async def test_a_whole_request_before_half_a_one_is_answered(
+async def test_a_complete_request_before_a_partial_one_is_answered(
     rest: bytes, statuses: list[int]
 ) -> None:
     app = Gated()
@@ -593,7 +591,7 @@ async def test_a_whole_request_before_half_a_one_is_answered(
 
 @pytest.mark.parametrize("rest", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
 @patient
-async def test_a_client_that_ends_without_a_complete_request_is_closed(rest: bytes) -> None:
+async def test_a_client_that_closes_during_a_request_is_closed(rest: bytes) -> None:
     async with serving_at(Gated()) as address, connected(address) as (reader, writer):
         writer.write(rest)
         writer.write_eof()
@@ -603,7 +601,7 @@ async def test_a_client_that_ends_without_a_complete_request_is_closed(rest: byt
 @pytest.mark.parametrize("path", ["/whole", "/stream"])
 @pytest.mark.parametrize("count", [1, 2])
 @patient
-async def test_a_client_that_has_gone_is_noticed_at_once(path: str, count: int) -> None:
+async def test_a_disconnected_client_is_noticed_immediately(path: str, count: int) -> None:
     app = Gated()
     async with serving_at(app) as address, connected(address) as (_, writer):
         writer.write(requested(path) * count)
@@ -618,7 +616,7 @@ async def test_a_client_that_has_gone_is_noticed_at_once(path: str, count: int) 
 
 
 @patient
-async def test_an_http_1_0_client_that_ends_its_side_counts_as_gone() -> None:
+async def test_a_half_closed_http_1_0_client_counts_as_disconnected() -> None:
     app = Gated()
     async with serving_at(app) as address, connected(address) as (reader, writer):
         writer.write(b"GET / HTTP/1.0\r\n\r\n")
@@ -629,7 +627,7 @@ async def test_an_http_1_0_client_that_ends_its_side_counts_as_gone() -> None:
 
 
 @patient
-async def test_a_corked_response_comes_before_an_error_and_the_end() -> None:
+async def test_a_corked_response_is_sent_before_an_error_and_the_end() -> None:
     async with server(ConnectionLimits()) as address:
         for rest, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
             body = b"" if rest else BODIES["of a length"]
@@ -638,7 +636,7 @@ async def test_a_corked_response_comes_before_an_error_and_the_end() -> None:
 
 
 @patient
-async def test_a_server_that_stops_does_not_wait_for_a_draining_client() -> None:
+async def test_a_stopping_server_does_not_wait_for_a_draining_client() -> None:
     async with server(ConnectionLimits(drain_seconds=1000)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"\0")
@@ -657,7 +655,7 @@ async def test_an_upgrade_leaves_the_connection_usable() -> None:
 
 
 @patient
-async def test_a_client_that_resets_right_after_its_last_response_is_no_error() -> None:
+async def test_a_reset_right_after_the_last_response_is_no_error() -> None:
     client, over = socket.socket(), asyncio.Event()
 
     async def resets(scope: Scope, receive: Receive, send: Send) -> None:
@@ -680,8 +678,8 @@ async def test_a_client_that_resets_right_after_its_last_response_is_no_error() 
 
 @pytest.mark.fault("F34")
 @patient
-async def test_a_trailer_that_ends_the_connection_leaves_it_to_no_other_client() -> None:
-    """A proxy sends the requests of several clients on one connection."""
+async def test_a_trailer_that_closes_the_connection_affects_no_other_client() -> None:
+    """A proxy sends the requests of several clients over one connection."""
     app = Gated()
     app.gate.set()
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
@@ -707,7 +705,7 @@ FRAMED = {
 async def test_the_body_of_a_request_for_an_upgrade_is_read(
     framed: bytes, protocol: bytes, cut: str
 ) -> None:
-    """Java's client asks for HTTP/2 with every first request, and sends its body at once."""
+    """Java's client requests HTTP/2 with every first request and sends its body immediately."""
     app = Gated()
     app.gate.set()
     lines = b"host: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: %b\r\n" % protocol
@@ -730,7 +728,7 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
 
 @pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
 @patient
-async def test_the_last_request_of_a_connection_may_ask_for_an_upgrade(line: bytes) -> None:
+async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: bytes) -> None:
     app = Gated()
     app.gate.set()
     lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"

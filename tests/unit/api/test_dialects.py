@@ -34,7 +34,7 @@ def test_a_path_of_all_languages_is_answered_in_that_of_the_client(path: str, na
     assert FRONTS.of(path, {"other-version": "1"}).name == name
 
 
-def test_every_language_has_a_name_and_paths_of_its_own() -> None:
+def test_every_dialect_has_a_name_and_separate_paths() -> None:
     routes = list(all_dialects())
     paths = [path for route in routes for path in (*route.paths, route.count_path) if path]
     assert len(paths) == len(set(paths))
@@ -44,13 +44,13 @@ def test_every_language_has_a_name_and_paths_of_its_own() -> None:
     assert all_dialects().of("/api/tags").name == "ollama"
 
 
-def test_what_is_stamped_is_fresh() -> None:
+def test_stamps_are_fresh() -> None:
     assert STAMP.token() != STAMP.token()
     assert len(STAMP.token()) == 24
     assert STAMP.now() > 0
 
 
-def test_a_language_is_imported_when_its_first_request_comes() -> None:
+def test_a_dialect_is_imported_for_its_first_request() -> None:
     program = """
 import sys
 from proxy.api.dialects import all_dialects

@@ -16,17 +16,17 @@ MARKED = "[The text of 1 pages of a PDF:]\nHello"
 
 @pytest.fixture(autouse=True)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What was read: without the other process, which has tests of its own."""
-    asked: list[bytes] = []
+    """Return the text that is read, without the other process, which has separate tests."""
+    reads: list[bytes] = []
 
     def read_pdf(data: bytes) -> PdfText:
-        asked.append(data)
+        reads.append(data)
         if b"broken" in data:
             raise InvalidRequest("it is broken")
         return PdfText("Hello", 1, 1)
 
     monkeypatch.setattr(documents, "read_pdf", read_pdf)
-    return asked
+    return reads
 
 
 def document(data: str) -> JsonObject:
@@ -36,12 +36,12 @@ def document(data: str) -> JsonObject:
 
 def expanded(*content: JsonValue) -> JsonValue:
     body: JsonObject = {"messages": [{"role": "user", "content": [*content]}]}
-    found = json.parse(DocumentTexts().expand(json.dump(body)))
-    assert isinstance(found, dict)
-    return found["messages"][0]["content"][0]  # type: ignore[index, call-overload]
+    document = json.parse(DocumentTexts().expand(json.dump(body)))
+    assert isinstance(document, dict)
+    return document["messages"][0]["content"][0]  # type: ignore[index, call-overload]
 
 
-def test_a_document_of_messages_becomes_one_of_plain_text() -> None:
+def test_a_message_document_becomes_plain_text() -> None:
     source: JsonObject = {"type": "text", "media_type": "text/plain", "data": MARKED}
     assert expanded(document(PDF)) == {"type": "document", "title": "A", "source": source}
 
@@ -53,7 +53,7 @@ def test_a_file_of_responses_becomes_text(head: str, name: str | None) -> None:
     assert expanded(file) == {"type": "input_text", "text": f"{name or 'File'}:\n{MARKED}"}
 
 
-def test_all_else_stays_as_it_is(read: list[bytes]) -> None:
+def test_other_content_is_unchanged(read: list[bytes]) -> None:
     texts = DocumentTexts()
     for body in (b'{"a": 1.0}', b'JVBERi {"a"', b'{"a":"JVBERi","b":[1,null]}'):
         assert texts.expand(body) == body
@@ -64,7 +64,7 @@ def test_all_else_stays_as_it_is(read: list[bytes]) -> None:
     assert read == []
 
 
-def test_a_document_is_read_once_and_the_oldest_are_forgotten(read: list[bytes]) -> None:
+def test_a_document_is_read_once_and_the_oldest_are_evicted(read: list[bytes]) -> None:
     texts = DocumentTexts()
     for number in (0, *range(40), 0):
         data = b64encode(make_pdf(f"{number}")).decode()

@@ -13,7 +13,7 @@ from tests.patience import until
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the id of the request, and tell whose it is."""
+    """Answer with the id of the request and the owner of its key."""
     await receive()
     owner = scope["state"].get("owner", "nobody").encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"owner", owner)]})
@@ -27,10 +27,10 @@ def edge(
     paths: OpenPaths | None = None,
 ) -> Edge:
     """Make an edge in front of an application."""
-    behind = FastAPI()
-    behind.build_middleware_stack = lambda: app  # type: ignore[method-assign]
+    application = FastAPI()
+    application.build_middleware_stack = lambda: app  # type: ignore[method-assign]
     return Edge(
-        behind, endpoints or {}, access or Access(), all_dialects(), paths=paths or OpenPaths()
+        application, endpoints or {}, access or Access(), all_dialects(), paths=paths or OpenPaths()
     )
 
 
@@ -40,7 +40,7 @@ def call(client: HandMadeClient, *keys: str, hosts: frozenset[str] | None = None
     return client
 
 
-def test_a_plain_id_is_kept_and_echoed() -> None:
+def test_a_plain_request_id_is_kept_and_echoed() -> None:
     client = call(HandMadeClient(headers={"x-request-id": "a-1.b:C_2"}))
     assert client.answer == b"a-1.b:C_2"
     assert client.answer_headers["x-request-id"] == "a-1.b:C_2"
@@ -77,7 +77,7 @@ def test_the_key_opens(headers: dict[str, str]) -> None:
         {"authorization": "Bearer k", "x-api-key": "y"},
     ],
 )
-def test_nothing_else_opens(headers: dict[str, str]) -> None:
+def test_other_credentials_are_refused(headers: dict[str, str]) -> None:
     client = call(HandMadeClient(headers=headers), "key")
     assert client.status == 401
     assert (b"not valid" in client.answer) is bool(headers)
@@ -89,7 +89,7 @@ def test_probes_need_no_key() -> None:
 
 
 @pytest.mark.parametrize(("host", "status"), [("ours", 200), ("theirs", 403)])
-def test_what_is_public_needs_a_name_of_ours_but_no_key(host: str, status: int) -> None:
+def test_public_routes_check_the_host_but_no_key(host: str, status: int) -> None:
     client = HandMadeClient(path="/page", headers={"host": host})
     access = Access({"us": "key"}, frozenset({"ours"}))
     paths = OpenPaths(public=frozenset({"/page"}))
@@ -99,7 +99,7 @@ def test_what_is_public_needs_a_name_of_ours_but_no_key(host: str, status: int) 
         assert client.answer_headers["owner"] == ""
 
 
-def test_what_is_not_http_passes() -> None:
+def test_non_http_scopes_pass() -> None:
     passed: list[str] = []
 
     async def note(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ def test_what_is_not_http_passes() -> None:
     assert passed == ["lifespan"]
 
 
-def test_several_keys_open_and_tell_whose_they_are() -> None:
+def test_several_keys_are_accepted_and_identify_their_owner() -> None:
     client = call(HandMadeClient(headers={"x-api-key": "second"}), "first", "second")
     assert client.answer_headers["owner"] == "owner of second"
     assert call(HandMadeClient()).answer_headers["owner"] == ""
@@ -141,20 +141,18 @@ def test_a_server_answers_to_its_names(host: str) -> None:
         "localhost\xa0",
     ],
 )
-def test_a_server_does_not_answer_to_other_names(host: str) -> None:
+def test_a_server_refuses_other_host_names(host: str) -> None:
     client = call(HandMadeClient(headers={"host": host}), hosts=NAMES)
     assert client.status == 403
     assert b"server.allowed_hosts" in client.answer
 
 
-def test_probes_may_use_any_name() -> None:
+def test_probes_may_use_any_host_name() -> None:
     client = HandMadeClient(path="/healthz", headers={"host": "10.1.2.3"})
     assert call(client, hosts=NAMES).status == 200
 
 
 class Named:
-    """Answers with its name."""
-
     def __init__(self, name: bytes) -> None:
         self._name = name
 
@@ -179,7 +177,7 @@ async def app_named(scope: Scope, receive: Receive, send: Send) -> None:
         ("POST", "/embeddings", {"idempotency-key": "k"}, b"embeddings"),
     ],
 )
-def test_a_post_goes_to_the_endpoint_of_its_path(
+def test_a_post_reaches_the_endpoint_of_its_path(
     method: str, path: str, headers: dict[str, str], answer: bytes
 ) -> None:
     client = HandMadeClient(method=method, path=path, headers=headers)
@@ -190,7 +188,7 @@ def test_a_post_goes_to_the_endpoint_of_its_path(
     assert client.answer == answer
 
 
-def test_an_endpoint_is_found_where_everything_is_mounted_below_another_path() -> None:
+def test_an_endpoint_is_found_below_a_mount_path() -> None:
     client = HandMadeClient(method="POST", path="/temper/chat")
     served = edge(app_named, endpoints={"/chat": lambda: Named(b"chat")})
     scope = {**client.scope, "root_path": "/temper"}
@@ -216,7 +214,7 @@ async def begins_and_works(connection: ClientConnection) -> None:
 async def cut_off(
     client: HandMadeClient, endpoint: Endpoint, begun: Callable[[], bool], *, is_own: bool = True
 ) -> None:
-    """Call the edge, and cancel it as a server does that does not wait any longer."""
+    """Call the edge and cancel it like a server after the shutdown grace period."""
     extensions = {WIRE: {"wire": HandMadeWire()}} if is_own else {}
     scope = {**client.scope, "extensions": extensions}
     served = edge(app_named, endpoints={"/": lambda: endpoint})
@@ -226,7 +224,7 @@ async def cut_off(
     await serving
 
 
-def test_a_server_that_ends_says_so_to_whoever_has_seen_nothing() -> None:
+def test_a_stopping_server_answers_clients_without_a_response() -> None:
     client = HandMadeClient(method="POST")
     asyncio.run(cut_off(client, works_for_ever, lambda: client.has_sent))
     assert client.status == 503
@@ -234,20 +232,20 @@ def test_a_server_that_ends_says_so_to_whoever_has_seen_nothing() -> None:
     assert b"server_stopping" in client.answer
 
 
-def test_an_answer_that_has_begun_gets_no_second_beginning_when_the_server_ends() -> None:
+def test_a_started_response_is_not_restarted_when_the_server_stops() -> None:
     client = HandMadeClient(method="POST")
     asyncio.run(cut_off(client, begins_and_works, lambda: len(client.got) == 2))
     assert (client.status, client.answer) == (200, b"so ")
 
 
-def test_what_somebody_elses_server_cancels_is_its_own_business() -> None:
+def test_a_cancellation_by_the_outer_server_is_passed_on() -> None:
     client = HandMadeClient(method="POST")
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cut_off(client, works_for_ever, lambda: client.has_sent, is_own=False))
     assert client.got == []
 
 
-def test_a_bug_is_told_to_the_client_and_left_to_the_server() -> None:
+def test_an_internal_error_is_reported_to_the_client_and_raised_to_the_server() -> None:
     async def broken(connection: ClientConnection) -> None:
         raise ZeroDivisionError
 

@@ -63,7 +63,7 @@ def test_every_kind_of_error_has_its_status_and_code(
     ],
     ids=["nobody", "no JSON", "a web page"],
 )
-def test_what_may_be_no_model_server_at_all_comes_with_a_remedy(error: TemperError) -> None:
+def test_an_address_without_a_model_server_comes_with_a_remedy(error: TemperError) -> None:
     message = describe(error).message
     assert message.startswith("The backend b ")
     assert message.endswith(". Check its address, or run `temper doctor`.")
@@ -85,7 +85,7 @@ def test_the_address_of_a_backend_that_spoke_is_not_doubted(error: TemperError) 
 
 def leaves_of(kind: type[TemperError]) -> list[type[TemperError]]:
     below = kind.__subclasses__()
-    return [leaf for one in below for leaf in leaves_of(one)] or [kind]
+    return [leaf for exception in below for leaf in leaves_of(exception)] or [kind]
 
 
 def test_no_kind_of_error_is_forgotten() -> None:
@@ -118,7 +118,7 @@ def test_a_body_has_the_four_members_that_sdks_read() -> None:
     }
 
 
-def test_an_overflow_tells_both_numbers() -> None:
+def test_an_overflow_reports_both_token_counts() -> None:
     details = describe(errors.ContextOverflow("long", 9, 8)).details
     assert (details["n_prompt_tokens"], details["n_ctx"]) == (9, 8)
 
@@ -134,42 +134,42 @@ def test_an_overflow_tells_both_numbers() -> None:
         (errors.GuardrailsExhausted(3, "prose"), "x-should-retry", "false"),
     ],
 )
-def test_headers_tell_clients_what_to_do(error: TemperError, name: str, value: str) -> None:
+def test_headers_tell_clients_how_to_retry(error: TemperError, name: str, value: str) -> None:
     assert describe(error).headers[name] == value
 
 
-def test_a_header_that_could_not_be_written_is_left_out() -> None:
+def test_an_invalid_header_is_omitted() -> None:
     error = errors.BackendRefused("b", 429, "slow", retry_after="später")
     assert describe(error).headers == {}
 
 
-def test_a_backends_own_type_of_error_is_kept() -> None:
+def test_a_backends_error_type_is_kept() -> None:
     assert describe(errors.BackendRefused("b", 400, "no", kind="their_error")).kind == "their_error"
     assert describe(errors.BackendRefused("b", 503, "no")).kind == "server_error"
 
 
-def test_an_unknown_route_lists_the_known_ones() -> None:
+def test_an_unknown_route_lists_the_known_routes() -> None:
     assert not_found("/x", ("/a", "/b")).message == "There is no /x. Available: /a, /b."
 
 
 @pytest.mark.parametrize("path", ["/v1/v1/messages", "/v1/message", "/messages"])
-def test_the_route_that_was_meant_is_named_first(path: str) -> None:
+def test_the_closest_route_is_named_first(path: str) -> None:
     message = not_found(path, ("/v1/messages", "/v1/models/{model_id}")).message
     assert message.startswith(f"There is no {path}. Did you mean /v1/messages? Available: ")
 
 
-def test_a_wrong_method_names_the_right_one() -> None:
+def test_a_wrong_method_names_the_allowed_one() -> None:
     problem = wrong_method("GET", "/a", "POST")
     assert isinstance(problem, Problem)
     assert (problem.status, problem.headers["allow"]) == (405, "POST")
 
 
-def test_a_client_is_told_when_a_server_of_ours_is_there_again_or_that_it_never_is() -> None:
+def test_a_client_learns_when_a_managed_server_restarts_or_that_it_does_not() -> None:
     assert describe(RESTARTING).headers == {"retry-after": "3"}
     assert describe(DOWN).headers == {"x-should-retry": "false"}
 
 
-def test_a_backend_that_says_when_to_come_back_is_unavailable_until_then() -> None:
+def test_a_backend_with_retry_after_is_unavailable_until_then() -> None:
     problem = describe(errors.BackendUnavailable("b", "is overloaded", retry_after=7))
     assert (problem.status, problem.code) == (503, "backend_unavailable")
     assert problem.headers == {"retry-after": "7"}

@@ -9,7 +9,7 @@ import pytest
 from proxy.api.event_loop import hurry, loop_factory, settle
 
 
-def test_the_faster_loop_is_chosen_where_there_is_one() -> None:
+def test_uvloop_is_chosen_where_it_is_installed() -> None:
     pytest.importorskip("uvloop")
     make = loop_factory()
     assert make is not None
@@ -18,7 +18,7 @@ def test_the_faster_loop_is_chosen_where_there_is_one() -> None:
     loop.close()
 
 
-def test_without_it_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uvloop_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         assert isinstance(runner.get_loop(), asyncio.SelectorEventLoop)
@@ -26,7 +26,7 @@ def test_without_it_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def usual_threshold() -> Iterator[int]:
-    """Begin with the threshold of Python itself, and leave what was there before."""
+    """Start with Python's default threshold and restore the previous one."""
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     yield 700
@@ -34,13 +34,13 @@ def usual_threshold() -> Iterator[int]:
     gc.set_threshold(*before)
 
 
-def test_what_lives_for_ever_is_not_looked_at_again(usual_threshold: int) -> None:
+def test_long_lived_objects_are_frozen(usual_threshold: int) -> None:
     settle()
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[0] > usual_threshold
 
 
-def test_at_the_start_the_collector_hardly_looks(usual_threshold: int) -> None:
+def test_at_startup_garbage_collection_is_rare(usual_threshold: int) -> None:
     hurry()
     assert gc.get_threshold()[0] > 100 * usual_threshold
 
@@ -62,7 +62,7 @@ print(app.openapi()["paths"]["/items"]["get"]["operationId"])
 """
 
 
-def test_libraries_are_imported_without_what_a_server_does_not_use() -> None:
+def test_libraries_are_imported_without_their_unused_parts() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False
     )

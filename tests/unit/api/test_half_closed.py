@@ -39,7 +39,7 @@ async def accepted() -> AsyncGenerator[tuple[socket.socket, asyncio.Transport, a
 
 
 @patient
-async def test_a_client_that_has_gone_is_noticed() -> None:
+async def test_a_disconnected_client_is_noticed() -> None:
     async with accepted() as (client, transport, lost):
         check = DepartureCheck(transport, lambda: transport.write(b"x"))
         client.close()
@@ -48,7 +48,7 @@ async def test_a_client_that_has_gone_is_noticed() -> None:
 
 
 @patient
-async def test_a_client_that_still_reads_is_left_alone_and_probed_again(
+async def test_a_reading_client_is_kept_and_probed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(half_closed, "_AGAIN_SECONDS", 0.0)
@@ -64,7 +64,7 @@ async def test_a_client_that_still_reads_is_left_alone_and_probed_again(
 
 
 @patient
-async def test_a_client_that_goes_later_is_noticed_by_a_later_probe(
+async def test_a_client_that_disconnects_later_is_noticed_by_a_later_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(half_closed, "_AGAIN_SECONDS", 0.0)

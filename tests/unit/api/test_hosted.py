@@ -42,17 +42,17 @@ def reading(**sections: dict[str, object]) -> Callable[[], Settings]:
 
 @asynccontextmanager
 async def living(hosted: Hosted) -> AsyncGenerator[None]:
-    """Have an application live as a server does; fails unless it says that it began and ended."""
-    heard: asyncio.Queue[Message] = asyncio.Queue()
-    said: asyncio.Queue[Message] = asyncio.Queue()
-    life = asyncio.create_task(hosted({"type": "lifespan"}, heard.get, said.put))
-    heard.put_nowait({"type": "lifespan.startup"})
-    assert (await said.get()) == {"type": "lifespan.startup.complete"}
+    """Run the lifespan of an application; fail unless it reports startup and shutdown."""
+    incoming: asyncio.Queue[Message] = asyncio.Queue()
+    sent: asyncio.Queue[Message] = asyncio.Queue()
+    life = asyncio.create_task(hosted({"type": "lifespan"}, incoming.get, sent.put))
+    incoming.put_nowait({"type": "lifespan.startup"})
+    assert (await sent.get()) == {"type": "lifespan.startup.complete"}
     try:
         yield
     finally:
-        heard.put_nowait({"type": "lifespan.shutdown"})
-        assert (await said.get()) == {"type": "lifespan.shutdown.complete"}
+        incoming.put_nowait({"type": "lifespan.shutdown"})
+        assert (await sent.get()) == {"type": "lifespan.shutdown.complete"}
         await life
 
 
@@ -96,13 +96,13 @@ def test_uvicorn_serves_it_and_closes_it() -> None:
         assert answer.status_code == 200
         assert answer.headers.get_list("x-request-id") == ["r1"]
         assert "Hello" in answer.text
-    line = next(json.parse(one) for one in log if '"event": "request"' in one)
+    line = next(json.parse(entry) for entry in log if '"event": "request"' in entry)
     assert isinstance(line, dict)
     assert (line["id"], line["replica"]) == ("r1", "temper-0")
-    assert any("Application shutdown complete" in one for one in log)
+    assert any("Application shutdown complete" in entry for entry in log)
 
 
-def test_uvicorn_does_not_start_with_a_wrong_setting_and_says_which() -> None:
+def test_uvicorn_refuses_to_start_with_an_invalid_setting_and_names_it() -> None:
     command = [sys.executable, "-m", "uvicorn", "proxy.api.hosted:app", "--port", "0"]
     surroundings = {"PYTHONPATH": str(ROOT), "TEMPER_BACKEND__URL": "ftp://nowhere"}
     ended = subprocess.run(
@@ -118,7 +118,7 @@ def test_uvicorn_does_not_start_with_a_wrong_setting_and_says_which() -> None:
     assert "Traceback" not in ended.stderr
 
 
-async def test_nothing_is_read_before_it_is_opened() -> None:
+async def test_settings_are_read_only_when_the_application_opens() -> None:
     hosted = Hosted(reading())
     async with asking(hosted) as client:
         answer = await client.get("/healthz")
@@ -126,7 +126,7 @@ async def test_nothing_is_read_before_it_is_opened() -> None:
     assert "lifespan" in answer.json()["error"]["message"]
 
 
-async def test_it_answers_while_it_lives_and_something_lives_beside_it() -> None:
+async def test_the_application_serves_during_its_lifespan() -> None:
     lived: list[str] = []
 
     @asynccontextmanager
@@ -145,7 +145,7 @@ async def test_it_answers_while_it_lives_and_something_lives_beside_it() -> None
     assert lived == ["200", "over"]
 
 
-async def test_who_is_open_may_be_opened_again_and_who_is_not_may_be_closed() -> None:
+async def test_the_application_can_be_reopened_and_closed_twice() -> None:
     hosted = Hosted(reading())
     await hosted.close()
     await hosted.open()
@@ -161,7 +161,7 @@ async def test_without_a_key_no_other_machine_is_answered() -> None:
                 assert (await client.get("/healthz")).status_code == status
 
 
-async def test_with_a_key_every_machine_may_call_it_by_any_name() -> None:
+async def test_with_a_key_any_host_name_is_allowed() -> None:
     hosted = Hosted(reading(server={"api_key": "secret"}))
     async with living(hosted), asking(hosted, "192.0.2.7") as client:
         headers = {"host": "temper.example", "authorization": "Bearer secret"}
@@ -169,16 +169,16 @@ async def test_with_a_key_every_machine_may_call_it_by_any_name() -> None:
         assert (await client.get("/metrics")).status_code == 401
 
 
-async def test_names_that_are_listed_count_with_a_key_too() -> None:
-    own: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
-    hosted = Hosted(reading(server=own))
+async def test_listed_host_names_apply_with_a_key_too() -> None:
+    server: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
+    hosted = Hosted(reading(server=server))
     async with living(hosted), asking(hosted) as client:
         for host, status in (("temper.example", 200), ("other.example", 403)):
             headers = {"host": host, "authorization": "Bearer secret"}
             assert (await client.get("/metrics", headers=headers)).status_code == status
 
 
-async def test_what_the_server_around_it_decides_is_told_in_one_line(
+async def test_settings_decided_by_the_outer_server_are_logged_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     taken = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
@@ -190,23 +190,23 @@ async def test_what_the_server_around_it_decides_is_told_in_one_line(
     assert "server.host, server.port, server.workers, server.stall_seconds: no effect" in lines[0]
 
 
-async def test_nobody_is_told_of_what_was_not_set(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unset_settings_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
     async with living(Hosted(reading())):
         pass
     assert "no effect here" not in capsys.readouterr().err
 
 
-async def test_a_wrong_setting_ends_the_start_with_its_sentence() -> None:
-    heard: asyncio.Queue[Message] = asyncio.Queue()
-    said: list[Message] = []
+async def test_an_invalid_setting_fails_startup_with_its_message() -> None:
+    incoming: asyncio.Queue[Message] = asyncio.Queue()
+    sent: list[Message] = []
 
     async def say(message: Message) -> None:
-        said.append(message)
+        sent.append(message)
 
-    heard.put_nowait({"type": "lifespan.startup"})
-    await Hosted(settings_of)({"type": "lifespan"}, heard.get, say)
-    assert said[0]["type"] == "lifespan.startup.failed"
-    assert "nothing to serve" in said[0]["message"]
+    incoming.put_nowait({"type": "lifespan.startup"})
+    await Hosted(settings_of)({"type": "lifespan"}, incoming.get, say)
+    assert sent[0]["type"] == "lifespan.startup.failed"
+    assert "nothing to serve" in sent[0]["message"]
 
 
 async def opened_and_loaded(hosted: Hosted) -> None:
@@ -214,7 +214,7 @@ async def opened_and_loaded(hosted: Hosted) -> None:
     await hosted.until_loaded()
 
 
-async def test_a_model_that_cannot_be_loaded_is_told_to_who_waits_and_to_clients(
+async def test_a_model_that_cannot_be_loaded_is_reported_to_waiting_and_later_clients(
     tmp_path: Path,
 ) -> None:
     broken = build_model(tmp_path / "broken.gguf")
@@ -234,13 +234,13 @@ async def test_a_new_configuration_takes_effect() -> None:
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}
     )
-    async with open_app(settings, reload=lambda: strict) as found, asking(found) as client:
+    async with open_app(settings, reload=lambda: strict) as app, asking(app) as client:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
-        found.renew()
+        app.renew()
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 413
 
 
-async def test_it_is_served_by_a_server_in_this_process() -> None:
+async def test_the_application_runs_in_a_server_of_this_process() -> None:
     hosted = Hosted(reading())
     async with (
         living(hosted),
@@ -254,7 +254,7 @@ async def _answer(status: int, client: HandMadeClient) -> None:
     await client.send({"type": "http.response.start", "status": status, "headers": []})
 
 
-async def test_another_application_answers_from_now_on() -> None:
+async def test_the_application_can_be_replaced_while_serving() -> None:
     async def first(*_: object) -> None:
         await _answer(200, client)
 
@@ -270,12 +270,12 @@ async def test_another_application_answers_from_now_on() -> None:
 
 
 def usual() -> float:
-    """Return how long threads have their turn, once nothing is warmed up that others began."""
+    """Return the switch interval after all warm-ups of other tests have ended."""
     with GENTLE_WORK:
         return sys.getswitchinterval()
 
 
-def test_work_is_done_in_another_thread_that_leaves_others_their_turn() -> None:
+def test_warm_up_runs_in_a_thread_that_yields() -> None:
     before = usual()
     seen: list[tuple[threading.Thread, bool]] = []
 
@@ -289,7 +289,7 @@ def test_work_is_done_in_another_thread_that_leaves_others_their_turn() -> None:
     assert usual() == before
 
 
-def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None:
+def test_a_concurrent_warm_up_changes_nothing() -> None:
     before = usual()
     began, may_end = threading.Event(), threading.Event()
 
@@ -306,7 +306,7 @@ def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None
     assert usual() == before
 
 
-def test_a_warm_up_that_cannot_read_files_says_so_in_one_line(
+def test_a_warm_up_that_cannot_read_files_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def work() -> None:
@@ -320,7 +320,7 @@ def test_a_warm_up_that_cannot_read_files_says_so_in_one_line(
     assert record.exc_info is None
 
 
-def test_what_has_not_begun_at_the_end_never_does() -> None:
+def test_a_warm_up_that_has_not_started_at_shutdown_is_skipped() -> None:
     seen: list[str] = []
     with warm_up(lambda: seen.append("done"), delay=3600) as thread:
         pass

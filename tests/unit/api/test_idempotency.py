@@ -17,15 +17,13 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass
 class Endpoint(GatedEndpoint):
-    """Answers with a stream."""
-
     kind: bytes = STREAM
     pieces: tuple[bytes, ...] = (PIECE, DONE)
 
 
 @dataclass
 class Clock:
-    """Tells the time that a test says."""
+    """Returns the time that a test sets."""
 
     now: float = 0.0
 
@@ -55,7 +53,7 @@ async def settled() -> None:
 
 
 @pytest.mark.parametrize("kind", [STREAM, JSON])
-async def test_the_same_request_gets_the_answer_that_there_is(kind: bytes) -> None:
+async def test_a_repeated_request_gets_the_stored_answer(kind: bytes) -> None:
     endpoint = Endpoint(kind=kind)
     endpoint.gate.set()
     app = guarded(endpoint)
@@ -68,11 +66,11 @@ async def test_the_same_request_gets_the_answer_that_there_is(kind: bytes) -> No
     assert second.answer_headers["idempotent-replayed"] == "true"
 
 
-async def test_whoever_asks_meanwhile_follows_from_the_beginning() -> None:
+async def test_a_concurrent_repeat_follows_from_the_start() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(one.ask(app)) for one in (first, second)]
+    calls = [asyncio.create_task(client_.ask(app)) for client_ in (first, second)]
     await settled()
     assert first.answer == second.answer == PIECE
     endpoint.gate.set()
@@ -81,11 +79,11 @@ async def test_whoever_asks_meanwhile_follows_from_the_beginning() -> None:
     assert endpoint.begun == 1
 
 
-async def test_the_others_get_the_rest_when_the_first_client_leaves() -> None:
+async def test_followers_get_the_rest_when_the_first_client_disconnects() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(one.ask(app)) for one in (first, second)]
+    calls = [asyncio.create_task(client_.ask(app)) for client_ in (first, second)]
     await settled()
     first.leaves.set()
     await calls[0]
@@ -95,7 +93,7 @@ async def test_the_others_get_the_rest_when_the_first_client_leaves() -> None:
     assert (endpoint.begun, endpoint.left) == (1, 0)
 
 
-async def test_nothing_goes_on_when_all_have_left_and_the_key_is_free_again() -> None:
+async def test_the_work_is_canceled_and_the_key_freed_when_all_clients_disconnect() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
@@ -113,7 +111,7 @@ async def test_nothing_goes_on_when_all_have_left_and_the_key_is_free_again() ->
     [Endpoint(status=503, kind=JSON), Endpoint(pieces=(PIECE, b'data: {"error": {}}\n\n'))],
     ids=["a status", "an event"],
 )
-async def test_an_error_is_not_kept(endpoint: Endpoint) -> None:
+async def test_an_error_is_not_stored(endpoint: Endpoint) -> None:
     endpoint = replace(endpoint, gate=asyncio.Event())
     endpoint.gate.set()
     app = guarded(endpoint)
@@ -125,7 +123,7 @@ async def test_an_error_is_not_kept(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     "other", [client(body=b'{"a":1}'), client(x_temper_text_policy="accept")], ids=["body", "wish"]
 )
-async def test_another_request_under_the_same_key_is_refused(other: HandMadeClient) -> None:
+async def test_a_different_request_under_the_same_key_is_refused(other: HandMadeClient) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint)
@@ -145,7 +143,7 @@ async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         (client(owner="us"), client(owner="them")),
         (client(owner="", authorization="Bearer a"), client(owner="", authorization="Bearer b")),
@@ -153,11 +151,11 @@ async def test_a_key_that_cannot_be_is_refused(key: str) -> None:
     ],
     ids=["owner", "key of the backend", "key"],
 )
-async def test_others_have_keys_of_their_own(one: HandMadeClient, other: HandMadeClient) -> None:
+async def test_keys_are_separate_per_client(first: HandMadeClient, other: HandMadeClient) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint)
-    await one.ask(app)
+    await first.ask(app)
     await other.ask(app)
     assert endpoint.begun == 2
 
@@ -185,7 +183,7 @@ async def test_an_answer_is_forgotten_after_a_while() -> None:
     ],
     ids=["too many", "too large together", "too large", "neither"],
 )
-async def test_what_is_too_much_is_forgotten_the_oldest_first(
+async def test_answers_above_the_limit_are_evicted_oldest_first(
     memory: RetentionLimits, begun: int
 ) -> None:
     endpoint = Endpoint()
@@ -196,7 +194,7 @@ async def test_what_is_too_much_is_forgotten_the_oldest_first(
     assert endpoint.begun == begun
 
 
-async def test_nothing_is_made_faster_than_anybody_takes_it() -> None:
+async def test_the_producer_waits_for_the_fastest_reader() -> None:
     endpoint, asking = Endpoint(pieces=(b"x" * 100_000, DONE)), client()
     stalls = asyncio.Event()
 
@@ -214,7 +212,7 @@ async def test_nothing_is_made_faster_than_anybody_takes_it() -> None:
     assert endpoint.sent == 1
 
 
-async def test_a_server_that_has_to_end_says_farewell_to_all() -> None:
+async def test_a_stopping_server_ends_all_streams() -> None:
     endpoint = Endpoint()
 
     async def farewell(scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,15 +224,15 @@ async def test_a_server_that_has_to_end_says_farewell_to_all() -> None:
 
     app = Idempotency(endpoint_of(farewell), BodyLimits(), CHAT.is_complete)
     clients = [client(), client()]
-    calls = [asyncio.create_task(one.ask(app)) for one in clients]
+    calls = [asyncio.create_task(client.ask(app)) for client in clients]
     await settled()
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    assert [one.answer for one in clients] == [PIECE + b"bye"] * 2
+    assert [client.answer for client in clients] == [PIECE + b"bye"] * 2
 
 
-async def test_a_bug_is_told_to_whoever_follows() -> None:
+async def test_an_internal_error_is_reported_to_every_follower() -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise ZeroDivisionError
 
@@ -242,7 +240,7 @@ async def test_a_bug_is_told_to_whoever_follows() -> None:
         await client().ask(Idempotency(endpoint_of(broken), BodyLimits(), CHAT.is_complete))
 
 
-async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> None:
+async def test_a_client_that_disconnects_during_its_body_sends_no_upstream_request() -> None:
     endpoint, asking = Endpoint(), client()
 
     async def receive() -> dict[str, str]:
@@ -258,7 +256,7 @@ async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> No
     [RetentionLimits(answers=3), RetentionLimits(bytes_of_all=90)],
     ids=["by number", "by bytes"],
 )
-async def test_no_client_drops_the_answers_of_others(memory: RetentionLimits) -> None:
+async def test_one_client_cannot_evict_the_answers_of_others(memory: RetentionLimits) -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = guarded(endpoint, memory)

@@ -18,7 +18,7 @@ def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("alice sk-1\nsk-canary", "line 2"),
         ("alice sk-canary more", "line 1"),
@@ -27,19 +27,19 @@ def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
         ("# nobody\n", "contains no key"),
     ],
 )
-def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=said) as raised:
+def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=problem) as raised:
         read_keys(written(tmp_path, text))
     assert raised.value.setting == "server.api_keys_file"
     assert "canar" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_keys_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         read_keys(tmp_path / "missing")
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_a_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_bytes(b"\xef\xbb\xbfalice secret-of-alice\n")
     assert read_keys(file) == {"alice": "secret-of-alice"}

@@ -16,7 +16,7 @@ from tests.fakes.recorded import exchange
 TRACED = {"tracing": {"url": "http://127.0.0.1:4318"}}
 
 
-def test_requests_are_logged_and_counted_unless_the_operator_wants_less() -> None:
+def test_requests_are_logged_and_counted_unless_disabled() -> None:
     with open_observers(Settings()) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog]
         assert isinstance(observers.meter, Metrics)
@@ -25,7 +25,7 @@ def test_requests_are_logged_and_counted_unless_the_operator_wants_less() -> Non
         assert observers.meter is None
 
 
-def test_requests_are_on_a_board_unless_nobody_wants_the_dashboard() -> None:
+def test_requests_are_on_the_board_unless_the_dashboard_is_disabled() -> None:
     keeping = {"recording": {"keep_bytes": 1_000_000}}
     with open_observers(load_settings(None, keeping)) as observers:
         recording, board = observers.recording, observers.board
@@ -43,7 +43,7 @@ def test_requests_are_on_a_board_unless_nobody_wants_the_dashboard() -> None:
         assert observers.recording is None
 
 
-def test_spans_are_written_for_whoever_names_a_collector() -> None:
+def test_spans_are_exported_when_a_collector_is_configured() -> None:
     with open_observers(load_settings(None, TRACED)) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog, Tracing]
         assert observers.traces
@@ -58,7 +58,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_a_recording_is_opened_closed_and_knows_every_secret(tmp_path: Path) -> None:
+def test_a_recording_is_opened_and_closed_and_redacts_every_secret(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     settings = load_settings(
         None,
@@ -70,8 +70,8 @@ def test_a_recording_is_opened_closed_and_knows_every_secret(tmp_path: Path) -> 
     )
     with open_observers(settings) as observers:
         assert observers.recording is not None
-        said = " ".join(secrets_in(settings))
-        observers.recording.write(exchange(answer=RecordedAnswer(text=said)))
+        secrets = " ".join(secrets_in(settings))
+        observers.recording.write(exchange(answer=RecordedAnswer(text=secrets)))
     assert sorted(secrets_in(settings)) == ["canary-backend", "canary-header", "canary-server"]
     assert "canary" not in path.read_text(encoding="utf-8")
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -35,7 +35,7 @@ def at(document: JsonValue, *path: str) -> JsonValue:
 def references(value: JsonValue) -> Iterator[str]:
     match value:
         case dict():
-            yield from (str(one) for name, one in value.items() if name == "$ref")
+            yield from (str(item) for name, item in value.items() if name == "$ref")
             for member in value.values():
                 yield from references(member)
         case list():
@@ -53,23 +53,23 @@ def test_a_conversation_is_documented_with_its_schema_and_its_headers(
     schema = at(operation, "requestBody", "content", "application/json", "schema")
     assert schema == {"$ref": "#/components/schemas/ChatCompletionRequest"}
     parameters = cast("list[JsonObject]", at(operation, "parameters"))
-    assert {one["name"] for one in parameters} == {
+    assert {parameter["name"] for parameter in parameters} == {
         *("x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction"),
         "x-temper-priority",
     }
 
 
-def test_every_operation_has_its_name_and_fails_with_the_same_body(document: JsonObject) -> None:
+def test_every_operation_has_an_id_and_the_same_error_body(document: JsonObject) -> None:
     paths = cast("dict[str, dict[str, JsonObject]]", document["paths"])
-    operations = [one for path in paths.values() for one in path.values()]
-    assert len(operations) == len({one["operationId"] for one in operations}) == 5
-    for one in operations:
-        responses = cast("JsonObject", one["responses"])
+    operations = [operation for path in paths.values() for operation in path.values()]
+    assert len(operations) == len({operation["operationId"] for operation in operations}) == 5
+    for entry in operations:
+        responses = cast("JsonObject", entry["responses"])
         assert responses["default"] == {"$ref": "#/components/responses/Error"}
         assert "422" not in responses
 
 
-def test_every_reference_leads_somewhere_and_nothing_is_left_over(document: JsonObject) -> None:
+def test_every_reference_resolves_and_every_schema_is_used(document: JsonObject) -> None:
     for reference in references(document):
         assert isinstance(at(document, *reference.removeprefix("#/").split("/")), dict)
     assert b"HTTPValidationError" not in json.dump(document)
@@ -79,19 +79,19 @@ def test_parameters_of_path_and_query_are_documented(document: JsonObject) -> No
     parameters = cast(
         "list[JsonObject]", at(document, "paths", "/thing/{name}", "get", "parameters")
     )
-    assert {(one["name"], one["in"]) for one in parameters} == {
+    assert {(parameter["name"], parameter["in"]) for parameter in parameters} == {
         ("name", "path"),
         ("limit", "query"),
     }
 
 
-def test_what_is_passed_on_is_documented_too(document: JsonObject) -> None:
+def test_forwarded_routes_are_documented(document: JsonObject) -> None:
     operation = at(document, "paths", "/v1/embeddings", "post")
     assert at(operation, "summary") == "Embeddings"
     assert "without guardrails" in str(at(operation, "description"))
 
 
-def test_what_a_validator_of_ours_demands_is_told(document: JsonObject) -> None:
+def test_requirements_of_custom_validators_are_documented(document: JsonObject) -> None:
     schemas = at(document, "components", "schemas")
     request = at(schemas, "ChatCompletionRequest", "properties")
     null: JsonObject = {"type": "null"}

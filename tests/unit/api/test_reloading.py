@@ -18,7 +18,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def test_what_guards_and_limits_changes_and_the_rest_waits_for_a_restart() -> None:
+def test_guardrails_and_limits_reload_and_the_rest_needs_a_restart() -> None:
     new = settings_of(
         guardrails={"strict": True},
         server={"port": 1, "max_body_bytes": 4096},
@@ -36,17 +36,17 @@ def test_what_guards_and_limits_changes_and_the_rest_waits_for_a_restart() -> No
     assert waiting == ("backend", "server.port", "context.budget")
 
 
-def test_what_was_made_of_a_setting_at_the_start_is_kept() -> None:
-    asked = settings_of(context={"budget": "full"})
-    used = asked.model_copy(
-        update={"context": asked.context.model_copy(update={"budget": "backend"})}
+def test_values_derived_from_settings_at_startup_are_kept() -> None:
+    wanted = settings_of(context={"budget": "full"})
+    used = wanted.model_copy(
+        update={"context": wanted.context.model_copy(update={"budget": "backend"})}
     )
-    serving, waiting = merge_settings(used, asked, asked)
+    serving, waiting = merge_settings(used, wanted, wanted)
     assert serving == used
     assert waiting == ()
 
 
-def test_a_new_configuration_takes_effect_and_tells_what_does_not(
+def test_a_new_configuration_takes_effect_and_reports_ignored_settings(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy.api.reloading")
@@ -59,7 +59,7 @@ def test_a_new_configuration_takes_effect_and_tells_what_does_not(
 
 
 @pytest.mark.parametrize("profile", [None, "unheard-of"])
-def test_a_wrong_configuration_changes_nothing_and_says_why(
+def test_an_invalid_configuration_changes_nothing_and_says_why(
     caplog: pytest.LogCaptureFixture, profile: str | None
 ) -> None:
     def reload() -> Settings:
@@ -74,7 +74,7 @@ def test_a_wrong_configuration_changes_nothing_and_says_why(
     assert "server.port" in caplog.text or "unheard-of" in caplog.text
 
 
-def test_the_same_backends_and_queues_serve_under_new_terms(tmp_path: Path) -> None:
+def test_backends_and_queues_survive_a_reload(tmp_path: Path) -> None:
     file = tmp_path / "one.gguf"
     file.write_bytes(b"GGUF")
     settings = settings_of(models={"one": {"path": str(file), "profile": "qwen3"}})

@@ -132,7 +132,7 @@ async def test_a_body_is_read_within_its_limits(
         assert raised.value.param == "content-encoding"
 
 
-async def test_a_body_that_does_not_arrive_times_out() -> None:
+async def test_an_incomplete_body_times_out() -> None:
     async def never() -> Message:
         await asyncio.Event().wait()
         raise AssertionError
@@ -162,7 +162,7 @@ async def test_the_status_is_recorded_after_the_last_byte(
     assert recorded == [CLIENT_LEFT, CLIENT_LEFT, status]
 
 
-async def test_the_status_of_a_failure_is_kept() -> None:
+async def test_the_status_of_an_error_is_kept() -> None:
     live, connection = LiveRequest("req_1"), HandMadeClient().connection
     live.status = 500
     await connection.respond(200, {}, b"{}")

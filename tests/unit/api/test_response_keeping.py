@@ -42,7 +42,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
         ({"responses": {"store_responses": 5, "store_seconds": 1}}, True),
     ],
 )
-def test_without_a_file_responses_are_kept_where_one_process_sees_them_all(
+def test_without_a_file_responses_are_kept_in_memory_of_one_process(
     sections: dict[str, dict[str, object]], keeps: bool
 ) -> None:
     examine_keeping(settings_of(**sections))
@@ -51,7 +51,7 @@ def test_without_a_file_responses_are_kept_where_one_process_sees_them_all(
         assert not isinstance(store, ResponsesFile)
 
 
-def test_with_a_file_all_workers_keep_them_within_the_bounds_that_are_set(tmp_path: Path) -> None:
+def test_with_a_file_all_workers_share_the_configured_bounds(tmp_path: Path) -> None:
     kept = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
     settings = settings_of(server={"workers": 2}, responses=kept)
     with open_response_store(settings) as store:
@@ -63,7 +63,7 @@ def test_with_a_file_all_workers_keep_them_within_the_bounds_that_are_set(tmp_pa
     examine_keeping(settings)
 
 
-def test_a_file_that_cannot_be_used_is_found_before_anything_is_served(tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_before_serving(tmp_path: Path) -> None:
     settings = settings_of(responses={"path": str(tmp_path)})
     with pytest.raises(InvalidConfiguration, match=r"responses\.path: .*Is a directory"):
         examine_keeping(settings)
@@ -74,10 +74,10 @@ def test_a_file_that_cannot_be_used_is_found_before_anything_is_served(tmp_path:
         pytest.fail("it was opened")
 
 
-def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
+def test_an_answer_ends_only_after_it_is_stored(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     client = HandMadeClient(method="POST", path="/v1/responses")
-    found: list[tuple[object, bool]] = []
+    states: list[tuple[object, bool]] = []
     with open_responses(path) as file, open_responses(path) as other:
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,19 +88,19 @@ def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
 
         async def look(message: Message) -> None:
             is_there = await asyncio.to_thread(other.find, "me", "resp_1") is not None
-            found.append((message.get("body"), is_there))
+            states.append((message.get("body"), is_there))
 
         async def scene() -> None:
             await wait_for_writing(endpoint_of(answer), file)(client.connection.wrap(send=look))
 
         asyncio.run(scene())
-    assert found == [(None, False), (b"a", False), (b"b", True)]
+    assert states == [(None, False), (b"a", False), (b"b", True)]
 
 
 async def told(
     *messages: Message, is_shared: bool, body: bytes = b"{}", turns: bool = False
 ) -> list[Message]:
-    """Return what arrives of an answer; the store may go when the request has been read."""
+    """Return the messages of an answer; the store may fail once the request is read."""
     shared = is_shared
     client = HandMadeClient(body, method="POST", path="/v1/responses")
 
@@ -138,16 +138,16 @@ STREAM = b"text/event-stream; charset=utf-8"
     ],
     ids=["shared", "lost meanwhile", "alone", "wanted", "unwanted", "unread", "an error"],
 )
-async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
+async def test_an_answer_that_could_not_be_shared_says_so(
     kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
     got = await told(*answer, is_shared=is_shared, body=body, turns=turns)
-    assert [one["type"] for one in got] == [one["type"] for one in answer]
+    assert [event["type"] for event in got] == [event["type"] for event in answer]
     assert (ALONE in got[0]["headers"]) is is_told
 
 
-async def test_a_stream_begins_at_once_and_a_whole_answer_with_its_body() -> None:
+async def test_a_stream_starts_immediately_and_a_whole_answer_with_its_body() -> None:
     assert len(await told(start(kind=STREAM), is_shared=True)) == 1
     assert await told(start(), is_shared=True) == []
 
@@ -200,11 +200,11 @@ async def test_with_an_address_answers_and_responses_are_shared() -> None:
 @pytest.mark.parametrize(
     ("responses", "kind"), [({"store": "off"}, type(None)), ({"path": "FILE"}, ResponsesFile)]
 )
-async def test_responses_may_be_kept_elsewhere(
+async def test_responses_may_be_stored_elsewhere(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
-    wished = {name: str(file) if one == "FILE" else one for name, one in responses.items()}
+    wished = {name: str(file) if value == "FILE" else value for name, value in responses.items()}
     async with open_dialects(shared_settings_of(responses=wished), Observers()) as fronts:
         assert isinstance(fronts.store, kind)
         assert all(route.is_shared is None for route in fronts)

@@ -35,7 +35,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
 
 
 def asking() -> httpx.AsyncClient:
-    """Ask this machine itself, whatever proxies there are, and however busy it is."""
+    """Send a request to this machine, ignoring proxies, with a generous timeout."""
     return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
 
 
@@ -43,7 +43,7 @@ def make_app() -> Edge:
     return create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
 
 
-def test_a_free_port_is_taken_and_named() -> None:
+def test_a_free_port_is_chosen_and_reported() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         assert url_of(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -51,7 +51,7 @@ def test_a_free_port_is_taken_and_named() -> None:
 @pytest.mark.parametrize(
     ("files", "most"), [(-1, 2048), (100_000, 2048), (1024, 1024 - OWN_FILES), (64, 64 - OWN_FILES)]
 )
-def test_connections_leave_room_for_other_files(
+def test_connections_leave_descriptors_for_other_files(
     files: int, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "open_file_limit", lambda: files)
@@ -71,7 +71,7 @@ def test_a_limit_without_room_for_a_connection_is_refused(monkeypatch: pytest.Mo
         pass
 
 
-def test_an_address_of_the_newer_kind_is_written_in_brackets() -> None:
+def test_an_ipv6_address_is_written_in_brackets() -> None:
     if not has_ipv6():
         with pytest.raises(InvalidConfiguration, match="--host"):
             listen("[::1]", 0)
@@ -81,7 +81,7 @@ def test_an_address_of_the_newer_kind_is_written_in_brackets() -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
-def test_connections_that_are_accepted_inherit_how_lost_clients_are_given_up() -> None:
+def test_accepted_connections_inherit_the_keepalive_options() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         give_up_lost_clients(listening, 60)
         with socket.create_connection(listening.getsockname()) as client:
@@ -93,7 +93,7 @@ def test_connections_that_are_accepted_inherit_how_lost_clients_are_given_up() -
                 assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
 
-def test_a_taken_port_is_an_error_with_a_remedy() -> None:
+def test_a_used_port_is_an_error_with_a_remedy() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         with pytest.raises(InvalidConfiguration, match="--port") as raised:
@@ -102,13 +102,13 @@ def test_a_taken_port_is_an_error_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "203.0.113.7"])
-def test_an_address_of_another_machine_is_an_error_with_a_remedy(host: str) -> None:
+def test_a_foreign_address_is_an_error_with_a_remedy(host: str) -> None:
     with pytest.raises(InvalidConfiguration, match="--host") as raised:
         listen(host, 0)
     assert raised.value.setting == "server.host"
 
 
-def test_a_small_piece_of_an_answer_does_not_wait_for_the_one_before_it() -> None:
+def test_a_small_chunk_is_sent_without_nagle_delay() -> None:
     with (
         contextlib.closing(listen("127.0.0.1", 0)) as listening,
         contextlib.closing(socket.create_connection(listening.getsockname())),
@@ -123,13 +123,13 @@ def test_nothing_to_serve_is_an_error_with_a_remedy() -> None:
         asyncio.run(run(settings_of(server={"port": 0})))
 
 
-def test_a_model_that_is_no_model_is_found_before_anything_starts(tmp_path: Path) -> None:
+def test_an_invalid_model_is_reported_before_anything_starts(tmp_path: Path) -> None:
     wanted = settings_of(server={"port": 0}, model={"path": str(tmp_path / "none.gguf")})
     with pytest.raises((LaunchFailed, InvalidConfiguration)):
         asyncio.run(run(wanted))
 
 
-async def test_it_serves_until_a_signal_ends_it() -> None:
+async def test_it_serves_until_a_signal() -> None:
     seen: list[int] = []
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         app = make_app()
@@ -141,7 +141,7 @@ async def test_it_serves_until_a_signal_ends_it() -> None:
 
 
 async def is_closed_when_idle(listening: socket.socket) -> bool:
-    """Ask once and tell whether the server then closes the connection before anything is sent."""
+    """Send one request and check that the server then closes the idle connection."""
     host, port = listening.getsockname()[:2]
     reader, writer = await asyncio.open_connection(host, port)
     with contextlib.closing(writer):
@@ -155,7 +155,7 @@ async def is_closed_when_idle(listening: socket.socket) -> bool:
             return False
 
 
-def test_an_idle_connection_is_kept_longer_than_clients_keep_it(
+def test_idle_connections_outlive_the_keepalive_of_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert KEEP_ALIVE_SECONDS > 15
@@ -171,7 +171,7 @@ def test_an_idle_connection_is_kept_longer_than_clients_keep_it(
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["the grace is over", "a second signal"])
-async def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
+async def test_requests_that_exceed_the_shutdown_grace_get_an_error_and_log_no_traceback(
     signals: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, begun = make_app(), asyncio.Event()
@@ -195,12 +195,12 @@ async def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
     assert "Traceback" not in caplog.text
 
 
-async def test_leaving_the_context_ends_it_as_well() -> None:
+async def test_leaving_the_context_stops_the_server() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(make_app(), listening, 1) as server:
             pass
-        found = server.done()
-    assert found
+        is_done = server.done()
+    assert is_done
 
 
 def test_a_signal_amid_the_start_is_not_lost() -> None:
@@ -220,7 +220,7 @@ def test_a_signal_amid_the_start_is_not_lost() -> None:
         asyncio.run(serve())
 
 
-async def test_run_announces_where_it_can_be_reached() -> None:
+async def test_run_prints_the_address() -> None:
     announced: list[str] = []
     wanted = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
 

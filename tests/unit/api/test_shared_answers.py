@@ -31,7 +31,7 @@ def open_endpoint(**others: object) -> GatedEndpoint:
 
 @dataclass
 class Replica:
-    """One Temper's middleware over the store of all."""
+    """The middleware of one replica over the shared store."""
 
     app: ASGIApp
     store: SharedStore
@@ -55,7 +55,7 @@ def client(body: bytes = b"{}") -> HandMadeClient:
     return HandMadeClient(body, "POST", headers={"idempotency-key": "k"}, owner="us")
 
 
-async def test_the_answer_of_one_replica_is_that_of_the_other() -> None:
+async def test_replicas_share_an_answer() -> None:
     endpoint, store = open_endpoint(), SharedStore()
     first = await Replica(endpoint, store).ask(client())
     second = await Replica(endpoint, store).ask(client())
@@ -74,7 +74,7 @@ async def test_the_answer_of_one_replica_is_that_of_the_other() -> None:
     ],
     ids=["an error", "a stream without its end", "too large"],
 )
-async def test_what_is_not_to_be_shared_leaves_the_key_free(endpoint: dict[str, object]) -> None:
+async def test_an_answer_that_is_not_shared_frees_the_key(endpoint: dict[str, object]) -> None:
     store, answering = SharedStore(), open_endpoint(**endpoint)
     for _ in range(2):
         await Replica(answering, store).ask(client())
@@ -82,7 +82,7 @@ async def test_what_is_not_to_be_shared_leaves_the_key_free(endpoint: dict[str, 
     assert store.kept == {}
 
 
-async def test_an_answer_that_nobody_waits_for_leaves_the_key_free() -> None:
+async def test_an_abandoned_answer_frees_the_key() -> None:
     store, asking = SharedStore(), client()
     asking.leaves.set()
     await Replica(GatedEndpoint(), store).ask(asking)
@@ -90,7 +90,7 @@ async def test_an_answer_that_nobody_waits_for_leaves_the_key_free() -> None:
     assert "release" in store.operations
 
 
-async def test_another_request_is_refused_and_its_refusal_is_not_kept() -> None:
+async def test_a_different_request_is_refused_and_the_refusal_not_stored() -> None:
     store, endpoint = SharedStore(), open_endpoint()
     await Replica(endpoint, store).ask(client())
     refused = await Replica(endpoint, store).ask(client(b'{"a": 1}'))
@@ -101,25 +101,25 @@ async def test_another_request_is_refused_and_its_refusal_is_not_kept() -> None:
 async def test_without_the_store_a_replica_answers_alone_and_says_so() -> None:
     endpoint = open_endpoint()
     replica = Replica(endpoint, SharedStore(is_down=True))
-    asked = await replica.ask(client())
-    assert asked.answer_headers["x-temper-state"] == "alone"
-    assert asked.answer == b"{}"
+    response = await replica.ask(client())
+    assert response.answer_headers["x-temper-state"] == "alone"
+    assert response.answer == b"{}"
     assert replica.store.operations == ["claim"]
 
 
-async def test_an_answer_is_not_said_to_be_alone_twice() -> None:
+async def test_a_local_answer_is_marked_once() -> None:
     async def alone(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         headers = [(b"content-type", JSON), (b"x-temper-state", b"alone")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}", "more_body": False})
 
-    asked = await Replica(alone, SharedStore(is_down=True)).ask(client())
-    names = [name for name, _ in asked.got[0]["headers"]]
+    response = await Replica(alone, SharedStore(is_down=True)).ask(client())
+    names = [name for name, _ in response.got[0]["headers"]]
     assert names.count(b"x-temper-state") == 1
 
 
-async def test_a_store_that_goes_away_loses_nobody_the_answer() -> None:
+async def test_an_outage_of_the_store_loses_no_answer() -> None:
     store, endpoint = SharedStore(), GatedEndpoint()
     asking = asyncio.create_task(Replica(endpoint, store).ask(client()))
     await until(lambda: endpoint.begun == 1)
@@ -128,7 +128,7 @@ async def test_a_store_that_goes_away_loses_nobody_the_answer() -> None:
     assert (await asking).answer == b"{}"
 
 
-async def test_whoever_waits_and_leaves_asks_nothing() -> None:
+async def test_a_waiting_client_that_disconnects_sends_no_request() -> None:
     store, endpoint = SharedStore(), GatedEndpoint()
     owner = Replica(endpoint, store)
     making = asyncio.create_task(owner.ask(client()))
@@ -148,21 +148,23 @@ async def waited_for(
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
 ) -> HandMadeClient:
-    """Ask where another replica has the key, and have that do something when somebody waits."""
+    """Send a request with a key of another replica, which acts once there is a waiter."""
     replica = Replica(endpoint or open_endpoint(), SharedStore(), silence=0.001)
-    waiting, late = client(body), Late(replica)
-    asked = Idempotency(endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late)
-    calling = asyncio.create_task(waiting.ask(asked))
+    waiting, late_claims = client(body), Late(replica)
+    idempotency = Idempotency(
+        endpoint_of(replica.app), BodyLimits(), CHAT.is_complete, sharing=late_claims
+    )
+    calling = asyncio.create_task(waiting.ask(idempotency))
     await until(lambda: replica.store.operations.count("claim") > 3)
     await until(lambda: len(waiting.got) > 1 or body != STREAMED)
-    await answer(late.claimed[0])
+    await answer(late_claims.claimed[0])
     await calling
     return waiting
 
 
 @dataclass
 class Late:
-    """Shares answers as a replica does, but another one has claimed each key just before."""
+    """Shares answers as a replica, but another replica claims each key just before."""
 
     replica: Replica
     claimed: list[OwnClaim] = field(default_factory=list)
@@ -172,9 +174,9 @@ class Late:
         inner = sharing(endpoint, name, fingerprint)
 
         async def answer(connection: ClientConnection) -> None:
-            found = await sharing.claims.attempt((sharing.language, *name), fingerprint)
-            assert isinstance(found, OwnClaim)
-            self.claimed.append(found)
+            claim = await sharing.claims.attempt((sharing.language, *name), fingerprint)
+            assert isinstance(claim, OwnClaim)
+            self.claimed.append(claim)
             await inner(connection)
 
         return answer
@@ -189,24 +191,24 @@ async def fall_silent(claim: OwnClaim) -> None:
     claim.store.is_down = True
 
 
-async def test_whoever_waits_for_a_stream_sees_that_it_is_waited_for() -> None:
+async def test_a_client_waiting_for_a_stream_gets_keepalive_comments() -> None:
     waiting = await waited_for(finish)
     assert waiting.status == 200
     assert waiting.answer_headers["content-type"] == STREAM.decode()
     assert waiting.answer.startswith(b": another replica is answering this request\n\n")
     assert waiting.answer.endswith(b"\n\ndata: 1\n\n" + DONE)
-    assert [one["type"] for one in waiting.got].count("http.response.start") == 1
+    assert [message["type"] for message in waiting.got].count("http.response.start") == 1
 
 
 @pytest.mark.parametrize("body", [b"{}", b"no JSON"])
-async def test_whoever_waits_for_a_whole_answer_sees_nothing_before_it(body: bytes) -> None:
+async def test_a_client_waiting_for_a_whole_answer_gets_nothing_early(body: bytes) -> None:
     waiting = await waited_for(finish, body)
     assert waiting.answer == b"data: 1\n\n" + DONE
     assert waiting.answer_headers["idempotent-replayed"] == "true"
 
 
 @pytest.mark.parametrize("change", [OwnClaim.release, fall_silent], ids=["released", "store away"])
-async def test_whoever_has_waited_may_have_to_answer(
+async def test_a_waiting_replica_may_take_over(
     change: Callable[[OwnClaim], Coroutine[object, object, None]],
 ) -> None:
     endpoint = open_endpoint(kind=STREAM, pieces=(b"data: 2\n\n", DONE))
@@ -215,14 +217,14 @@ async def test_whoever_has_waited_may_have_to_answer(
     assert waiting.answer.endswith(b"\n\ndata: 2\n\n" + DONE)
 
 
-async def test_an_error_after_the_beginning_of_a_stream_ends_it() -> None:
+async def test_an_error_after_the_start_of_a_stream_ends_it() -> None:
     endpoint = open_endpoint(status=503, pieces=(b'{"error": {}}',))
     waiting = await waited_for(OwnClaim.release, endpoint=endpoint)
     assert waiting.status == 200
     assert waiting.answer.endswith(b'event: error\ndata: {"error": {}}\n\n')
 
 
-async def test_what_is_done_behind_an_answer_may_fail() -> None:
+async def test_background_work_after_an_answer_may_fail() -> None:
     background = BackgroundTasks()
 
     async def fail() -> None:
@@ -232,7 +234,7 @@ async def test_what_is_done_behind_an_answer_may_fail() -> None:
     await background.drain()
 
 
-async def test_what_is_not_done_behind_an_answer_is_given_up_at_the_end(
+async def test_unfinished_background_work_is_canceled_at_shutdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.api.shared_answers._LAST_SECONDS", 0.001)

@@ -24,7 +24,7 @@ from tests.fakes.servers import Server
 
 
 class Letters:
-    """An encoder whose bytes are easy to read."""
+    """An encoder with readable output."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         return b"".join(event.text.encode() for event in events if isinstance(event, TextDelta))
@@ -44,7 +44,7 @@ class Letters:
 
 @dataclass
 class Answer:
-    """An answer whose parts are those of a test."""
+    """An answer with the parts of a test."""
 
     make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: Letters()
     rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
@@ -93,7 +93,7 @@ def stream(
 
 
 class Buggy(Letters):
-    """Does not know what to make of some events."""
+    """Raises for some events."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         for event in events:
@@ -102,7 +102,7 @@ class Buggy(Letters):
         return super().encode_all(events)
 
 
-def test_events_are_sent_as_they_come_and_then_the_end() -> None:
+def test_events_are_sent_as_they_arrive_followed_by_the_end() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), PromptProgress(1, 1, 1), TextDelta("b")), client)
     assert client.answer == b"ab."
@@ -118,16 +118,16 @@ def test_a_failure_later_is_an_event_and_no_end() -> None:
     assert client.answer == b"a!backend_unavailable"
 
 
-def test_what_came_together_leaves_together() -> None:
+def test_events_that_arrive_together_are_sent_together() -> None:
     client = HandMadeClient()
     letters: list[ReplyEvent] = [TextDelta(letter) for letter in "abcdefgh"]
     stream(batches(letters, letters, BackendUnavailable("b", "is down")), client)
-    bodies = [one["body"] for one in client.got if one["type"] == "http.response.body"]
+    bodies = [message["body"] for message in client.got if message["type"] == "http.response.body"]
     assert bodies == [b"abcdefgh", b"abcdefgh", b"!backend_unavailable"]
 
 
 async def turns(number: int) -> None:
-    """Let everything that can go on do so."""
+    """Let every ready task run."""
     for _ in range(number):
         await asyncio.sleep(0)
 
@@ -168,7 +168,7 @@ def test_too_much_time_in_all_is_a_failure() -> None:
     assert client.answer == b"a!backend_timeout"
 
 
-def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
+def test_a_stream_over_its_time_limit_gets_an_end() -> None:
     client = HandMadeClient()
     failures: list[TemperError] = []
 
@@ -184,7 +184,7 @@ def test_what_flowed_until_its_time_was_over_gets_an_end() -> None:
     assert failure.is_overall
 
 
-def test_a_bug_in_the_middle_is_an_event_and_raised_again_for_the_log() -> None:
+def test_an_internal_error_during_a_stream_is_an_event_and_raised_for_the_log() -> None:
     client = HandMadeClient()
     with pytest.raises(RuntimeError, match="of our own"):
         stream(batches(TextDelta("a"), RuntimeError("of our own")), client)
@@ -192,7 +192,7 @@ def test_a_bug_in_the_middle_is_an_event_and_raised_again_for_the_log() -> None:
     assert not client.got[-1]["more_body"]
 
 
-def test_a_bug_in_what_encodes_is_an_event_as_well() -> None:
+def test_an_encoder_error_is_an_event_as_well() -> None:
     client = HandMadeClient()
     with pytest.raises(KeyError):
         stream(
@@ -201,14 +201,14 @@ def test_a_bug_in_what_encodes_is_an_event_as_well() -> None:
     assert client.answer == b"a!500"
 
 
-def test_a_bug_before_the_first_event_is_left_to_the_server() -> None:
+def test_an_internal_error_before_the_first_event_is_left_to_the_server() -> None:
     client = HandMadeClient()
     with pytest.raises(RuntimeError):
         stream(batches(RuntimeError("of our own")), client)
     assert client.got == []
 
 
-def test_events_that_a_client_does_not_see_do_not_count_as_life() -> None:
+def test_events_invisible_to_the_client_do_not_reset_the_keepalive() -> None:
     client = HandMadeClient()
 
     async def reading_a_prompt() -> ReplyEvents:
@@ -245,7 +245,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
     assert client.answer.replace(b"~", b"") == b"a."
 
 
-async def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
+async def test_a_stream_cut_off_by_shutdown_ends_with_an_error() -> None:
     client = HandMadeClient()
     begun = asyncio.Event()
 
@@ -262,7 +262,7 @@ async def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> N
     assert client.answer == b"a!backend_unavailable"
 
 
-def test_a_stream_that_an_operator_ends_says_so() -> None:
+def test_a_stream_canceled_by_an_operator_says_so() -> None:
     client = HandMadeClient()
 
     connection = client.connection
@@ -279,7 +279,7 @@ def test_a_stream_that_an_operator_ends_says_so() -> None:
     assert client.answer == b"a!request_cancelled"
 
 
-def test_leaving_closes_what_is_being_streamed() -> None:
+def test_disconnecting_closes_the_upstream_stream() -> None:
     client = HandMadeClient()
     closed: list[bool] = []
 
@@ -300,14 +300,14 @@ def test_leaving_closes_what_is_being_streamed() -> None:
     assert closed == [True]
 
 
-async def test_a_bound_in_time_begins_with_its_block() -> None:
+async def test_a_time_limit_starts_with_its_block() -> None:
     deadline = Deadline(0.02, "b")
     await asyncio.sleep(0.05)
     async with deadline:
         pass
 
 
-def test_work_that_says_it_is_late_is_the_backends_failure_too() -> None:
+def test_a_deadline_raised_by_the_work_is_a_backend_failure() -> None:
     async def run() -> None:
         async with Deadline(60, "b"):
             raise TimeoutError
@@ -318,7 +318,7 @@ def test_work_that_says_it_is_late_is_the_backends_failure_too() -> None:
 
 @dataclass
 class Wire(HandMadeWire):
-    """A wire that takes what is written to it, next to what is sent."""
+    """A transport that records writes, next to the sent messages."""
 
     client: HandMadeClient = field(default_factory=HandMadeClient)
 
@@ -326,13 +326,13 @@ class Wire(HandMadeWire):
         self.client.got.append({"type": "http.response.body", "body": b"<" + body + b">"})
 
 
-def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> None:
+def test_events_are_pushed_directly_only_while_nothing_else_is_pending() -> None:
     client = HandMadeClient()
     wire = Wire(is_writable=True, client=client)
     states: list[tuple[str, bool]] = []
 
-    def note(place: str) -> None:
-        states.append((place, streaming.is_ready))
+    def note(stage: str) -> None:
+        states.append((stage, streaming.is_ready))
 
     async def given() -> ReplyEvents:
         note("before")
@@ -353,11 +353,11 @@ def test_events_are_shown_at_once_only_while_nothing_else_is_on_its_way() -> Non
     streaming = AnswerStream(ClientConnection(scope, client.receive, send), StreamTimeouts())
     asyncio.run(streaming.send(given(), Answer()))
     assert client.answer == b"a<bc>d."
-    assert [place for place, is_ready in states[:-1] if is_ready] == ["between"]
-    assert {"before", "stalled", "sending"} < {place for place, _ in states}
+    assert [stage for stage, is_ready in states[:-1] if is_ready] == ["between"]
+    assert {"before", "stalled", "sending"} < {stage for stage, _ in states}
 
 
-def test_without_a_direct_way_nothing_is_shown_at_once() -> None:
+def test_without_a_direct_writer_nothing_is_pushed() -> None:
     client = HandMadeClient()
     streaming = AnswerStream(client.connection, StreamTimeouts())
 
@@ -377,7 +377,7 @@ BODY: Message = {"type": "http.response.body", "body": b"rest", "more_body": Fal
 
 @dataclass
 class World:
-    """A client that asks for a model, and the model's server."""
+    """A client that requests a model, and the server of the model."""
 
     timeouts: StreamTimeouts
     client: HandMadeClient = field(default_factory=HandMadeClient)
@@ -422,7 +422,7 @@ async def test_a_short_wait_sends_nothing() -> None:
     assert world.client.got == [START]
 
 
-async def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
+async def test_a_long_wait_is_explained_in_a_comment_and_the_stream_continues() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         with world.fleet.lease("b"):
             waiting = asyncio.create_task(world.wait(STREAMED))
@@ -434,14 +434,14 @@ async def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() ->
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
-    said = b"waiting for requests to b to end, because a needs the memory, 1 request ahead"
-    assert first.startswith(b": " + said + b"\n\ndata: ")
+    comment = b"waiting for requests to b to end, because a needs the memory, 1 request ahead"
+    assert first.startswith(b": " + comment + b"\n\ndata: ")
     assert b'"role":"assistant"' in first
     assert b'"delta":{}' in second
     assert client.answer.endswith(b"rest")
 
 
-async def test_a_stream_begins_long_before_its_first_sign_of_life() -> None:
+async def test_a_stream_starts_before_its_first_event() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=600.0)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)
@@ -451,7 +451,7 @@ async def test_a_stream_begins_long_before_its_first_sign_of_life() -> None:
     assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
-async def test_a_client_that_does_not_stream_just_waits() -> None:
+async def test_a_non_streaming_client_just_waits() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.0001)) as world:
         waiting = asyncio.create_task(world.wait(WHOLE))
         for _ in range(50):
@@ -461,7 +461,7 @@ async def test_a_client_that_does_not_stream_just_waits() -> None:
         assert world.client.got == []
 
 
-async def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
+async def test_an_internal_error_ends_the_stream_with_one_error_event() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         assert not await world.stream.fail(TemperError())
         assert world.client.got == []
@@ -477,7 +477,7 @@ async def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
     assert not client.got[-1].get("more_body", False)
 
 
-async def test_a_stream_that_has_an_end_gets_no_other() -> None:
+async def test_a_finished_stream_gets_no_second_end() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)
@@ -488,7 +488,7 @@ async def test_a_stream_that_has_an_end_gets_no_other() -> None:
     assert world.client.answer.endswith(b"rest")
 
 
-async def test_a_client_that_leaves_ends_the_wait() -> None:
+async def test_disconnecting_ends_the_wait() -> None:
     async with waiting_for_a_model() as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.server.wanted.wait()

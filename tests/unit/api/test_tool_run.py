@@ -1,4 +1,4 @@
-"""What the whole path in tests/integration/test_tool_servers.py does not reach."""
+"""Branches that the end-to-end tests in tests/integration/test_tool_servers.py do not reach."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("foun
 
 
 class Stalling(ScriptedBackend):
-    """Says nothing more behind a script that has no end."""
+    """Stalls after a script that has no end."""
 
     async def stream(
         self,
@@ -87,14 +87,14 @@ def answered(
     return client, backend
 
 
-def test_a_prompt_that_proves_too_long_behind_a_round_is_an_error_if_nothing_can_go() -> None:
+def test_an_overflow_after_a_round_is_an_error_if_nothing_can_be_removed() -> None:
     overflow: list[ReplyEvent | TemperError] = [ContextOverflow("too long", 10, 5)]
     client, backend = answered(CALL, overflow)
     assert (client.status, len(backend.upstream_requests)) == (400, 2)
     assert b"context_length_exceeded" in client.answer
 
 
-def test_the_deadline_bounds_tools_as_well() -> None:
+def test_the_deadline_includes_tools() -> None:
     source = FakeSource({"search": (served("find", "search"),)})
     client, backend = answered(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
     assert (client.status, len(backend.upstream_requests)) == (504, 1)
@@ -102,7 +102,7 @@ def test_the_deadline_bounds_tools_as_well() -> None:
     assert source.running == 0
 
 
-def test_a_reply_behind_tools_that_is_cut_off_in_time_keeps_what_came_of_it() -> None:
+def test_a_reply_cut_off_after_tools_keeps_their_results() -> None:
     client, _ = answered(CALL, PROSE[:2], timeouts=StreamTimeouts(deadline=0.2), stalls=True)
     assert client.status == 200
     whole = json.parse(client.answer)

@@ -56,7 +56,7 @@ async def heard(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject
 
 
 async def until(feed: AsyncGenerator[bytes, None], wanted: str) -> JsonObject:
-    """Read events until one has this name."""
+    """Read events until the named one."""
     while True:
         for name, value in await heard(feed):
             if name == wanted:
@@ -75,7 +75,7 @@ async def watch(watched: Watching) -> AsyncGenerator[AsyncGenerator[bytes, None]
             yield feed
 
 
-async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() -> None:
+async def test_the_feed_starts_with_the_state_followed_by_changes() -> None:
     now = [0.0]
     board = Board(clock=lambda: now[0])
     async with watch(watching(board)) as feed:
@@ -104,7 +104,7 @@ async def test_the_feed_begins_with_the_state_and_goes_on_with_what_changes() ->
         assert totals["start"].keys() == {"", "default"}
 
 
-async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
+async def test_a_watcher_that_missed_rows_gets_the_state_again() -> None:
     board = Board(2)
     async with watch(watching(board)) as feed:
         await heard(feed)
@@ -115,7 +115,7 @@ async def test_a_watcher_that_has_missed_rows_gets_the_state_anew() -> None:
     assert state["number"] == board.number
 
 
-async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> None:
+async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> None:
     now = [0.0]
     board = Board(clock=lambda: now[0])
     async with watch(watching(board, pause=0.0)) as feed:
@@ -137,7 +137,7 @@ async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> No
         assert event[0] == "requests"
 
 
-async def test_what_other_workers_count_is_told_though_nothing_happens_here(tmp_path: Path) -> None:
+async def test_counts_of_other_workers_are_sent_without_local_events(tmp_path: Path) -> None:
     now = [0.0]
     board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
     shared = SharedCounts(WorkerIdentity(2, tmp_path))
@@ -154,13 +154,13 @@ async def test_what_other_workers_count_is_told_though_nothing_happens_here(tmp_
         assert requests_in(await until(feed, "totals")) == 2
 
 
-def requests_in(told: JsonObject) -> JsonValue:
-    counts = msgspec.convert(told["totals"], CountsBySpan)
+def requests_in(document: JsonObject) -> JsonValue:
+    counts = msgspec.convert(document["totals"], CountsBySpan)
     assert counts.hour[""] == counts.start[""]
     return counts.start[""].requests
 
 
-async def test_models_are_looked_at_only_while_somebody_watches() -> None:
+async def test_models_are_probed_only_while_the_feed_is_watched() -> None:
     backend = ScriptedBackend(description=Description(("tiny",), slots=2, window=1000))
     watched = watching(Board(), backend)
     async with watch(watched) as feed:
@@ -171,13 +171,13 @@ async def test_models_are_looked_at_only_while_somebody_watches() -> None:
         models = (await until(feed, "models"))["models"]
     assert isinstance(models, list)
     assert isinstance(models[0], dict)
-    told = [models[0][name] for name in ("name", "state", "slots", "window", "busy")]
-    assert told == ["tiny", "loaded", 2, 1000, 0]
+    row = [models[0][name] for name in ("name", "state", "slots", "window", "busy")]
+    assert row == ["tiny", "loaded", 2, 1000, 0]
     await asyncio.sleep(0)
     assert [task for task in asyncio.all_tasks() if "_look_on" in repr(task)] == []
 
 
-async def test_a_backend_that_cannot_be_reached_is_said_so() -> None:
+async def test_an_unreachable_backend_is_reported() -> None:
     watched = watching(Board(), ScriptedBackend(state=Health.UNREACHABLE))
     await watched.look()
     (card,) = watched.cards()
@@ -198,7 +198,7 @@ async def test_the_share_of_the_room_is_that_of_running_requests() -> None:
     assert watched.cards()[0].share == 0
 
 
-async def test_no_more_than_so_many_may_watch() -> None:
+async def test_watchers_are_limited() -> None:
     watched = watching(Board())
     with ExitStack() as others:
         for _ in range(MOST_WATCHERS - 1):
@@ -210,7 +210,7 @@ async def test_no_more_than_so_many_may_watch() -> None:
     assert seen == [False, True, False]
 
 
-async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> None:
+async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
     board, source = Board(), FakeSource({"fake": (served("drop", needs_yes=True),)})
     hosting = ToolHosting(ToolOffer(source))
     services = ServerOptions().alone(ScriptedBackend())
@@ -239,4 +239,4 @@ async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> N
 
 def listed(value: JsonValue) -> list[JsonObject]:
     assert isinstance(value, list)
-    return [one for one in value if isinstance(one, dict)]
+    return [item for item in value if isinstance(item, dict)]

@@ -49,21 +49,21 @@ def run(scene: Callable[[], object]) -> None:
 
 
 async def started() -> tuple[PublicAddress, asyncio.Task[None]]:
-    """Start two workers; returns where they serve, and what waits for their end."""
+    """Start two workers; return their URL and a function that waits for their end."""
     announced: asyncio.Future[PublicAddress] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(run_workers(settings_of(), on_ready=announced.set_result))
     return await announced, serving
 
 
 async def replaced(victim: int) -> None:
-    """Kill a worker, and wait until there is another one in its place."""
+    """Kill a worker and wait for its replacement."""
     os.kill(victim, signal.SIGKILL)
     while len(workers() - {victim}) < 2:  # noqa: ASYNC110 - nobody tells of a start
         await asyncio.sleep(0.01)
 
 
 async def killed(victim: int) -> int:
-    """Kill a worker, and return the one that is started in its place."""
+    """Kill a worker and return its replacement."""
     others = workers()
     await replaced(victim)
     (newcomer,) = workers() - others
@@ -76,7 +76,7 @@ async def answered(url: str) -> None:
         assert (await client.get(f"{url}/healthz")).status_code == 200
 
 
-def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
+def test_workers_share_a_socket_and_are_replaced_and_a_signal_ends_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy")
@@ -103,7 +103,7 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
 
 
 @FAULT
-def test_a_worker_that_is_killed_again_and_again_ends_neither_the_server_nor_the_others(
+def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.01)
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_again_and_again_ends_neither_the_server_nor_the
 
 
 @FAULT
-def test_only_a_worker_that_dies_before_it_serves_has_failed_to_start() -> None:
+def test_only_a_worker_that_exits_before_serving_counts_as_a_failed_start() -> None:
     restarts = WorkerRestarts(2)
     for served in (5.0, None, None, 0.0, None, None, None, None):
         assert restarts.delay_after(1, served) is not None
@@ -135,7 +135,7 @@ def test_only_a_worker_that_dies_before_it_serves_has_failed_to_start() -> None:
     assert restarts.delay_after(2, None) is None
 
 
-def test_a_worker_that_goes_on_dying_is_started_after_a_growing_delay() -> None:
+def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
     restarts = WorkerRestarts(2)
     delays = [restarts.delay_after(1, 5.0) for _ in range(5)]
     assert delays == [0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
@@ -148,7 +148,7 @@ def test_a_worker_that_goes_on_dying_is_started_after_a_growing_delay() -> None:
 
 
 async def seen_by(url: str) -> Exposition:
-    """Read metrics over a connection of its own, so that any worker may answer."""
+    """Read metrics over a new connection, so that any worker may answer."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         return Exposition.read((await client.get(f"{url}/metrics")).text)
 
@@ -158,7 +158,7 @@ def shared_counts() -> Path:
 
 
 def who_counted() -> int:
-    """Tell how many workers have counted a request, by the files they left."""
+    """Count the workers that have counted a request, by their files."""
     return len(list(shared_counts().glob("histogram_*.db")))
 
 
@@ -171,7 +171,7 @@ async def fail(url: str) -> None:
 
 
 async def fail_at_both(url: str) -> int:
-    """Send requests that fail until each worker has had one; returns how many there were."""
+    """Send failing requests until each worker has had one; return their number."""
     sent = 0
     while who_counted() < 2:
         await fail(url)
@@ -180,13 +180,13 @@ async def fail_at_both(url: str) -> int:
 
 
 async def counted(url: str, requests: int) -> None:
-    """Wait until all workers have counted what they have answered: that comes a moment later."""
+    """Wait until all workers have counted their answers, which happens shortly afterwards."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (await seen_by(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
-def test_every_worker_shows_what_all_of_them_counted() -> None:
+def test_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
         address, serving = await started()
         url = address.url
@@ -212,7 +212,7 @@ def test_every_worker_shows_what_all_of_them_counted() -> None:
 
 
 async def page_of_any(url: str) -> tuple[int, int, int]:
-    """Return what a worker's dashboard says: its number, of how many, and who failed in all."""
+    """Return a worker's number, the number of workers and the total failures of its dashboard."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         state = (await client.get(f"{url}/ui/api/state")).json()
     return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]
@@ -229,12 +229,12 @@ async def named_by_all(url: str) -> set[str]:
 
 
 async def status_of(url: str) -> int:
-    """Ask over a connection of its own, so that any worker may answer."""
+    """Request the status over a new connection, so that any worker may answer."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         return (await client.get(url)).status_code
 
 
-def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
+def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
         address, serving = await started()
         url = address.url
@@ -275,7 +275,7 @@ def test_workers_that_never_live_end_it_with_an_error(
     run(scene)
 
 
-def test_what_is_wrong_is_said_before_any_worker_starts() -> None:
+def test_configuration_errors_are_reported_before_any_worker_starts() -> None:
     async def scene() -> None:
         with pytest.raises(InvalidConfiguration, match="unknown profile"):
             await run_workers(settings_of(profile={"name": "unheard-of"}))

@@ -32,7 +32,7 @@ def test_all_turns_of_a_conversation_have_one_key() -> None:
     assert len(FIRST) == 16
 
 
-def test_marks_that_clients_move_make_no_other_conversation() -> None:
+def test_cache_marks_of_clients_do_not_change_the_conversation_key() -> None:
     marked: JsonValue = {"type": "text", "text": ASKED["content"], "cache_control": {"type": "x"}}
     assert key(SYSTEM, {"role": "user", "content": [marked]}) == FIRST
 
@@ -48,7 +48,7 @@ def test_marks_that_clients_move_make_no_other_conversation() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_another_beginning_has_another_key(other: str) -> None:
+def test_a_different_beginning_has_a_different_key(other: str) -> None:
     assert other != FIRST
 
 
@@ -57,14 +57,14 @@ def test_a_conversation_without_a_user_has_a_key_too() -> None:
 
 
 @pytest.mark.parametrize("name", SESSION_HEADERS)
-def test_a_clients_own_session_counts_more_than_the_beginning(name: str) -> None:
+def test_a_client_session_wins_over_the_beginning(name: str) -> None:
     first = conversation_key(request(SYSTEM, ASKED), {name: "s1"})
     assert first == conversation_key(request(MORE), {name: "s1"})
     assert first != conversation_key(request(MORE), {name: "s2"})
     assert conversation_key(request(SYSTEM, ASKED), {name: ""}) == FIRST
 
 
-def test_a_subagent_has_a_conversation_of_its_own() -> None:
+def test_a_subagent_has_a_separate_conversation_key() -> None:
     session = {"x-claude-code-session-id": "s1"}
     agents = [{**session, "x-claude-code-agent-id": agent} for agent in ("", "a1", "a2")]
     keys = [conversation_key(request(MORE), headers) for headers in (session, *agents)]
@@ -73,13 +73,13 @@ def test_a_subagent_has_a_conversation_of_its_own() -> None:
     assert conversation_key(request(ASKED), {"x-claude-code-agent-id": "a1"}) == key(ASKED)
 
 
-def test_of_a_session_and_its_thread_the_thread_counts() -> None:
+def test_a_thread_id_wins_over_its_session() -> None:
     first = conversation_key(request(MORE), {"session-id": "s", "thread-id": "t1"})
     assert first == conversation_key(request(ASKED), {"session-id": "s", "thread-id": "t1"})
     assert first != conversation_key(request(MORE), {"session-id": "s", "thread-id": "t2"})
 
 
-def test_a_session_that_stands_in_the_request_is_the_last_resort() -> None:
+def test_a_session_in_the_request_body_is_the_last_resort() -> None:
     named, other = (replace(request(item), session="s1\ud800") for item in (MORE, ASKED))
     assert conversation_key(named, {}) == conversation_key(other, {})
     assert conversation_key(named, {}) != conversation_key(request(MORE), {})
@@ -91,14 +91,14 @@ def test_the_clients_cache_key_is_a_session_too() -> None:
     assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
 
 
-def test_a_key_that_was_computed_already_is_taken_over() -> None:
+def test_a_computed_key_is_reused() -> None:
     given = {PREFIX_HEADER: "0123456789abcdef", "x-session-id": "s"}
     assert conversation_key(request(ASKED), given) == "0123456789abcdef"
     for wrong in ("0123456789ABCDEF", "0123", "x" * 16, "0123456789abcdef\n"):
         assert conversation_key(request(SYSTEM, ASKED), {PREFIX_HEADER: wrong}) == FIRST
 
 
-def test_text_that_is_no_unicode_has_a_key() -> None:
+def test_text_with_lone_surrogates_has_a_key() -> None:
     broken = request(ASKED)
     message = replace(broken.messages[0], text="\ud800")
     assert conversation_key(replace(broken, messages=(message,)), {})
@@ -112,11 +112,11 @@ def test_conversations_spread_over_the_members() -> None:
     assert all(60 < first.count(name) < 140 for name in MEMBERS)
 
 
-def test_the_order_of_the_members_in_the_settings_does_not_matter() -> None:
+def test_the_order_of_members_in_the_settings_does_not_matter() -> None:
     assert rank(FIRST, MEMBERS) == rank(FIRST, MEMBERS[::-1])
 
 
-def test_when_one_goes_only_its_own_conversations_move() -> None:
+def test_removing_a_member_moves_only_its_conversations() -> None:
     for number in range(50):
         order = rank(f"{number:016x}", MEMBERS)
         left = [name for name in MEMBERS if name != order[1]]

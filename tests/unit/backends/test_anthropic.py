@@ -81,12 +81,12 @@ def failure(kind: str, message: str = "no") -> JsonObject:
 
 
 class Server:
-    """An API with two models, which answers as a test wrote it."""
+    """An API with two models and the scripted answers of a test."""
 
     def __init__(self, answer: httpx.Response | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
-        said = answer or httpx.Response(200, content=STARTED + ENDED)
-        self.chat = self.routes.post("http://host/v1/messages").mock(return_value=said)
+        responses_ = answer or httpx.Response(200, content=STARTED + ENDED)
+        self.chat = self.routes.post("http://host/v1/messages").mock(return_value=responses_)
         self.listed = self.routes.get("http://host/v1/models").mock(
             side_effect=lambda _: httpx.Response(200, json={"data": self.entries})
         )
@@ -103,10 +103,12 @@ class Server:
         )
         self.backend = Anthropic(connection)
 
-    def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+    def events(self, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
             headers = {"authorization": "Bearer client", "x-request-id": "r"}
-            async with aclosing(self.backend.stream(asked or upstream_request(), headers)) as reply:
+            async with aclosing(
+                self.backend.stream(request or upstream_request(), headers)
+            ) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -119,8 +121,8 @@ class Server:
 
 
 def upstream_request(model: str = "claude", **fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], **fields}
-    request = replace(decode_request(json.dump(asked)), model=model)
+    body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = replace(decode_request(json.dump(body)), model=model)
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
@@ -141,7 +143,7 @@ def test_a_request_is_sent_and_its_reply_streamed() -> None:
     }
 
 
-def test_the_operators_key_goes_out_and_no_clients() -> None:
+def test_the_operator_key_is_sent_and_no_client_key() -> None:
     server = Server()
     server.events()
     for call in (server.chat.calls.last, server.listed.calls.last):
@@ -152,7 +154,7 @@ def test_the_operators_key_goes_out_and_no_clients() -> None:
     assert server.backend.name == "http://host"
 
 
-def test_without_a_key_of_the_operators_none_goes_out() -> None:
+def test_without_an_operator_key_none_is_sent() -> None:
     routes = respx.MockRouter()
     route = routes.get("http://host/v1/models").respond(json={"data": []})
     chat = routes.post("http://host/v1/messages").respond(content=STARTED + ENDED)
@@ -188,7 +190,7 @@ def test_an_unlisted_model_has_default_limits() -> None:
     assert server.listed.call_count == 1
 
 
-def test_a_model_has_to_be_named_unless_there_is_only_one() -> None:
+def test_a_model_must_be_named_unless_it_is_the_only_one() -> None:
     server = Server()
     with pytest.raises(InvalidRequest, match="Name a model") as raised:
         server.events(upstream_request(""))
@@ -199,7 +201,7 @@ def test_a_model_has_to_be_named_unless_there_is_only_one() -> None:
     assert alone.body["model"] == "claude"
 
 
-def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     error = failing(httpx.Response(404, json=failure("not_found_error", "model: claude")))
     assert isinstance(error, UnknownModel)
     assert error.known == ("claude", "other")
@@ -225,7 +227,7 @@ def test_prompts_are_counted_and_texts_are_not() -> None:
     assert "max_tokens" not in f"{server.count.calls.last.request.content!r}"
 
 
-def test_an_unsupported_request_has_no_count() -> None:
+def test_an_unsupported_request_is_not_counted() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(seed=1), {})) is None
     assert server.count.call_count == 0
@@ -299,7 +301,7 @@ TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
         ),
     ],
 )
-def test_an_error_has_the_same_meaning_before_and_within_a_reply(
+def test_an_error_means_the_same_before_and_during_a_reply(
     answer: httpx.Response, error: type[Exception], fields: dict[str, object]
 ) -> None:
     raised = failing(answer)

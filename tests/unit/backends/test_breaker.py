@@ -84,7 +84,7 @@ def test_a_breaker_follows_the_play(story: list[tuple[float, str | None, Breaker
             assert breaker.allows(now) is (state == CLOSED)
 
 
-def test_only_one_request_tries_a_server_that_has_cooled_down() -> None:
+def test_only_one_request_probes_a_server_after_the_cooldown() -> None:
     breaker = Breaker(threshold=1, cooldown=2.0)
     breaker.record_failure(0)
     assert breaker.allows(2)

@@ -27,7 +27,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("chat_request", "fields"),
     [
         (upstream_request(), {}),
         (upstream_request(tool_choice=ToolUse.REQUIRED), {}),
@@ -41,20 +41,20 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
     ],
 )
 def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
-    asked: UpstreamRequest, fields: JsonObject
+    chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
-    assert directives(asked) == fields
+    assert directives(chat_request) == fields
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "chat_request",
     [upstream_request(has_tools=False), upstream_request(has_tools=False, parsing=Parsing.OURS)],
 )
-def test_without_tools_there_is_nothing_to_constrain(asked: UpstreamRequest) -> None:
-    assert directives(asked) == {}
+def test_without_tools_there_is_nothing_to_constrain(chat_request: UpstreamRequest) -> None:
+    assert directives(chat_request) == {}
 
 
-def test_where_tools_are_described_in_the_prompt_a_schema_has_to_do() -> None:
+def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
     assert directives(upstream_request(has_tools=False, schema=SCHEMA)) == {
         "response_format": {
             "type": "json_schema",
@@ -70,8 +70,8 @@ def test_single_calls_are_requested_unless_the_client_decided(
     single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)
     assert directives(single)["parallel_tool_calls"] is False
     decided = {**single.request.fields, "parallel_tool_calls": b"true"}
-    own = replace(single, request=replace(single.request, fields=decided))
-    assert "parallel_tool_calls" not in directives(own)
+    client_decided = replace(single, request=replace(single.request, fields=decided))
+    assert "parallel_tool_calls" not in directives(client_decided)
 
 
 NAMED = upstream_request(tool_choice=NamedTool("get_weather"))
@@ -97,14 +97,16 @@ NO_LONG_LIMIT = "unknown field max_completion_tokens"
 
 
 def limited(name: str) -> UpstreamRequest:
-    asked = upstream_request()
-    fields = {**asked.request.fields, name: b"9"}
-    return replace(asked, request=replace(asked.request, fields=fields, max_tokens=9))
+    request = upstream_request()
+    fields = {**request.request.fields, name: b"9"}
+    return replace(request, request=replace(request.request, fields=fields, max_tokens=9))
 
 
 def thinking(*, is_on: bool | None = None, effort: str = "") -> UpstreamRequest:
-    asked = upstream_request()
-    return replace(asked, request=replace(asked.request, thinking=ThinkingOptions(is_on, effort)))
+    request = upstream_request()
+    return replace(
+        request, request=replace(request.request, thinking=ThinkingOptions(is_on, effort))
+    )
 
 
 def lacking(*lacks: Capability) -> Lacks:
@@ -112,16 +114,16 @@ def lacking(*lacks: Capability) -> Lacks:
 
 
 def missing_capability(
-    refused: BackendRefused, asked: UpstreamRequest, lacks: Iterable[Capability]
+    refused: BackendRefused, request: UpstreamRequest, lacks: Iterable[Capability]
 ) -> Capability | None:
-    """Return what is blamed first that is news and would change what is sent."""
+    """Return the first blamed capability that is new and would change the request."""
     known = lacking(*lacks)
 
     def sent(lacks: Lacks) -> bytes:
-        put = without(asked, lacks)
+        put = without(request, lacks)
         return encode_request(put, directives_without(put, lacks))
 
-    news = (one for one, _ in suspects(refused, asked) if one not in known)
+    news = (capability for capability, _ in suspects(refused, request) if capability not in known)
     return next((item for item in news if sent({**known, item: ""}) != sent(known)), None)
 
 
@@ -130,7 +132,7 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
 
 
 @pytest.mark.parametrize(
-    ("message", "asked", "missing"),
+    ("message", "chat_request", "missing"),
     [
         (NO_PARSER, upstream_request(), Capability.TOOL_PARSER),
         (NO_PARSER, upstream_request(has_tools=False), None),
@@ -153,27 +155,27 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
     ],
 )
 def test_a_refusal_names_a_missing_feature_that_the_request_used(
-    message: str, asked: UpstreamRequest, missing: Capability | None
+    message: str, chat_request: UpstreamRequest, missing: Capability | None
 ) -> None:
-    assert missing_capability(refusal(message), asked, ()) is missing
-    assert missing_capability(refusal(message, 500), asked, ()) is None
+    assert missing_capability(refusal(message), chat_request, ()) is missing
+    assert missing_capability(refusal(message, 500), chat_request, ()) is None
 
 
-def test_the_field_that_is_blamed_counts_like_its_mention() -> None:
+def test_a_blamed_field_counts_like_its_mention() -> None:
     blaming = refusal("Unsupported value.", param="stream_options")
     assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
 
 def test_a_dropped_feature_is_not_blamed_again() -> None:
     both = {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}
-    found = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
-    assert found is Capability.REQUIRED_CHOICE
+    capability = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
+    assert capability is Capability.REQUIRED_CHOICE
     assert missing_capability(refusal(NO_OBJECT), NAMED, both) is None
     assert missing_capability(refusal(NO_PARSER), NAMED, {Capability.TOOL_PARSER}) is None
 
 
 @pytest.mark.parametrize(
-    ("asked", "lacks", "fields"),
+    ("chat_request", "lacks", "fields"),
     [
         (upstream_request(), set(), {}),
         (upstream_request(), {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {}),
@@ -196,9 +198,9 @@ def test_a_dropped_feature_is_not_blamed_again() -> None:
     ],
 )
 def test_a_request_is_sent_without_missing_features(
-    asked: UpstreamRequest, lacks: set[Capability], fields: dict[str, JsonValue]
+    chat_request: UpstreamRequest, lacks: set[Capability], fields: dict[str, JsonValue]
 ) -> None:
-    assert directives_without(asked, lacking(*lacks)) == fields
+    assert directives_without(chat_request, lacking(*lacks)) == fields
 
 
 PICK, DROP = (
@@ -212,7 +214,7 @@ def last_attempt(*due: Tool) -> UpstreamRequest:
 
 
 @pytest.mark.parametrize(
-    ("asked", "lacks", "choice", "has_schema"),
+    ("chat_request", "lacks", "choice", "has_schema"),
     [
         (last_attempt(PICK, DROP), {Capability.BOUND_ARGUMENTS}, "required", False),
         (
@@ -233,22 +235,26 @@ def last_attempt(*due: Tool) -> UpstreamRequest:
         (last_attempt(PICK), set(), "required", None),
     ],
 )
-def test_a_call_is_bound_in_the_way_that_the_engine_honours(
-    asked: UpstreamRequest, lacks: set[Capability], choice: JsonValue, *, has_schema: bool | None
+def test_a_call_is_constrained_in_the_form_that_the_engine_honors(
+    chat_request: UpstreamRequest,
+    lacks: set[Capability],
+    choice: JsonValue,
+    *,
+    has_schema: bool | None,
 ) -> None:
-    """What binds it is strict tools, a schema for text, or nothing (None)."""
-    fields = directives_without(asked, lacking(*lacks))
+    """Strict tools, a schema for text, or nothing (None) constrain the call."""
+    fields = directives_without(chat_request, lacking(*lacks))
     assert fields["tool_choice"] == choice
     assert ("response_format" in fields) == (has_schema is True)
     is_strict = json.dump(fields.get("tools")).count(b'"strict":true') == 2
     assert is_strict == (has_schema is False)
 
 
-def test_fields_that_are_refused_are_left_out() -> None:
-    asked = limited("max_completion_tokens")
-    left = without(asked, lacking(*Capability)).omits
+def test_refused_fields_are_dropped() -> None:
+    request = limited("max_completion_tokens")
+    left = without(request, lacking(*Capability)).omits
     assert left >= {"stream_options", "parallel_tool_calls", "max_completion_tokens"}
-    assert without(asked, {}) is asked
+    assert without(request, {}) is request
 
 
 def test_every_capability_describes_its_substitute() -> None:
@@ -258,10 +264,12 @@ def test_every_capability_describes_its_substitute() -> None:
 
 
 def saying(**fields: JsonValue) -> UpstreamRequest:
-    asked = upstream_request(has_tools=False)
-    written = {name: json.dump(value) for name, value in fields.items()}
-    request = replace(asked.request, fields={**asked.request.fields, **written})
-    return replace(asked, request=request)
+    client_request = upstream_request(has_tools=False)
+    fields_sent = {name: json.dump(value) for name, value in fields.items()}
+    request = replace(
+        client_request.request, fields={**client_request.request.fields, **fields_sent}
+    )
+    return replace(client_request, request=request)
 
 
 @pytest.mark.parametrize(
@@ -276,48 +284,48 @@ def saying(**fields: JsonValue) -> UpstreamRequest:
 def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
     message: str, wanted: str, sent: str
 ) -> None:
-    asked = saying(reasoning_effort=wanted)
-    capability, offered = next(suspects(refusal(message), asked))
+    request = saying(reasoning_effort=wanted)
+    capability, offered = next(suspects(refusal(message), request))
     assert capability is Capability.EFFORT_WORDS
-    put = without(asked, {capability: offered})
+    put = without(request, {capability: offered})
     assert put.request.fields["reasoning_effort"] == json.dump(sent)
-    told = saying(chat_template_kwargs={"reasoning_effort": wanted, "a": 1})
-    capability, offered = next(suspects(refusal(message), told))
-    put = without(told, {capability: offered})
+    adjusted = saying(chat_template_kwargs={"reasoning_effort": wanted, "a": 1})
+    capability, offered = next(suspects(refusal(message), adjusted))
+    put = without(adjusted, {capability: offered})
     variables: JsonObject = {"reasoning_effort": sent, "a": 1}
     assert json.parse(put.request.fields["chat_template_kwargs"]) == variables
     assert "reasoning_effort" not in put.request.fields
 
 
 def test_unknown_efforts_are_sent_unchanged() -> None:
-    asked = saying(reasoning_effort="enormous")
-    assert without(asked, {Capability.EFFORT_WORDS: "low high"}) == asked
-    assert not [*suspects(refusal("no reasoning effort, please", 500), asked)]
+    request = saying(reasoning_effort="enormous")
+    assert without(request, {Capability.EFFORT_WORDS: "low high"}) == request
+    assert not [*suspects(refusal("no reasoning effort, please", 500), request)]
 
 
-def test_calls_and_results_are_written_as_alternating_messages() -> None:
-    asked = upstream_request()
+def test_calls_and_results_are_sent_as_alternating_messages() -> None:
+    request = upstream_request()
     call = ToolCall("a", "get_weather", "{}")
     source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}
     history = (
         plain_message("system", "Be kind."),
-        *asked.messages,
+        *request.messages,
         Message("assistant", "", json.dump(source), (call,)),
         Message("tool", "sunny", b'{"role":"tool","content":"sunny"}', tool_call_id="a"),
         plain_message("user", "And now?"),
     )
     lacks = lacking(Capability.TOOLS, Capability.SYSTEM_ROLE, Capability.REPEATED_ROLES)
-    put = without(replace(asked, messages=history), lacks)
+    put = without(replace(request, messages=history), lacks)
     assert [message.role for message in put.messages] == ["user", "assistant", "user"]
     assert put.tools == ()
     assert {"tools", "tool_choice"} <= put.omits
-    later = without(replace(asked, messages=history, tools=()), lacks)
+    later = without(replace(request, messages=history, tools=()), lacks)
     assert "get_weather" in later.messages[1].text
 
 
 def test_a_user_message_is_added_to_a_history_without_one() -> None:
-    asked = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
-    put = without(asked, lacking(Capability.USERLESS))
+    request = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
+    put = without(request, lacking(Capability.USERLESS))
     assert [message.text for message in put.messages] == ["Begin.", "Continue."]
     assert (
         without(upstream_request(), lacking(Capability.USERLESS)).messages
@@ -325,7 +333,7 @@ def test_a_user_message_is_added_to_a_history_without_one() -> None:
     )
 
 
-def test_a_conversation_keeps_its_tools_where_they_were() -> None:
+def test_a_conversation_keeps_the_position_of_its_tools() -> None:
     """Learned refusals expire, and others' refusals move no open conversation."""
     now = [0.0]
     learnt = Learnt("engine", lambda: now[0])

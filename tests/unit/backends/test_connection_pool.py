@@ -49,9 +49,9 @@ def says_once(*pieces: bytes) -> Script:
 
 
 @pytest.mark.parametrize("cut", range(1, 50))
-def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        assert await exchange(one) == (200, b"okay")
+def test_a_response_is_parsed_at_every_split(cut: int) -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        assert await exchange(connections) == (200, b"okay")
 
     sent = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
     backend = play(scene, says(*(sent[at : at + cut] for at in range(0, len(sent), cut))))
@@ -59,8 +59,8 @@ def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
 
 
 def test_status_and_headers_are_returned() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line = await send(connections)
         assert line.status == 429
         assert (line.header(b"retry-after"), line.header(b"x-other")) == ("\xe9", "")
         assert not line.is_over
@@ -68,19 +68,19 @@ def test_status_and_headers_are_returned() -> None:
     play(scene, says(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
 
 
-def test_a_head_that_only_announces_another_is_skipped() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        assert await exchange(one) == (200, b"ok")
-        assert await exchange(one) == (200, b"ok")
+def test_an_informational_response_is_skipped() -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        assert await exchange(connections) == (200, b"ok")
+        assert await exchange(connections) == (200, b"ok")
 
     early = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
     assert play(scene, says(early, OK)).connections == 1
 
 
-def test_a_body_without_a_length_ends_with_its_connection() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        assert await exchange(one) == (200, b"okay")
-        assert await exchange(one) == (200, b"ok")
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        assert await exchange(connections) == (200, b"okay")
+        assert await exchange(connections) == (200, b"ok")
 
     backend = play(scene, says_once(b"HTTP/1.0 200 OK\r\n\r\nok", b"ay"), says(OK))
     assert backend.connections == 2
@@ -90,8 +90,8 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
 def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line = await send(connections)
         assert await line.receive(later()) == b"ok"
         with pytest.raises(BrokenOff):
             await line.receive(later())
@@ -115,9 +115,9 @@ def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
         await caller.send(nonsense)
         await caller.hang_up_seen()
 
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(pool.NotHttp) as raised:
-            await send(one)
+            await send(connections)
         assert raised.value.sample in nonsense
         assert raised.value.sample
 
@@ -125,46 +125,46 @@ def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [OK, b"garbage"])
-def test_an_answer_to_nothing_is_never_taken_for_the_next(more: bytes) -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        assert await exchange(one) == (200, b"ok")
-        assert await exchange(one) == (200, b"2!")
+def test_an_unrequested_response_is_never_used_for_the_next_request(more: bytes) -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        assert await exchange(connections) == (200, b"ok")
+        assert await exchange(connections) == (200, b"2!")
 
     backend = play(scene, says(OK + more), says(OK.replace(b"ok", b"2!")))
     assert backend.connections == 2
 
 
 @pytest.mark.parametrize("is_brought", [True, False], ids=["brought", "not brought yet"])
-def test_an_idle_connection_on_which_something_comes_is_given_up(is_brought: bool) -> None:
+def test_an_idle_connection_that_receives_data_is_dropped(is_brought: bool) -> None:
     callers: list[Caller] = []
-    told = asyncio.Event()
+    hung_up = asyncio.Event()
 
     async def talks_unasked(caller: Caller) -> None:
         callers.append(caller)
         await caller.request()
         await caller.send(OK)
         await caller.hang_up_seen()
-        told.set()
+        hung_up.set()
 
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line = await send(connections)
         await read(line)
-        one.release(line)
+        connections.release(line)
         callers[0].writer.write(OK)
         # the kernel brings it soon, and the loop at its next turn
         while not line.has_unexpected_data:
             pass
         if is_brought:
-            await told.wait()
-        assert await exchange(one) == (200, b"2!")
+            await hung_up.wait()
+        assert await exchange(connections) == (200, b"2!")
 
     play(scene, talks_unasked, says(OK.replace(b"ok", b"2!")))
 
 
 def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        assert await exchange(one) == (200, b"ok")
-        assert await exchange(one) == (200, b"ok")
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        assert await exchange(connections) == (200, b"ok")
+        assert await exchange(connections) == (200, b"ok")
 
     async def closes_under_the_next(caller: Caller) -> None:
         await caller.request()
@@ -175,11 +175,11 @@ def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None
     assert (backend.connections, len(backend.requests)) == (2, 3)
 
 
-def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
+def test_an_unwanted_response_closes_its_connection_immediately() -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line = await send(connections)
         assert await line.receive(later()) == b": hello\n\n"
-        one.release(line)
+        connections.release(line)
         await closed.wait()
 
     closed = asyncio.Event()
@@ -195,17 +195,17 @@ def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
 
 
 def test_canceling_a_wait_closes_the_connection() -> None:
-    asked, closed = asyncio.Event(), asyncio.Event()
+    received, closed = asyncio.Event(), asyncio.Event()
 
     async def script(caller: Caller) -> None:
         await caller.request()
-        asked.set()
+        received.set()
         await caller.hang_up_seen()
         closed.set()
 
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        sending = asyncio.create_task(send(one))
-        await asked.wait()
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        sending = asyncio.create_task(send(connections))
+        await received.wait()
         sending.cancel()
         await closed.wait()
         with pytest.raises(asyncio.CancelledError):
@@ -242,28 +242,28 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
         await caller.hang_up_seen()
         closed.set()
 
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
-        await exchange(one)
+        await exchange(connections)
         await loop.skip(pool.KEEP_ALIVE)
         await closed.wait()
-        assert await exchange(one) == (200, b"ok")
+        assert await exchange(connections) == (200, b"ok")
 
     assert play(scene, script, says(OK)).connections == 2
 
 
-def test_a_deadline_is_measured_from_the_latest_wish() -> None:
+def test_a_deadline_is_measured_from_the_latest_receive() -> None:
     async def script(caller: Caller) -> None:
         await caller.request()
         await caller.send(STREAM_HEAD)
         await caller.send_chunk(b"1")
         await caller.hang_up_seen()
 
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
-        line = await send(one, later(600))
+        line = await send(connections, later(600))
         assert await line.receive(later(100)) == b"1"
         await loop.skip(200)  # nobody waits
         waiting = asyncio.create_task(line.receive(later(500)))
@@ -291,8 +291,8 @@ def test_a_slow_reader_stops_the_server() -> None:
             sent += 1
         await caller.request()
 
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line = await send(connections)
         before = -1
         while before < sent:
             before = sent
@@ -322,8 +322,8 @@ class Noting(asyncio.Transport):
         self.is_over = True
 
 
-async def test_a_line_with_something_unread_is_not_used_again() -> None:
-    """Its reading may be paused, and whoever came next would wait for ever."""
+async def test_a_connection_with_unread_data_is_not_reused() -> None:
+    """If its reading is paused, the next request would wait forever."""
     size = 300 * 1024
     transport = Noting()
     loop = asyncio.get_running_loop()
@@ -341,7 +341,7 @@ async def test_a_line_with_something_unread_is_not_used_again() -> None:
 
 
 class Heard(socket.socket):
-    """A socket of which the kernel says how it was heard."""
+    """A socket with a scripted TCP_INFO."""
 
     retransmits, quiet_ms = 0, 0
 
@@ -349,10 +349,10 @@ class Heard(socket.socket):
         self, level: int, option: int, length: int = 0
     ) -> bytes:
         del level, option
-        told = bytearray(length)
-        told[2] = self.retransmits
-        told[56:60] = self.quiet_ms.to_bytes(4, sys.byteorder)
-        return bytes(told)
+        info = bytearray(length)
+        info[2] = self.retransmits
+        info[56:60] = self.quiet_ms.to_bytes(4, sys.byteorder)
+        return bytes(info)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is not acknowledged")
@@ -364,15 +364,15 @@ class Heard(socket.socket):
         (0, 60_000, TimeoutError),  # all is acknowledged, and it thinks
     ],
 )
-def test_a_host_that_acknowledges_nothing_is_given_up_before_the_deadline(
+def test_a_host_that_acknowledges_nothing_times_out_before_the_deadline(
     retransmits: int, quiet_ms: int, error: type[Exception]
 ) -> None:
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
-        with Heard() as heard:
-            heard.retransmits, heard.quiet_ms = retransmits, quiet_ms
-            transport = Noting(heard)
+        with Heard() as fake_socket:
+            fake_socket.retransmits, fake_socket.quiet_ms = retransmits, quiet_ms
+            transport = Noting(fake_socket)
             line = Connection(loop, lost_seconds=10)
             line.connection_made(transport)
             asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
@@ -387,7 +387,7 @@ def test_a_host_that_acknowledges_nothing_is_given_up_before_the_deadline(
         runner.run(scene())
 
 
-async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
+async def test_a_quiet_host_that_answers_no_keepalive_probe_is_lost() -> None:
     line = Connection(asyncio.get_running_loop())
     line.connection_made(Noting())
     asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
@@ -399,17 +399,17 @@ async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
 @pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
-def test_keep_alive_probes_end_within_the_limit(seconds: float) -> None:
-    with socket.socket() as one:
-        pool.probe_quiet_peer(one, seconds)
+def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
+    with socket.socket() as sock:
+        pool.probe_quiet_peer(sock, seconds)
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-        idle, pause, count = (one.getsockopt(socket.IPPROTO_TCP, name) for name in names)
-        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle, pause, count = (sock.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert idle + pause * count <= max(seconds, 2)
 
 
 class TwoAddresses(asyncio.SelectorEventLoop):
-    """A loop in which every name has two addresses, of which the first swallows what it gets."""
+    """An event loop in which every name has two addresses; the first drops all packets."""
 
     second = ""
 
@@ -422,7 +422,7 @@ class TwoAddresses(asyncio.SelectorEventLoop):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
-def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() -> None:
+def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second() -> None:
     async def scene() -> None:
         async with raw_backend(says(OK)) as backend:
             loop.second, port = backend.address
@@ -432,9 +432,9 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
                 for filling in (first, second):  # until nothing more fits, and packets are dropped
                     filling.setblocking(False)
                     filling.connect_ex(("127.0.0.2", port))
-                one = ConnectionPool(Endpoint("two.invalid", port), SOON)
-                assert await exchange(one) == (200, b"ok")
-                one.close()
+                connections = ConnectionPool(Endpoint("two.invalid", port), SOON)
+                assert await exchange(connections) == (200, b"ok")
+                connections.close()
 
     loop = TwoAddresses()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -442,8 +442,8 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
 
 
 def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line, offered = await send(one), list[bytes]()
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line, offered = await send(connections), list[bytes]()
 
         def takes(body: bytes) -> bool:
             offered.append(body)
@@ -458,8 +458,8 @@ def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
         assert await line.receive(later()) == b"d"  # the end of an answer is the reader's
         assert await line.receive(later()) == b""
         assert offered == [b"b", b"c"]
-        one.release(line)
-        assert await exchange(one) == (200, b"ok")
+        connections.release(line)
+        assert await exchange(connections) == (200, b"ok")
         assert offered == [b"b", b"c"]
 
     async def script(caller: Caller) -> None:
@@ -475,9 +475,9 @@ def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
     play(scene, script)
 
 
-def test_a_sink_that_takes_something_gives_the_server_time_for_more() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
+def test_a_sink_that_accepts_a_chunk_extends_the_deadline() -> None:
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        line = await send(connections)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         taken = asyncio.Event()
@@ -496,7 +496,7 @@ def test_a_sink_that_takes_something_gives_the_server_time_for_more() -> None:
         await loop.skip(60)
         with pytest.raises(TimeoutError):
             await waiting
-        one.release(line)
+        connections.release(line)
 
     go_on = asyncio.Event()
 
@@ -514,7 +514,7 @@ Attempt = Callable[[], Awaitable[str]]
 
 
 class Addresses:
-    """What becomes of attempts to connect; notes what was tried, dropped and given up."""
+    """The results of connection attempts; records attempted, dropped and abandoned ones."""
 
     def __init__(self, **attempts: Attempt) -> None:
         self.attempts = attempts
@@ -552,7 +552,7 @@ async def swallowing() -> str:
 
 
 async def stubborn() -> str:
-    """Connect just when nobody wants it any more."""
+    """Connect just when the connection is no longer needed."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -571,11 +571,11 @@ async def test_surplus_connections_are_dropped() -> None:
     addresses = Addresses(a=together, b=together)
     assert await addresses.first() == "good"
     assert addresses.dropped == ["good"]
-    late = Addresses(a=stubborn, b=good)
-    assert await late.first() == "good"
+    known_addresses = Addresses(a=stubborn, b=good)
+    assert await known_addresses.first() == "good"
     for _ in range(3):
         await asyncio.sleep(0)
-    assert late.dropped == ["late"]
+    assert known_addresses.dropped == ["late"]
 
 
 async def test_canceling_stops_every_attempt() -> None:
@@ -630,7 +630,7 @@ async def test_a_connection_that_cannot_be_opened_is_not_reached(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-async def test_a_host_has_every_address_once(host: str) -> None:
+async def test_each_address_of_a_host_is_listed_once(host: str) -> None:
     addresses = await addresses_of(host, 1)
     assert len(addresses) == len({*addresses})
     assert addresses == [host] or "127.0.0.1" in addresses

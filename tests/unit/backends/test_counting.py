@@ -48,9 +48,9 @@ def texts(counting: TokenCounter, *counted: str) -> tuple[int, ...] | None:
 
 def tokenize(request: httpx.Request) -> httpx.Response:
     """Answer like a llama-server with a token of seven digits for every byte of text."""
-    asked = json.parse(request.content)
-    assert isinstance(asked, dict)
-    content = asked["content"]
+    body = json.parse(request.content)
+    assert isinstance(body, dict)
+    content = body["content"]
     pieces = content if isinstance(content, list) else [content]
     tokens: list[JsonValue] = list(chain.from_iterable(map(tokens_of, pieces)))
     return httpx.Response(200, json={"tokens": tokens})
@@ -60,7 +60,7 @@ def tokens_of(piece: JsonValue) -> list[JsonValue]:
     return [1_000_000 + byte for byte in piece.encode()] if isinstance(piece, str) else [piece]
 
 
-def test_a_prompt_of_anthropics_language_is_counted_where_that_is_spoken() -> None:
+def test_an_anthropic_prompt_is_counted_by_engines_with_that_endpoint() -> None:
     routes = respx.MockRouter()
     route = routes.post(HOST + COUNT_MESSAGES).respond(json={"input_tokens": 12})
     counting = counter(routes)
@@ -84,7 +84,7 @@ def test_a_prompt_is_counted_from_the_body_that_would_be_sent() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_a_build_without_counts_renders_and_tokenizes(
+def test_a_build_without_a_count_endpoint_renders_and_tokenizes(
     status: int,
 ) -> None:
     routes = respx.MockRouter()
@@ -113,7 +113,7 @@ def test_missing_endpoints_are_tried_once() -> None:
     assert [route.call_count for route in missing] == [1, 1, 0]
 
 
-def test_a_missing_endpoint_is_looked_for_again_after_a_while() -> None:
+def test_a_missing_endpoint_is_probed_again_after_a_while() -> None:
     routes = respx.MockRouter()
     answers = [httpx.Response(404), httpx.Response(200, json={"input_tokens": 3})]
     routes.post(HOST + COUNT).side_effect = answers
@@ -147,7 +147,7 @@ def test_a_prompt_with_more_than_text_is_never_counted_as_text(kind: str) -> Non
         httpx.ReadError("reset"),
     ],
 )
-def test_a_count_that_fails_is_unknown_and_the_next_one_is_tried(
+def test_a_failed_count_is_unknown_and_the_next_one_is_tried(
     failure: httpx.Response | Exception,
 ) -> None:
     routes = respx.MockRouter()
@@ -166,9 +166,7 @@ def test_a_count_that_fails_is_unknown_and_the_next_one_is_tried(
         ({"prompt": "x"}, {}),
     ],
 )
-def test_a_rendered_prompt_that_makes_no_sense_is_unknown(
-    rendered: JsonObject, tokens: JsonObject
-) -> None:
+def test_an_invalid_rendered_prompt_is_unknown(rendered: JsonObject, tokens: JsonObject) -> None:
     routes = respx.MockRouter(assert_all_called=False)
     routes.post(HOST + COUNT).respond(404)
     routes.post(HOST + TEMPLATE).respond(json=rendered)
@@ -178,7 +176,7 @@ def test_a_rendered_prompt_that_makes_no_sense_is_unknown(
 
 
 class Engine:
-    """Answers each request as `answer` does, and notes how many there were."""
+    """Answers each request with `answer` and counts the requests."""
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer
@@ -204,7 +202,7 @@ async def say_nothing(_: httpx.Request) -> httpx.Response:
     raise AssertionError
 
 
-def test_a_server_that_does_not_answer_is_left_alone_for_a_while() -> None:
+def test_an_unresponsive_server_is_not_asked_to_count_for_a_while() -> None:
     engine = Engine(say_nothing)
     counting = engine.counter(Patience(answer=0.001))
 
@@ -213,7 +211,7 @@ def test_a_server_that_does_not_answer_is_left_alone_for_a_while() -> None:
     assert engine.asked == 1
 
 
-def test_a_server_that_did_not_answer_gets_another_chance() -> None:
+def test_an_unresponsive_server_is_tried_again_later() -> None:
     engine = Engine(say_nothing)
 
     assert prompts(engine.counter(Patience(answer=0.001, silent=0)), times=2) == [None] * 2
@@ -233,7 +231,7 @@ def test_no_texts_need_no_call() -> None:
     assert texts(counter(respx.MockRouter())) == ()
 
 
-def test_long_texts_are_counted_in_several_calls_and_keep_their_order(
+def test_long_texts_are_counted_in_several_calls_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     most = bounds.MIB
@@ -250,7 +248,7 @@ def test_long_texts_are_counted_in_several_calls_and_keep_their_order(
     assert longest > most
 
 
-async def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
+async def test_concurrent_count_calls_are_limited() -> None:
     together = asyncio.Barrier(4)
 
     async def answer(request: httpx.Request) -> httpx.Response:
@@ -260,8 +258,8 @@ async def test_a_few_calls_at_a_time_are_made_and_no_more() -> None:
     engine = Engine(answer)
     async with asyncio.timeout(PATIENCE_SECONDS):
         counting = engine.counter(Patience(answer=PATIENCE_SECONDS))
-        found = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
-    assert found == ((100_000,) * 8, 4)
+        counts = await counting.count_texts(["x" * 100_000] * 8, {}), engine.most
+    assert counts == ((100_000,) * 8, 4)
 
 
 @pytest.mark.parametrize("failure", [httpx.Response(500), httpx.ConnectError("refused")])
@@ -276,7 +274,7 @@ def test_texts_of_which_some_cannot_be_counted_are_unknown(
 
 
 @pytest.mark.parametrize("tokens", [[1, 2, 3], [1, -1, 2, -1, 3, -1], [], 5])
-def test_a_server_that_knows_no_mixed_arrays_cannot_count_texts(tokens: JsonValue) -> None:
+def test_a_server_without_mixed_arrays_cannot_count_texts(tokens: JsonValue) -> None:
     routes = respx.MockRouter()
     routes.post(HOST + TOKENIZE).respond(json={"tokens": tokens})
 

@@ -35,8 +35,12 @@ def routes_of(*answers: Mapping[str, JsonValue | httpx.Response]) -> respx.MockR
     """Serve documents at http://host0, http://host1 ...; everything else is missing."""
     routes = respx.MockRouter(assert_all_called=False)
     for number, documents in enumerate(answers):
-        for path, said in documents.items():
-            answer = said if isinstance(said, httpx.Response) else httpx.Response(200, json=said)
+        for path, document in documents.items():
+            answer = (
+                document
+                if isinstance(document, httpx.Response)
+                else httpx.Response(200, json=document)
+            )
             routes.get(f"http://host{number}{path}").mock(return_value=answer)
         routes.get(host=f"host{number}").respond(404, text="<html>Not here</html>")
     routes.route().mock(side_effect=httpx.ConnectError)
@@ -78,7 +82,7 @@ def test_a_server_is_recognized_by_a_unique_response(
     assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
 
 
-def test_where_nothing_answers_there_is_no_kind() -> None:
+def test_without_an_answer_no_engine_is_detected() -> None:
     with pytest.raises(BackendFailed):
         asyncio.run(detect_kind(connect(routes_of())))
 
@@ -89,7 +93,7 @@ OLLAMA: JsonObject = {"/api/version": {"version": "0.33.0"}}
 
 
 @pytest.mark.parametrize(
-    ("answers", "found"),
+    ("answers", "server"),
     [
         (({"/v1/models": LLAMA}, {"/v1/models": LLAMA}), FoundServer(URLS[0], "llama-server")),
         ((STRANGER, {"/v1/models": LLAMA}, OLLAMA), FoundServer(URLS[1], "llama-server")),
@@ -99,13 +103,13 @@ OLLAMA: JsonObject = {"/api/version": {"version": "0.33.0"}}
     ],
 )
 def test_the_first_address_in_order_that_has_a_server_is_used(
-    answers: tuple[dict[str, JsonValue | httpx.Response], ...], found: FoundServer | None
+    answers: tuple[dict[str, JsonValue | httpx.Response], ...], server: FoundServer | None
 ) -> None:
     routes = routes_of(*answers)
-    assert asyncio.run(find_running(URLS, lambda url: connect(routes, url), 1.0)) == found
+    assert asyncio.run(find_running(URLS, lambda url: connect(routes, url), 1.0)) == server
 
 
-def test_llama_servers_ports_come_before_those_of_others() -> None:
+def test_llama_server_ports_come_before_others() -> None:
     assert list(likely_urls()) == [
         "http://127.0.0.1:9931",
         "http://127.0.0.1:8080",
@@ -149,7 +153,7 @@ VLLM: JsonObject = {"data": [{"id": "m", "owned_by": "vllm"}]}
 
 
 class Place:
-    """An address where something else can be put, with a scripted adapter for each kind."""
+    """An address with a replaceable server and a scripted adapter for each kind."""
 
     def __init__(self, served: JsonObject | type[httpx.HTTPError]) -> None:
         self.served = served
@@ -183,79 +187,79 @@ class Place:
     ("served", "kind"), [(LLAMA_of_detected, "llama-server"), (VLLM, "openai"), ({}, "openai")]
 )
 async def test_the_first_request_detects_the_engine(served: JsonObject, kind: EngineKind) -> None:
-    place = Place(served)
-    await place.ask()
-    await place.ask()
-    place = place
-    assert place.made == [kind]
-    assert len(place.adapters[kind].upstream_requests) == 2
-    assert place.backend.name == "http://host"
+    address = Place(served)
+    await address.ask()
+    await address.ask()
+    address = address
+    assert address.made == [kind]
+    assert len(address.adapters[kind].upstream_requests) == 2
+    assert address.backend.name == "http://host"
 
 
 @pytest.mark.parametrize(("served", "warnings"), [(LLAMA_of_detected, 0), (VLLM, 0), ({}, 1)])
 async def test_an_unknown_engine_is_logged_once(
     served: JsonObject, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = Place(served)
-    await place.ask()
-    await place.backend.describe("m")
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(said) == warnings
-    assert all("http://host: unknown engine" in item for item in said)
+    address = Place(served)
+    await address.ask()
+    await address.backend.describe("m")
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(messages) == warnings
+    assert all("http://host: unknown engine" in item for item in messages)
 
 
 async def test_an_unreachable_server_has_a_provisional_description() -> None:
-    place = Place(httpx.ConnectError)
-    assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
-    assert await place.backend.health() is Health.UNREACHABLE
-    assert await place.backend.count(upstream_request(), {}) is None
-    assert await place.backend.count_texts(["a"], {}) is None
+    address = Place(httpx.ConnectError)
+    assert await address.backend.describe("m") == Description(("m",), is_provisional=True)
+    assert await address.backend.health() is Health.UNREACHABLE
+    assert await address.backend.count(upstream_request(), {}) is None
+    assert await address.backend.count_texts(["a"], {}) is None
     with pytest.raises(BackendUnavailable):
-        await place.ask()
-    place.served = LLAMA_of_detected
-    await place.ask()
-    assert place.made == ["llama-server"]
-    assert await place.backend.health() is Health.READY
-    assert await place.backend.count(upstream_request(), {}) == 7
-    assert await place.backend.count_texts(["a b"], {}) == (2,)
-    assert [model.id for model in await place.backend.models()] == ["one"]
+        await address.ask()
+    address.served = LLAMA_of_detected
+    await address.ask()
+    assert address.made == ["llama-server"]
+    assert await address.backend.health() is Health.READY
+    assert await address.backend.count(upstream_request(), {}) == 7
+    assert await address.backend.count_texts(["a b"], {}) == (2,)
+    assert [model.id for model in await address.backend.models()] == ["one"]
 
 
 async def test_a_busy_server_receives_requests_before_detection() -> None:
-    place = Place(httpx.ReadTimeout)
-    await place.ask()
-    place.served = LLAMA_of_detected
-    await place.ask()
-    found = place
-    assert found.made == ["openai", "llama-server"]
+    address = Place(httpx.ReadTimeout)
+    await address.ask()
+    address.served = LLAMA_of_detected
+    await address.ask()
+    detected = address
+    assert detected.made == ["openai", "llama-server"]
 
 
 async def test_another_engine_at_the_address_is_detected() -> None:
-    place = Place(LLAMA_of_detected)
-    await place.backend.describe("m")
-    place.served = VLLM
-    await place.backend.describe("m")
-    place.served = {}
-    await place.backend.describe("m")
-    await place.ask()
-    place = place
-    assert place.made == ["llama-server", "openai"]
-    assert len(place.adapters["openai"].upstream_requests) == 1
+    address = Place(LLAMA_of_detected)
+    await address.backend.describe("m")
+    address.served = VLLM
+    await address.backend.describe("m")
+    address.served = {}
+    await address.backend.describe("m")
+    await address.ask()
+    address = address
+    assert address.made == ["llama-server", "openai"]
+    assert len(address.adapters["openai"].upstream_requests) == 1
 
 
 async def test_a_short_outage_does_not_change_the_engine() -> None:
-    place = Place(LLAMA_of_detected)
-    await place.backend.describe("m")
-    place.served = httpx.ConnectError
-    await place.backend.describe("m")
-    await place.backend.close()
-    found = place
-    assert found.made == ["llama-server"]
+    address = Place(LLAMA_of_detected)
+    await address.backend.describe("m")
+    address.served = httpx.ConnectError
+    await address.backend.describe("m")
+    await address.backend.close()
+    detected = address
+    assert detected.made == ["llama-server"]
 
 
 async def test_forwarded_requests_go_to_the_detected_engine() -> None:
-    place = Place(LLAMA_of_detected)
-    place.adapters["llama-server"].pieces = [b"[", b"]"]
-    assert await relayed_by(place.backend) == b"[]"
-    found = [passage.body() for passage in place.adapters["llama-server"].passages]
-    assert found == [PASSAGE.body()]
+    address = Place(LLAMA_of_detected)
+    address.adapters["llama-server"].pieces = [b"[", b"]"]
+    assert await relayed_by(address.backend) == b"[]"
+    bodies = [passage.body() for passage in address.adapters["llama-server"].passages]
+    assert bodies == [PASSAGE.body()]

@@ -20,11 +20,11 @@ from proxy.conversation.json import JsonObject
         (5, ANY_ENGINE.name),
     ],
 )
-def test_an_engine_says_who_it_is_in_its_list_of_models(owner: str | int | None, name: str) -> None:
+def test_an_engine_is_identified_by_its_model_list(owner: str | int | None, name: str) -> None:
     assert engine_of([{"id": "first"}, {"id": "m", "owned_by": owner}]).name == name
 
 
-def test_no_two_engines_say_the_same() -> None:
+def test_engine_signatures_are_unique() -> None:
     owners = [owner for engine in ENGINES for owner in engine.owners]
     assert len(owners) == len(set(owners))
 
@@ -55,13 +55,13 @@ def test_no_two_engines_say_the_same() -> None:
         ({}, None),
     ],
 )
-def test_the_window_stands_under_many_names(entry: JsonObject, window: int | None) -> None:
+def test_the_window_is_read_under_many_names(entry: JsonObject, window: int | None) -> None:
     assert window_in(ANY_ENGINE, entry) == window
 
 
-def test_a_ray_serve_tells_its_window_in_metadata() -> None:
-    """Verbatim of Ray 2.60."""
-    told: JsonObject = {
+def test_ray_serve_reports_its_window_in_metadata() -> None:
+    """Copied from Ray 2.60."""
+    metadata: JsonObject = {
         "model_id": "tiny",
         "input_modality": "text",
         "max_request_context_length": 2048,
@@ -71,18 +71,19 @@ def test_a_ray_serve_tells_its_window_in_metadata() -> None:
         "object": "model",
         "owned_by": "organization-owner",
         "permission": [],
-        "metadata": told,
+        "metadata": metadata,
     }
     assert window_in(engine_of([entry]), entry) == 2048
 
 
-def test_the_guide_tells_of_every_engine_what_is_known_and_how() -> None:
+def test_the_guide_documents_every_engine_fact_and_its_evidence() -> None:
     facts = tomllib.loads(files("proxy.backends").joinpath("facts.toml").read_text())["facts"]
     rows = [
-        f"| {one['engine']} | {one['fact']} | {one['mark']} | {one['source']} |" for one in facts
+        f"| {fact['engine']} | {fact['fact']} | {fact['mark']} | {fact['source']} |"
+        for fact in facts
     ]
     guide = Path("docs/guides/engines.md").read_text()
     assert "\n".join(rows) in guide
-    assert {one["mark"] for one in facts} == {"seen", "read", "assumed"}
+    assert {fact["mark"] for fact in facts} == {"seen", "read", "assumed"}
     assert all(fact["source"] for fact in facts if fact["mark"] != "assumed")
-    assert {engine.name for engine in ENGINES} <= {one["engine"] for one in facts}
+    assert {engine.name for engine in ENGINES} <= {fact["engine"] for fact in facts}

@@ -44,8 +44,6 @@ class Letters:
 
 
 class LetterReader:
-    """Reads the language of letters."""
-
     def __init__(self) -> None:
         self._is_over = False
 
@@ -68,8 +66,6 @@ class LetterReader:
 
 
 class LetterEngine(HttpBackend):
-    """An engine that answers in letters."""
-
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         return OutgoingRequest("/", b"", upstream_request)
 
@@ -78,8 +74,6 @@ class LetterEngine(HttpBackend):
 
 
 class Body(httpx.AsyncByteStream):
-    """A body that comes in chunks."""
-
     def __init__(self, *chunks: bytes) -> None:
         self._chunks = chunks
 
@@ -89,7 +83,7 @@ class Body(httpx.AsyncByteStream):
 
 
 def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]:
-    """Return the batches of a reply, and what went wrong."""
+    """Return the batches of a reply and its error."""
 
     async def collect() -> tuple[list[list[ReplyEvent]], TemperError | None]:
         wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(*chunks)))
@@ -131,7 +125,7 @@ def test_events_of_a_chunk_stay_in_one_batch_without_the_end() -> None:
     )
 
 
-def test_a_reply_may_be_nothing_but_its_end() -> None:
+def test_a_reply_may_consist_of_its_end() -> None:
     assert replied(b".") == ([[END]], None)
 
 
@@ -193,7 +187,7 @@ def streamed(*pieces: bytes) -> list[bytes]:
     return relay(httpx.Response(200, content=arriving()))[0]
 
 
-def test_a_request_and_its_answer_are_passed_on_as_they_were_written() -> None:
+def test_a_request_and_its_answer_are_forwarded_unchanged() -> None:
     body, route = relay(httpx.Response(200, content=b'{ "choices" : [] }'))
     assert body == [b'{ "choices" : [] }']
     sent = route.calls.last.request
@@ -209,30 +203,30 @@ def test_a_refusal_is_read_like_that_of_a_chat() -> None:
     assert (raised.value.status, raised.value.message) == (501, "no")
 
 
-def test_an_overflow_blames_the_field_that_holds_the_text() -> None:
+def test_an_overflow_blames_the_field_with_the_text() -> None:
     error = {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 8}
     with pytest.raises(ContextOverflow) as raised:
         relay(httpx.Response(400, json={"error": error}))
     assert (raised.value.param, raised.value.window) == ("prompt", 8)
 
 
-def test_a_page_of_no_engine_is_a_refusal_with_its_words() -> None:
+def test_a_page_of_no_engine_is_a_refusal_with_its_text() -> None:
     with pytest.raises(BackendRefused, match="404 page not found") as raised:
         relay(httpx.Response(404, text="404 page not found\n"))
     assert raised.value.status == 404
 
 
-def test_lines_are_held_until_they_are_whole() -> None:
+def test_partial_lines_are_buffered() -> None:
     pieces = streamed(b"data: a", b"b", b"c\n\nd", b"", b"e\nf")
     assert pieces == [b"data: abc\n\n", b"de\n", b"f"]
 
 
 @pytest.mark.parametrize("member", ["error", "message", "detail"])
-def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member: str) -> None:
+def test_a_forwarded_stream_error_hides_the_key_at_every_split(member: str) -> None:
     event = f'data: {{"{member}": "what is {KEY}?"}}\n\n'.encode()
     for cut in range(len(event)):
-        said = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
-        assert said == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
+        passed = b"".join(streamed(b"data: {}\n\n" + event[:cut], event[cut:]))
+        assert passed == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
 
 
 def test_text_of_the_model_is_never_redacted() -> None:

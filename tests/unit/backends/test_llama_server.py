@@ -44,17 +44,17 @@ def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
     return server(routes), route
 
 
-def events(backend: LlamaServer, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+def events(backend: LlamaServer, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.stream(asked or upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(request or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
 
 
-def sent(asked: UpstreamRequest) -> JsonObject:
+def sent(request: UpstreamRequest) -> JsonObject:
     backend, route = answering(httpx.Response(200, content=HELLO))
-    assert events(backend, asked) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
+    assert events(backend, request) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
     body = json.parse(route.calls.last.request.content)
     assert isinstance(body, dict)
     return body
@@ -65,7 +65,7 @@ def test_a_request_is_counted_as_it_would_be_sent() -> None:
         "type": "function",
         "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
     }
-    asked = replace(
+    request = replace(
         upstream_request(parsing=Parsing.OURS, schema=SCHEMA),
         tools=(Tool("look", {"type": "any"}, json.dump(odd)),),
     )
@@ -75,8 +75,8 @@ def test_a_request_is_counted_as_it_would_be_sent() -> None:
     ask = routes.post("http://host/v1/chat/completions").respond(content=HELLO)
     backend = server(routes)
 
-    assert asyncio.run(backend.count(asked, {})) == 12
-    events(backend, asked)
+    assert asyncio.run(backend.count(request, {})) == 12
+    events(backend, request)
     assert count.calls.last.request.content == ask.calls.last.request.content
 
 
@@ -92,7 +92,7 @@ def error_body(message: str, code: int = 500) -> JsonObject:
         ("image input is not supported - hint: you may need to provide the mmproj", "messages"),
     ],
 )
-def test_a_500_that_blames_the_request_is_the_clients_to_mend(message: str, param: str) -> None:
+def test_a_500_about_the_request_is_a_client_error(message: str, param: str) -> None:
     error = {"error": {"code": 500, "message": message, "type": "server_error"}}
     backend, _ = answering(httpx.Response(500, json=error))
     with pytest.raises(InvalidRequest) as raised:
@@ -104,7 +104,7 @@ def test_a_500_that_blames_the_request_is_the_clients_to_mend(message: str, para
 def loading_server(
     answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
-    """Make a server whose answers come one after the other; the last health stays."""
+    """Make a server with a sequence of answers; the last health stays."""
     routes = respx.MockRouter()
     routes.post(f"http://host{path}").mock(side_effect=answers)
     states = iter([*health[:-1], *[health[-1]] * 100])
@@ -122,7 +122,7 @@ def test_requests_wait_for_a_loading_model() -> None:
     assert events(backend) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
 
 
-def test_a_server_that_goes_away_while_it_loads_is_unavailable() -> None:
+def test_a_server_that_disappears_while_loading_is_unavailable() -> None:
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     backend = loading_server([loading, httpx.ConnectError("refused")], [503, 500])
     with pytest.raises(BackendUnavailable) as caught:
@@ -136,7 +136,7 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
 
 
 @pytest.mark.parametrize(
-    ("found", "description"),
+    ("properties", "description"),
     [
         (
             {"model_alias": "a", "model_path": "/models/b.gguf", "chat_template": "{{ t }}"},
@@ -176,15 +176,15 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
     ],
 )
 def test_the_model_is_described_by_its_names_and_its_template(
-    found: JsonObject, description: Description
+    properties: JsonObject, description: Description
 ) -> None:
     routes = respx.MockRouter()
-    routes.get(PROPS).respond(json=found)
-    told = asyncio.run(server(routes).describe("asked"))
-    assert told == dataclasses.replace(description, engine="llama.cpp")
+    routes.get(PROPS).respond(json=properties)
+    description_ = asyncio.run(server(routes).describe("asked"))
+    assert description_ == dataclasses.replace(description, engine="llama.cpp")
 
 
-async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
+async def test_the_last_listed_models_are_kept_while_the_server_is_silent() -> None:
     routes = respx.MockRouter()
     listing = httpx.Response(200, json={"data": [{"id": "m"}]})
     routes.get("http://host/v1/models").mock(side_effect=[TimeoutError, listing, TimeoutError])
@@ -207,7 +207,7 @@ async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> No
         (httpx.Response(200, text="no JSON"), Description(("asked",), is_provisional=True)),
     ],
 )
-def test_a_server_that_hides_its_properties_is_known_by_its_list_of_models(
+def test_a_server_with_hidden_properties_is_described_by_its_model_list(
     props: httpx.Response, description: Description
 ) -> None:
     routes = respx.MockRouter(assert_all_called=False)
@@ -243,7 +243,7 @@ def test_forwarded_requests_wait_for_a_loading_model() -> None:
         asyncio.run(relayed_by(backend))
 
 
-def test_a_text_that_is_too_long_to_embed_is_the_clients_to_mend() -> None:
+def test_a_text_too_long_to_embed_is_a_client_error() -> None:
     message = "input (3000 tokens) is too large to process. increase the physical batch size"
     refusals: list[httpx.Response | Exception] = [
         httpx.Response(500, json={"error": {"code": 500, "message": text, "type": "server_error"}})
@@ -264,7 +264,7 @@ FORM: JsonObject = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("chat_request", "fields"),
     [
         (upstream_request(), {"tool_choice": "auto"}),
         (upstream_request(tool_choice=ToolUse.NONE), {"tool_choice": "none"}),
@@ -283,13 +283,13 @@ FORM: JsonObject = {
     ],
 )
 def test_a_request_has_only_fields_that_the_server_honors(
-    asked: UpstreamRequest, fields: JsonObject
+    chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
-    body = sent(asked)
+    body = sent(chat_request)
     assert body["return_progress"] is body["stream"] is True
     names = ("tool_choice", "response_format", "cache_prompt")
     assert {name: body[name] for name in names if name in body} == fields
-    tools = sent(upstream_request())["tools"] if asked.tools else None
+    tools = sent(upstream_request())["tools"] if chat_request.tools else None
     assert body.get("tools") == tools  # the prompt stays the same
 
 

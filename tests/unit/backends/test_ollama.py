@@ -49,7 +49,9 @@ def refusal(status: int, message: str) -> BackendRefused:
 
 
 def lacks_tools(refused: BackendRefused) -> bool:
-    return any(one is Capability.TOOLS for one, _ in suspects(refused, upstream_request()))
+    return any(
+        capability is Capability.TOOLS for capability, _ in suspects(refused, upstream_request())
+    )
 
 
 def test_a_model_without_tools_is_recognized() -> None:
@@ -95,14 +97,14 @@ SAID = lines(line("Hello"), line("", done=True))
 
 
 class Server:
-    """An Ollama with one model, which chats in the answers that a test wrote."""
+    """An Ollama with one model and the scripted answers of a test."""
 
     def __init__(self, *answers: httpx.Response, overrides: OllamaOverrides | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
         self.shown: JsonObject | None = {"capabilities": ["completion", "tools"]}
         self.running: JsonObject = {"models": []}
-        said = answers or (httpx.Response(200, content=SAID),)
-        self.chat = self.routes.post("http://host/api/chat").mock(side_effect=list(said))
+        responses_ = answers or (httpx.Response(200, content=SAID),)
+        self.chat = self.routes.post("http://host/api/chat").mock(side_effect=list(responses_))
         self.routes.post("http://host/api/show").mock(side_effect=self._show)
         self.routes.get("http://host/api/ps").mock(
             side_effect=lambda _: httpx.Response(200, json=self.running)
@@ -124,9 +126,9 @@ class Server:
             return httpx.Response(404, json={"error": "model not found"})
         return httpx.Response(200, content=json.dump(self.shown))
 
-    def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+    def events(self, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
-            async with aclosing(self.backend.stream(asked or upstream_request(), {})) as reply:
+            async with aclosing(self.backend.stream(request or upstream_request(), {})) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -138,23 +140,23 @@ class Server:
         return [value for value in values if isinstance(value, dict)]
 
 
-def sent(asked: UpstreamRequest, *, shown: JsonObject | None = None) -> JsonObject:
+def sent(request: UpstreamRequest, *, shown: JsonObject | None = None) -> JsonObject:
     server = Server()
     server.shown = shown or server.shown
-    assert server.events(asked) == HELLO
+    assert server.events(request) == HELLO
     (body,) = server.bodies
     return body
 
 
 def asked_with(*, content: JsonValue = "Hi", **fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
-    request = decode_request(json.dump(asked))
+    body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
+    request = decode_request(json.dump(body))
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def failing(answer: httpx.Response, asked: UpstreamRequest | None = None) -> Exception:
+def failing(answer: httpx.Response, request: UpstreamRequest | None = None) -> Exception:
     with pytest.raises((BackendFailed, InvalidRequest)) as raised:
-        Server(answer).events(asked)
+        Server(answer).events(request)
     return raised.value
 
 
@@ -167,11 +169,11 @@ def failing(answer: httpx.Response, asked: UpstreamRequest | None = None) -> Exc
         ({"model_info": {"general.architecture": "gptoss"}}, "low"),
     ],
 )
-def test_think_is_sent_as_far_as_ollama_accepts_it(shown: JsonObject, think: JsonValue) -> None:
-    asked = upstream_request()
+def test_think_is_sent_in_the_form_that_ollama_accepts(shown: JsonObject, think: JsonValue) -> None:
+    request = upstream_request()
     wanted = ThinkingOptions(is_on=True, effort="low")
-    asked = replace(asked, request=replace(asked.request, thinking=wanted))
-    assert sent(asked, shown=shown).get("think") == think
+    request = replace(request, request=replace(request.request, thinking=wanted))
+    assert sent(request, shown=shown).get("think") == think
 
 
 def test_the_operators_model_answers_for_every_name() -> None:
@@ -182,16 +184,16 @@ def test_the_operators_model_answers_for_every_name() -> None:
     assert body["options"] == {"seed": 7, "num_ctx": 8192}
 
 
-def test_a_model_has_to_be_named() -> None:
+def test_a_model_must_be_named() -> None:
     nameless = replace(upstream_request(), request=replace(upstream_request().request, model=""))
     with pytest.raises(InvalidRequest, match="ollama list") as raised:
         Server().events(nameless)
     assert raised.value.param == "model"
 
 
-def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
-    said = httpx.Response(200, content=SAID)
-    server = Server(NO_TOOLS, said, said)
+def test_a_model_without_tools_is_detected_once() -> None:
+    answer = httpx.Response(200, content=SAID)
+    server = Server(NO_TOOLS, answer, answer)
     server.shown = {}
     assert server.events() == HELLO
     assert server.events() == HELLO
@@ -211,10 +213,10 @@ def test_images_are_refused_for_models_without_vision() -> None:
         assert message["images"] == ["aGk="]
 
 
-def sent_messages(asked: UpstreamRequest, shown: JsonObject) -> list[JsonObject]:
+def sent_messages(request: UpstreamRequest, shown: JsonObject) -> list[JsonObject]:
     server = Server()
     server.shown = shown
-    server.events(asked)
+    server.events(request)
     messages = server.bodies[0]["messages"]
     assert isinstance(messages, list)
     return [message for message in messages if isinstance(message, dict)]
@@ -248,19 +250,19 @@ def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) ->
     ]
 
 
-def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
+def test_a_last_line_without_a_newline_is_complete() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
 
 
 async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
-    """With no time at all between lines, only what has already come would be read."""
-    heard = asyncio.Event()
+    """Without any timeout between lines, only received data would be read."""
+    started = asyncio.Event()
 
     async def pause(caller: Caller) -> None:
         await caller.request()
         await caller.send(STREAM_HEAD)
         await caller.send_chunk(lines(line("Hello")))
-        await heard.wait()
+        await started.wait()
         await caller.send_chunk(lines(line("", done=True)))
         await caller.send_chunk(b"")
 
@@ -270,10 +272,10 @@ async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
         async with aclosing(backend.stream(upstream_request(), {})) as reply:
             async for batch in reply:
                 events += batch
-                heard.set()
+                started.set()
         await backend.close()
-        found = events
-    assert found == HELLO
+        received = events
+    assert received == HELLO
 
 
 async def _refuse(caller: Caller) -> None:
@@ -287,7 +289,7 @@ def test_tokens_are_not_counted() -> None:
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
 
 
-def test_models_are_those_that_were_pulled_or_the_one_that_is_used() -> None:
+def test_the_pulled_models_or_the_configured_one_are_listed() -> None:
     entry: JsonObject = {"name": "m:latest"}
     assert asyncio.run(Server().backend.models()) == (BackendModel("m:latest", entry),)
     chosen = Server(overrides=OllamaOverrides("m:latest")).backend
@@ -300,7 +302,7 @@ def described(server: Server, model: str = "m") -> Description:
     return asyncio.run(server.backend.describe(model))
 
 
-def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_is_described_from_the_show_endpoint(caplog: pytest.LogCaptureFixture) -> None:
     server = Server()
     server.shown = {
         "capabilities": ["completion", "tools"],
@@ -331,12 +333,16 @@ def test_an_unknown_window_is_provisional() -> None:
     assert described(server).takes_tools is None
 
 
-def test_of_a_model_that_is_not_there_little_is_known() -> None:
+def test_a_missing_model_has_a_minimal_description() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192))
     server.shown = None
-    found = described(server)
-    assert (found.names, found.window, found.is_provisional) == (("qwen3:8b",), 8192, True)
-    assert found.identity == "qwen3:8b"
+    description = described(server)
+    assert (description.names, description.window, description.is_provisional) == (
+        ("qwen3:8b",),
+        8192,
+        True,
+    )
+    assert description.identity == "qwen3:8b"
 
 
 async def test_models_loaded_for_temper_are_unloaded_at_the_end() -> None:
@@ -349,11 +355,11 @@ async def test_models_loaded_for_temper_are_unloaded_at_the_end() -> None:
     assert server.unload.call_count == 1
 
 
-def test_embeddings_and_completions_go_to_its_own_openai_endpoint_under_its_own_name() -> None:
+def test_embeddings_and_completions_use_the_openai_endpoint_of_ollama() -> None:
     server = Server(overrides=OllamaOverrides("m"))
     route = server.routes.post("http://host/v1/embeddings").respond(content=b'{"data":[]}')
-    asked = replace(PASSAGE, model="gpt-4", fields={"input": b'"a"', "model": b'"gpt-4"'})
-    assert asyncio.run(relayed_by(server.backend, asked)) == b'{"data":[]}'
+    passage = replace(PASSAGE, model="gpt-4", fields={"input": b'"a"', "model": b'"gpt-4"'})
+    assert asyncio.run(relayed_by(server.backend, passage)) == b'{"data":[]}'
     assert route.calls.last.request.content == b'{"input":"a","model":"m"}'
     with pytest.raises(InvalidRequest, match="Name a model"):
         asyncio.run(relayed_by(Server().backend, replace(PASSAGE, model="")))
@@ -376,7 +382,7 @@ def refusing(status: int, error: str, **headers: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("answer", "asked", "error", "fields"),
+    ("answer", "chat_request", "error", "fields"),
     [
         (NO_TOOLS, upstream_request(has_tools=False), BackendRefused, {"status": 400}),
         *(
@@ -420,13 +426,13 @@ def refusing(status: int, error: str, **headers: str) -> httpx.Response:
         ),
     ],
 )
-def test_a_failure_becomes_the_error_that_it_means(
+def test_an_ollama_failure_is_mapped_to_its_error(
     answer: httpx.Response,
-    asked: UpstreamRequest | None,
+    chat_request: UpstreamRequest | None,
     error: type[Exception],
     fields: dict[str, object],
 ) -> None:
-    raised = failing(answer, asked)
+    raised = failing(answer, chat_request)
     assert type(raised) is error
     assert {name: getattr(raised, name) for name in fields} == fields
 
@@ -443,7 +449,7 @@ PLAIN: JsonObject = {"capabilities": ["completion"]}
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown", "place"),
+    ("chat_request", "shown", "location"),
     [
         (upstream_request(), None, "tools"),
         (RAW, None, "messages"),
@@ -456,12 +462,12 @@ PLAIN: JsonObject = {"capabilities": ["completion"]}
     ids=["native", "raw", "schema", "form", "no form", "a model without tools", "no choice"],
 )
 def test_tools_are_sent_natively_or_described_in_the_prompt(
-    asked: UpstreamRequest, shown: JsonObject | None, place: str
+    chat_request: UpstreamRequest, shown: JsonObject | None, location: str
 ) -> None:
-    body = sent(asked, shown=shown)
+    body = sent(chat_request, shown=shown)
     assert (body["model"], body["stream"]) == ("m", True)
-    assert ("tools" in body) is (place == "tools")
-    assert ("get_weather" in str(body["messages"])) is (place == "messages")
+    assert ("tools" in body) is (location == "tools")
+    assert ("get_weather" in str(body["messages"])) is (location == "messages")
 
 
 @pytest.mark.parametrize(

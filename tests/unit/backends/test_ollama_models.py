@@ -35,7 +35,7 @@ def running(**windows: JsonValue) -> JsonObject:
 
 
 class Server:
-    """An Ollama that answers as a test says; None stands for a refusal."""
+    """An Ollama with the scripted answers of a test; None stands for a refusal."""
 
     fitting: Fitting | None = None
 
@@ -54,10 +54,10 @@ class Server:
 
     def _answer(self, name: str) -> Callable[[httpx.Request], httpx.Response]:
         def answer(_: httpx.Request) -> httpx.Response:
-            told = self.answers.get(name)
-            if told is None:
+            response_ = self.answers.get(name)
+            if response_ is None:
                 return httpx.Response(404, json={"error": f"no {name}"})
-            return httpx.Response(200, content=json.dump(told))
+            return httpx.Response(200, content=json.dump(response_))
 
         return answer
 
@@ -67,7 +67,7 @@ class Server:
     def use(
         self, work: Callable[[OllamaModels], Awaitable[Result]], *, patience: float = 5.0
     ) -> Result:
-        """Do something with the models of this server."""
+        """Call a method of the models of this server."""
 
         async def do() -> Result:
             wire = httpx.MockTransport(self.routes.async_handler)
@@ -90,12 +90,12 @@ def test_entries_without_a_name_are_not_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("answer", "error"),
     [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
 )
-def test_an_invalid_list_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
+def test_an_invalid_list_is_an_error(answer: JsonValue, error: type[BackendFailed]) -> None:
     with pytest.raises(error):
-        Server(tags=told).use(lambda models: models.list_models())
+        Server(tags=answer).use(lambda models: models.list_models())
 
 
 def test_descriptions_are_cached_until_refreshed() -> None:
@@ -119,7 +119,7 @@ def test_descriptions_are_cached_until_refreshed() -> None:
     assert server.asked("show") == [b'{"model":"mine"}'] * 2
 
 
-def test_an_old_ollama_tells_little() -> None:
+def test_an_old_ollama_reports_little() -> None:
     bare: JsonObject = {"details": {"family": "llama"}, "parameters": "num_ctx many"}
     shown = Server(show=bare).use(lambda models: models.show("m"))
     assert shown == ModelDetails(("m",), "llama")
@@ -178,7 +178,7 @@ def test_a_window_is_decided_once(
     assert len(server.asked("ps")) == 1
 
 
-def test_names_that_ollama_does_not_know_are_not_remembered() -> None:
+def test_unknown_names_are_not_cached() -> None:
     server = Server(8192)
     assert server.use(decided_twice) == (8192, 8192)
     assert len(server.asked("ps")) == 2
@@ -187,7 +187,7 @@ def test_names_that_ollama_does_not_know_are_not_remembered() -> None:
 @pytest.mark.parametrize(
     ("num_ctx", "loaded", "window"), [(None, {}, 4096), (8192, {}, 8192), (None, {"m": 2048}, 2048)]
 )
-def test_a_clients_wish_counts_if_the_operator_has_not_decided(
+def test_a_client_window_applies_unless_the_operator_decided(
     num_ctx: int | None, loaded: JsonObject, window: int
 ) -> None:
     async def decide(models: OllamaModels) -> tuple[int | None, int | None]:
@@ -200,7 +200,7 @@ def test_a_clients_wish_counts_if_the_operator_has_not_decided(
     assert server.use(decide) == (window, window)
 
 
-def test_a_window_that_was_decided_is_the_one_there_is() -> None:
+def test_a_decided_window_is_reported() -> None:
     server = Server(show=SHOWN, ps=running(m=4096))
 
     async def reloaded_by_somebody(models: OllamaModels) -> int | None:
@@ -224,7 +224,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
     assert server.asked("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
-def test_a_server_that_is_silent_is_given_up() -> None:
+def test_a_silent_server_times_out() -> None:
     server = Server()
 
     async def never(_: httpx.Request) -> httpx.Response:
@@ -236,11 +236,11 @@ def test_a_server_that_is_silent_is_given_up() -> None:
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """An Ollama for whose models somebody finds windows: a token for each byte."""
+    """An Ollama that fits windows to its models, with one token per byte."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))
-    server.fitting = lambda told, size: size if "qwen3.context_length" in told else None
+    server.fitting = lambda details, size: size if "qwen3.context_length" in details else None
     return server
 
 
@@ -249,16 +249,16 @@ async def window_and_decision(models: OllamaModels) -> tuple[int | None, int | N
     return await models.window("mine"), await models.decide("mine")
 
 
-def test_a_window_that_fits_comes_before_that_of_the_modelfile() -> None:
+def test_a_fitting_window_wins_over_the_modelfile() -> None:
     assert fitting_server().use(window_and_decision) == (30_000, 30_000)
 
 
-def test_the_operators_or_the_loaded_window_comes_first() -> None:
+def test_the_operators_or_the_loaded_window_wins() -> None:
     assert fitting_server(5000).use(window_and_decision) == (5000, 5000)
     assert fitting_server(**{"mine:latest": 7000}).use(window_and_decision) == (7000, 7000)
 
 
-def test_without_a_size_there_is_nothing_to_find() -> None:
+def test_without_a_size_no_window_is_computed() -> None:
     server = fitting_server()
     sizeless: JsonObject = {"models": [{"name": "mine:latest"}]}
     for tags in (sizeless, None):
@@ -267,7 +267,7 @@ def test_without_a_size_there_is_nothing_to_find() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("name", "meant"),
     [
         ("qwen3", "qwen3:latest"),
         ("Qwen3:8B", "qwen3:8b"),
@@ -276,5 +276,5 @@ def test_without_a_size_there_is_nothing_to_find() -> None:
         ("hf.co/someone/model-GGUF", "hf.co/someone/model-gguf:latest"),
     ],
 )
-def test_a_name_is_completed_as_ollama_does(written: str, meant: str) -> None:
-    assert complete_name(written) == meant
+def test_a_name_is_completed_like_ollama_does(name: str, meant: str) -> None:
+    assert complete_name(name) == meant

@@ -71,9 +71,9 @@ def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route
     return engine(routes), route
 
 
-def events(backend: Backend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+def events(backend: Backend, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.stream(asked or upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(request or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
@@ -169,11 +169,11 @@ def test_a_stream_under_a_wrong_content_type_is_a_stream(content_type: str) -> N
         stream(chunk({"content": "x"})).replace(b'"x"', b"5"),
     ],
 )
-def test_a_body_that_is_no_reply_is_nonsense(body: bytes) -> None:
+def test_a_body_that_is_no_reply_is_invalid(body: bytes) -> None:
     assert type(failure(httpx.Response(200, content=body))) is BackendSpokeNonsense
 
 
-def test_a_stream_that_ends_too_early_broke_off() -> None:
+def test_a_truncated_stream_is_a_connection_failure() -> None:
     body = stream(chunk({"content": "Hel"}), done=False)
 
     assert type(failure(httpx.Response(200, content=body))) is BackendUnavailable
@@ -201,9 +201,7 @@ BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": 
     [(BEGUN, False), (BEGUN, True), (b"", True)],
     ids=["closed within a reply", "canceled within a reply", "canceled before a reply"],
 )
-async def test_a_reader_that_stops_closes_the_connection_at_once(
-    sent: bytes, *, is_canceled: bool
-) -> None:
+async def test_a_reader_that_stops_closes_the_connection(sent: bytes, *, is_canceled: bool) -> None:
     received, abandoned, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def begin(caller: Caller) -> None:
@@ -280,7 +278,9 @@ def after_some_text(error: JsonValue) -> httpx.Response:
         httpx.Response(200, json={"error": OVERFLOW}),
     ],
 )
-def test_an_overflow_is_the_same_in_a_refusal_and_in_a_stream(response: httpx.Response) -> None:
+def test_an_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
+    response: httpx.Response,
+) -> None:
     error = failure(response)
 
     assert isinstance(error, ContextOverflow)
@@ -289,8 +289,8 @@ def test_an_overflow_is_the_same_in_a_refusal_and_in_a_stream(response: httpx.Re
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
 def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) -> None:
-    said = {"error": {"message": "No.", "type": "some_error", "code": None}}
-    error = failure(httpx.Response(status, json=said, headers={"retry-after": "7"}))
+    error_body = {"error": {"message": "No.", "type": "some_error", "code": None}}
+    error = failure(httpx.Response(status, json=error_body, headers={"retry-after": "7"}))
 
     assert isinstance(error, BackendRefused)
     assert (error.status, error.message, error.kind) == (status, "No.", "some_error")
@@ -301,14 +301,14 @@ def test_a_refusal_keeps_its_status_message_type_and_retry_after(status: int) ->
 @pytest.mark.parametrize(
     "body", [b"", b"<html>Bad Gateway</html>", b"{", b"[]", b'{"error": 5}', b"\xff\xfe"]
 )
-def test_a_refusal_that_makes_no_sense_keeps_its_status(body: bytes) -> None:
+def test_an_unparsable_refusal_keeps_its_status(body: bytes) -> None:
     error = failure(httpx.Response(502, content=body))
 
     assert isinstance(error, BackendRefused)
     assert error.status == 502
 
 
-def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
+def test_a_long_refusal_is_read_up_to_a_limit() -> None:
     error = failure(httpx.Response(500, content=b"x" * (3 * bounds.DOCUMENT_BYTES)))
 
     assert isinstance(error, BackendRefused)
@@ -317,17 +317,17 @@ def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
 
 def test_text_before_an_error_is_delivered() -> None:
     backend, _ = answering(after_some_text({"message": "Oh.", "code": 500}))
-    heard: list[ReplyEvent] = []
+    received: list[ReplyEvent] = []
 
     async def listen() -> None:
-        nonlocal heard
+        nonlocal received
         async with aclosing(backend.stream(upstream_request(), {})) as reply:
             async for batch in reply:
-                heard.extend(batch)
+                received.extend(batch)
 
     with pytest.raises(BackendRefused, match="Oh"):
         asyncio.run(listen())
-    assert heard == [STARTED, TextDelta("Hel")]
+    assert received == [STARTED, TextDelta("Hel")]
 
 
 def test_models_are_listed_with_their_entries() -> None:
@@ -342,19 +342,19 @@ def test_models_are_listed_with_their_entries() -> None:
 
 def test_a_model_keeps_its_first_creation_time() -> None:
     routes = respx.MockRouter()
-    told: list[list[JsonObject]] = [
+    lists: list[list[JsonObject]] = [
         [{"id": "a", "created": 10}, {"id": "b"}],
         [{"id": "a", "created": 11}, {"id": "b", "created": 12}],
         [{"id": "b", "created": 13}],
         [{"id": "a", "created": 14}],
     ]
-    answers = [httpx.Response(200, json={"data": [*entries]}) for entries in told]
+    answers = [httpx.Response(200, json={"data": [*entries]}) for entries in lists]
     routes.get("http://host/v1/models").mock(side_effect=answers)
     backend = engine(routes)
 
     async def listed() -> list[dict[str, JsonValue]]:
         seen = [await backend.models() for _ in answers]
-        return [{one.id: one.details.get("created") for one in models} for models in seen]
+        return [{model.id: model.details.get("created") for model in models} for models in seen]
 
     first: list[dict[str, JsonValue]] = [{"a": 10, "b": None}, {"a": 10, "b": 12}]
     assert asyncio.run(listed()) == [*first, {"b": 12}, {"a": 14}]
@@ -414,7 +414,7 @@ def read(pieces: Iterable[bytes]) -> list[ReplyPart]:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_reply_is_the_same_in_either_form_and_at_any_chunking(body: bytes) -> None:
+def test_a_reply_is_the_same_streamed_or_whole_at_any_chunking(body: bytes) -> None:
     chance = random.Random(1)
     assert read([body]) == REPLY
     assert read(bytes([byte]) for byte in body) == REPLY
@@ -432,19 +432,19 @@ def test_parts_before_invalid_data_are_delivered() -> None:
     assert (parts, reading.has_begun) == ([STARTED], True)
 
 
-def test_the_beginning_is_kept_for_a_look_at_it() -> None:
+def test_the_start_of_a_reply_is_kept_as_a_sample() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     for piece in (b" \n", b" <html>", b"<p>"):
         reading.feed(piece, parts)
     assert (reading.beginning, parts) == (b"<html>", [])
 
 
-def test_nothing_behind_the_end_changes_the_reply() -> None:
+def test_data_after_the_end_does_not_change_the_reply() -> None:
     assert read([HELLO, b"data: garbage\n\n"]) == read([HELLO])
 
 
 def _one_by_one(events: Iterable[bytes]) -> list[ReplyPart]:
-    """Read events without regard to those before: the slow and obvious way."""
+    """Read each event separately: the slow and obvious way."""
     sse, decoder = EventDecoder(), ChunkDecoder()
     parts = [part for raw in events for item in sse.feed(raw) for part in decoder.feed(item.data)]
     return [*parts, *decoder.finish()]
@@ -477,7 +477,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
+def test_runs_of_similar_chunks_are_read_like_single_chunks(seed: int) -> None:
     chance = random.Random(seed)
     kinds: tuple[Callable[[str], JsonObject], ...] = (
         lambda text: {"content": text},
@@ -490,7 +490,7 @@ def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
     for _ in range(chance.randint(1, 12)):
         kind = chance.choice(kinds)
         deltas += [kind(chance.choice(TEXTS)) for _ in range(chance.choice((1, 2, 9)))]
-    chunks = [{**chunk(delta), "created": 1 + place // 20} for place, delta in enumerate(deltas)]
+    chunks = [{**chunk(delta), "created": 1 + index // 20} for index, delta in enumerate(deltas)]
     body = stream(*chunks, {**chunk({}, "stop"), "usage": {"total_tokens": 3}})
     if seed % 4 == 0:
         body = body.replace(b"\n\n", b"\n: a comment\n\n", seed)
@@ -502,9 +502,7 @@ def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 30])
 @pytest.mark.parametrize("start", [(), ({"role": "assistant"},)])
-def test_a_row_may_begin_a_reply_and_be_all_of_it(
-    start: tuple[JsonObject, ...], count: int
-) -> None:
+def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int) -> None:
     body = stream(*map(chunk, start), *[chunk({"content": "x"})] * count)  # without a reason
     expected = _one_by_one([body])
     assert expected[-1] == ReplyFinished("stop")
@@ -524,10 +522,10 @@ def test_a_row_may_begin_a_reply_and_be_all_of_it(
         b'"}}]}\n\ndata: {',
     ],
 )
-def test_a_row_hides_nothing_that_is_wrong_with_one_chunk(text: bytes) -> None:
+def test_a_run_hides_no_defect_of_one_chunk(text: bytes) -> None:
     good = stream(*CHUNKS[:1], *[chunk({"content": "~"})] * 3, done=False)
-    before, _, behind = good.rpartition(b"~")
-    body = before + text + behind + HELLO
+    before, _, after = good.rpartition(b"~")
+    body = before + text + after + HELLO
     assert _outcome(lambda: read([body])) == _outcome(lambda: _one_by_one([body]))
 
 
@@ -538,13 +536,13 @@ def _outcome(reading: Callable[[], list[ReplyPart]]) -> list[ReplyPart] | str:
         return str(error)
 
 
-def test_an_event_that_never_ends_is_refused_however_it_comes() -> None:
+def test_an_endless_event_is_refused_at_any_chunking() -> None:
     pieces = [stream(*CHUNKS[:2], done=False), *repeat(b"x" * 60_000, 200)]
     with pytest.raises(ValueError, match="longer than 8000000 bytes"):
         read(pieces)
 
 
-def test_only_a_piece_of_events_like_those_before_is_read_without_being_fed() -> None:
+def test_only_a_chunk_of_similar_events_skips_the_decoder() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
     assert reading.read_for_sink(row) is None
@@ -586,13 +584,13 @@ class ConnectionPool:
         return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)), clock=clock)
 
     @property
-    def asked(self) -> list[JsonObject]:
+    def bodies(self) -> list[JsonObject]:
         bodies = [json.parse(call.request.content) for call in self.chat.calls]
         return [body for body in bodies if isinstance(body, dict)]
 
 
-async def replied(engine: AdaptiveEngine, asked: UpstreamRequest) -> list[ReplyEvent]:
-    async with aclosing(engine.stream(asked, {})) as reply:
+async def replied(engine: AdaptiveEngine, request: UpstreamRequest) -> list[ReplyEvent]:
+    async with aclosing(engine.stream(request, {})) as reply:
         return await every(reply)
 
 
@@ -609,17 +607,17 @@ async def test_a_refused_feature_is_dropped_and_remembered(
     engine = wire.engine()
     first = await replied(engine, upstream_request())
     await replied(engine, upstream_request())
-    found = first
+    events_ = first
     with caplog.at_level(logging.WARNING):
-        events = found
+        events = events_
     assert events[-1] == ReplyFinished("stop")
-    assert [body.get("tool_choice") for body in wire.asked] == [None, "none", "none"]
+    assert [body.get("tool_choice") for body in wire.bodies] == [None, "none", "none"]
     assert caplog.text.count("--tool-call-parser NAME") == 1
 
 
-@pytest.mark.parametrize(("others", "told"), [((), ("tool_parser",)), (({"id": "b"},), ())])
+@pytest.mark.parametrize(("others", "names"), [((), ("tool_parser",)), (({"id": "b"},), ())])
 async def test_refusals_are_reported_for_the_only_model_under_any_name(
-    others: tuple[JsonObject, ...], told: tuple[str, ...]
+    others: tuple[JsonObject, ...], names: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
     refusal = httpx.Response(400, json={"error": NO_PARSER})
@@ -629,16 +627,16 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     await replied(engine, upstream_request())
     (before, after) = before, await engine.describe("a")
     assert (before.engine, before.lacks) == ("vLLM", ("bound_arguments",))
-    assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
+    assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *names))
 
 
-async def test_a_feature_that_one_model_lacks_is_sent_to_another() -> None:
+async def test_a_feature_missing_in_one_model_is_sent_to_another() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     engine = wire.engine()
     await replied(engine, named)
     await replied(engine, replace(named, request=replace(named.request, model="other")))
-    refused, substituted, other = [body["tool_choice"] for body in wire.asked]
+    refused, substituted, other = [body["tool_choice"] for body in wire.bodies]
     assert substituted == "required"
     assert other == refused
 
@@ -650,7 +648,7 @@ async def test_a_learned_refusal_expires() -> None:
     await replied(engine, upstream_request())
     now = 3600.0
     await replied(engine, upstream_request())
-    assert "tool_choice" not in wire.asked[-1]
+    assert "tool_choice" not in wire.bodies[-1]
 
 
 def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
@@ -660,20 +658,20 @@ def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "message"),
     [
         ({"data": [{"id": "x"}, {"id": "y"}]}, "does not exist. Available: x, y."),
         ({"data": [{"id": "m"}]}, "no such model"),
         ({}, "no such model"),
     ],
 )
-def test_a_model_that_the_engine_does_not_have_is_answered_with_those_it_has(
-    listed: JsonObject, said: str
+def test_a_missing_model_is_answered_with_the_available_ones(
+    listed: JsonObject, message: str
 ) -> None:
     refusal = httpx.Response(404, json={"error": {"message": "no such model"}})
     error = failure_of(refusal, v1_models=listed)
-    assert said in str(error)
-    assert isinstance(error, UnknownModel) is ("Available" in said)
+    assert message in str(error)
+    assert isinstance(error, UnknownModel) is ("Available" in message)
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
@@ -687,10 +685,10 @@ def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
 def test_an_overflow_in_a_stream_is_the_same(overflow: Overflow) -> None:
-    said: JsonValue = overflow.body
+    body: JsonValue = overflow.body
     if "error" not in overflow.body:
-        said = {"error": overflow.body}
-    error = failure_of(httpx.Response(200, content=stream(said, done=False)))
+        body = {"error": overflow.body}
+    error = failure_of(httpx.Response(200, content=stream(body, done=False)))
 
     assert isinstance(error, ContextOverflow)
 
@@ -707,7 +705,7 @@ def test_an_overflow_in_a_stream_is_the_same(overflow: Overflow) -> None:
         (500, {"message": "boom"}, "boom"),
     ],
 )
-def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
+def test_the_message_of_an_error_is_kept_in_every_shape(
     status: int, body: JsonObject, message: str
 ) -> None:
     error = failure_of(httpx.Response(status, json=body))
@@ -718,7 +716,7 @@ def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
     assert "http://host" in str(error)
 
 
-def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
+def test_a_refusal_keeps_the_blamed_field() -> None:
     body = {"error": {"message": "No.", "param": "messages.0.role", "type": "x"}}
     error = failure_of(httpx.Response(400, json=body))
 
@@ -760,14 +758,14 @@ def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
         (ConnectionPool(), Description(("m",), is_provisional=True)),
     ],
 )
-def test_an_engine_tells_its_window_in_its_own_place(
+def test_the_window_is_read_from_each_engines_field(
     wire: ConnectionPool, description: Description
 ) -> None:
-    found = asyncio.run(wire.engine().describe("m"))
-    assert dataclasses.replace(found, engine="", lacks=()) == description
+    described = asyncio.run(wire.engine().describe("m"))
+    assert dataclasses.replace(described, engine="", lacks=()) == description
 
 
-async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
+async def test_lm_studio_never_gets_an_object_choice_or_the_longer_field() -> None:
     wire = ConnectionPool(HI, v1_models=listed("organization_owner"))
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
@@ -775,22 +773,22 @@ async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
     engine = wire.engine()
     await engine.describe("m")
     await replied(engine, named)
-    found = engine.kind.name
-    assert found == "LM Studio"
-    assert wire.asked[0]["tool_choice"] == "required"
-    assert wire.asked[0]["max_tokens"] == 9
-    assert "max_completion_tokens" not in wire.asked[0]
+    name = engine.kind.name
+    assert name == "LM Studio"
+    assert wire.bodies[0]["tool_choice"] == "required"
+    assert wire.bodies[0]["max_tokens"] == 9
+    assert "max_completion_tokens" not in wire.bodies[0]
 
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
-async def test_a_prompt_is_counted_where_the_engine_takes_a_chat(
+async def test_a_prompt_is_counted_where_the_engine_has_an_endpoint(
     owner: str, count: int | None
 ) -> None:
     wire = ConnectionPool(v1_models=listed(owner))
     engine = wire.engine()
     await engine.describe("m")
-    found = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
-    assert found == (count, None if count is None else (count,))
+    counts = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
+    assert counts == (count, None if count is None else (count,))
     if count:
         body = json.parse(wire.tokenize.calls[0].request.content)
         assert isinstance(body, dict)
@@ -810,8 +808,8 @@ async def test_the_operators_headers_go_along_with_everything() -> None:
 
 def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
     """Put the last attempt at a call of a tool that has an enum."""
-    written = as_object(PROBES["required"].body)
-    tools = as_list(written["tools"])
+    body = as_object(PROBES["required"].body)
+    tools = as_list(body["tools"])
     function = as_object(as_object(tools[0])["function"])
     tool = Tool("pick", as_object(function["parameters"]), json.dump(tools[0]))
     return replace(upstream_request(schema=schema or call_schema([tool])), tools=(tool,))
@@ -819,12 +817,12 @@ def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
 
 @dataclasses.dataclass
 class ProbedEngine:
-    """Answers probes as a real engine did, and says "Hi" to all else."""
+    """Answers probes like a real engine, and "Hi" to every other request."""
 
     name: str
     owner: str = "somebody"
     refuses: tuple[str, httpx.Response] = ("nothing", HI)
-    asked: list[JsonObject] = dataclasses.field(default_factory=list)
+    requests: list[JsonObject] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.answers = recorded(self.name)
@@ -832,14 +830,14 @@ class ProbedEngine:
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, json=listed(self.owner))
-        written = json.parse(request.content)
-        assert isinstance(written, dict)
-        self.asked.append(written)
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        self.requests.append(body)
         for name, probe in PROBES.items():
             if request.content == write_probe(probe, "m"):
                 return self.answers[name]
         form, refusal = self.refuses
-        return refusal if form_of(written) == form else HI
+        return refusal if form_of(body) == form else HI
 
     def engine(self) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.answer)
@@ -854,12 +852,10 @@ async def constrained(probed: ProbedEngine, *schemas: JsonObject | None) -> Adap
     return engine
 
 
-def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that_they_bind() -> (
-    None
-):
+def test_the_last_attempt_at_vllm_has_strict_tools_if_a_probe_shows_that_they_bind() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     engine = asyncio.run(constrained(probed, None, None))
-    probe, first, second = probed.asked
+    probe, first, second = probed.requests
     assert probe["tool_choice"] == "required"
     assert first == second
     assert first["tool_choice"] == "required"
@@ -868,47 +864,52 @@ def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that
     assert engine.learnt.honours("m") == {"strict": True}
 
 
-def test_a_call_that_continues_a_shown_one_is_bound_by_a_schema() -> None:
-    """No tool's own schema says how it began."""
+def test_the_continuation_of_a_shown_call_is_constrained_by_a_schema() -> None:
+    """No tool's schema describes the part already shown."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
-    assert probed.asked[-1]["tool_choice"] == "none"
-    assert form_of(probed.asked[-1]) == "structural_tag"
+    assert probed.requests[-1]["tool_choice"] == "none"
+    assert form_of(probed.requests[-1]) == "structural_tag"
 
 
 OPEN: JsonObject = {"type": "object", "required": ["name"]}
 
 
-def form_of(asked: JsonObject) -> str:
-    """Return what binds a text."""
-    schema = as_object(asked.get("response_format")).get("type")
-    return next(iter(as_object(asked.get("structured_outputs"))), as_text(schema))
+def form_of(request: JsonObject) -> str:
+    """Return the constraint on a text."""
+    schema = as_object(request.get("response_format")).get("type")
+    return next(iter(as_object(request.get("structured_outputs"))), as_text(schema))
 
 
 def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
     engine = asyncio.run(constrained(probed, OPEN, OPEN))
-    assert [form_of(request) for request in probed.asked[2:]] == ["json_schema"] * 2
+    assert [form_of(request) for request in probed.requests[2:]] == ["json_schema"] * 2
     assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
 
 
-def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
+def test_a_schema_unfit_for_a_structural_tag_is_sent_without_one() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     # verbatim of 0.32
-    said = "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
-    probed.refuses = "structural_tag", httpx.Response(400, json={"error": {"message": said}})
+    refusal_text = (
+        "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
+    )
+    probed.refuses = (
+        "structural_tag",
+        httpx.Response(400, json={"error": {"message": refusal_text}}),
+    )
     asyncio.run(constrained(probed, OPEN, OPEN))
-    forms = [form_of(request) for request in probed.asked[2:]]
+    forms = [form_of(request) for request in probed.requests[2:]]
     assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
 def test_an_engine_that_ignores_constraints_is_probed_once() -> None:
     probed = ProbedEngine(TRANSFORMERS, "local")
     engine = asyncio.run(constrained(probed, None, None))
-    assert len(probed.asked) == 3 + 2
-    assert probed.asked[-1]["tool_choice"] == "required"
-    assert "response_format" not in probed.asked[-1]
+    assert len(probed.requests) == 3 + 2
+    assert probed.requests[-1]["tool_choice"] == "required"
+    assert "response_format" not in probed.requests[-1]
     described = asyncio.run(engine.describe("m"))
     assert described.lacks == ("bound_arguments", "bound_text", "strict_tools")
     assert described.honours == {
@@ -923,32 +924,32 @@ def test_an_unanswered_probe_changes_nothing(status: int) -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
     engine = asyncio.run(constrained(probed, None, None))
-    assert [len(as_list(request.get("messages"))) for request in probed.asked] == [1] * 4
+    assert [len(as_list(request.get("messages"))) for request in probed.requests] == [1] * 4
     assert engine.learnt.honours("m") == {}
 
 
 def test_a_healthy_request_is_never_probed() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(replied(probed.engine(), upstream_request()))
-    assert len(probed.asked) == 1
+    assert len(probed.requests) == 1
 
 
 PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."}"""
 
 
 async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
-    """Verbatim of transformers serve 5.24; its list of models fails where its cache is empty."""
-    asked: list[JsonObject] = []
+    """Copied from transformers serve 5.24; its model list fails while its cache is empty."""
+    requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/health":
             return httpx.Response(200, json={"status": "ok"})
         if request.method == "GET":
             return httpx.Response(500, text="Internal Server Error")
-        written = json.parse(request.content)
-        assert isinstance(written, dict)
-        asked.append(written)
-        is_named = written["model"] == "/opt/e-model"
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        requests.append(body)
+        is_named = body["model"] == "/opt/e-model"
         return HI if is_named else httpx.Response(400, content=PINNED.encode())
 
     engine = AdaptiveEngine(
@@ -960,7 +961,7 @@ async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
     await replied(engine, upstream_request())
     assert [item.id for item in await engine.models()] == ["/opt/e-model"]
-    assert [element["model"] for element in asked] == ["m", "/opt/e-model", "/opt/e-model"]
+    assert [element["model"] for element in requests] == ["m", "/opt/e-model", "/opt/e-model"]
 
 
 def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
@@ -970,22 +971,22 @@ def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
         asyncio.run(replied(engine, upstream_request()))
 
 
-async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
-    asked: list[JsonObject] = []
+async def test_vllm_counts_texts_one_at_a_time() -> None:
+    requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, json=listed("vllm"))
-        written = json.parse(request.content)
-        assert isinstance(written, dict)
-        asked.append(written)
-        said = written["prompt"]
-        assert isinstance(said, str)
-        if said == "unknown":
+        body = json.parse(request.content)
+        assert isinstance(body, dict)
+        requests.append(body)
+        prompt = body["prompt"]
+        assert isinstance(prompt, str)
+        if prompt == "unknown":
             return httpx.Response(404)
         # as version 0.32 answers
-        told = {"count": len(said), "max_model_len": 2048, "tokens": [71], "token_strs": None}
-        return httpx.Response(200, json=told)
+        answer_ = {"count": len(prompt), "max_model_len": 2048, "tokens": [71], "token_strs": None}
+        return httpx.Response(200, json=answer_)
 
     engine = AdaptiveEngine(
         BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
@@ -994,7 +995,7 @@ async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     await engine.models()
     texts = ["x" * size for size in range(1, 8)]
     assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
-    assert all(item["add_special_tokens"] is False for item in asked)
+    assert all(item["add_special_tokens"] is False for item in requests)
     assert await engine.count_texts(["unknown", *texts], {}) is None
 
 
@@ -1019,7 +1020,7 @@ async def report_usage(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("rest", [stay_open, comment, report_usage])
-async def test_a_reply_ends_soon_after_its_finish_reason(
+async def test_a_reply_ends_shortly_after_its_finish_reason(
     rest: Callable[[Caller], Awaitable[None]],
 ) -> None:
     """The engine sends no end mark and leaves the connection open."""
@@ -1057,7 +1058,7 @@ async def test_text_after_a_finish_reason_is_still_read() -> None:
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi!!!"
 
 
-async def test_an_engine_without_finish_reasons_is_named_once(
+async def test_an_engine_without_finish_reasons_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     body = stream(chunk({"content": "Hi"}))
@@ -1068,8 +1069,8 @@ async def test_an_engine_without_finish_reasons_is_named_once(
     assert sum("without a finish reason" in message for message in caplog.messages) == 1
 
 
-async def test_comments_leave_the_loop_to_others() -> None:
-    """26 MB of them took 38 s of CPU, with stalls of 8 s."""
+async def test_keepalive_comments_yield_to_the_event_loop() -> None:
+    """26 MB of comments took 38 s of CPU, with stalls of 8 s."""
     reading, worst = ReplyReading(), 0.0
     for _ in range(40):
         began = time.process_time()
@@ -1134,12 +1135,12 @@ def test_a_refusal_without_a_substitute_is_passed_on(
     wire = ConnectionPool(*answers)
     with pytest.raises(BackendRefused):
         asyncio.run(replied(wire.engine(), upstream_request(has_tools=has_tools)))
-    assert len(wire.asked) == requests
+    assert len(wire.bodies) == requests
 
 
-def test_a_grammar_that_fails_within_a_reply_makes_it_unreadable() -> None:
+def test_a_grammar_failure_within_a_reply_makes_it_unreadable() -> None:
     """vLLM's grammar may fail late: the next attempt is sent without it."""
     wire = ConnectionPool(failing_stream("Failed to advance FSM for request 1", 500))
     events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
     assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
-    assert len(wire.asked) == 1
+    assert len(wire.bodies) == 1

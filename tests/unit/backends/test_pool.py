@@ -35,7 +35,7 @@ KEY = "00000000000000aa"
 
 
 def members(count: int = 3) -> list[Member]:
-    """Make members in the order in which the conversation would like them."""
+    """Make members in the order that the conversation prefers."""
     made = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
     return order_members(made, KEY, 0)
 
@@ -47,7 +47,7 @@ LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
 class FakeServers:
-    """Scripted members, named so that the first is the one that the conversation likes best."""
+    """Scripted members; the name of the first makes it preferred by the conversation."""
 
     def __init__(self, *scripts: list[list[ReplyEvent | TemperError]], **pace: float) -> None:
         members = [ScriptedBackend(name=f"http://{number}") for number in range(len(scripts))]
@@ -67,8 +67,8 @@ class FakeServers:
         return [len(member.upstream_requests) for member in self.members]
 
 
-async def replied(backend: ChatBackend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
-    async with aclosing(backend.stream(asked or upstream_request(), HEADERS)) as reply:
+async def replied(backend: ChatBackend, request: UpstreamRequest | None = None) -> list[ReplyEvent]:
+    async with aclosing(backend.stream(request or upstream_request(), HEADERS)) as reply:
         return [event async for batch in reply for event in batch]
 
 
@@ -96,7 +96,7 @@ async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
 
 
 class Endless(ScriptedBackend):
-    """A member that begins and never ends."""
+    """A member with a reply that starts and never ends."""
 
     async def stream(
         self,
@@ -131,12 +131,15 @@ async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     assert sum(member.closed for member in members) == 2
 
 
-def described(*told: Description, process_count: int = 1) -> Description:
-    members = [ScriptedBackend(name=f"http://{n}", description=one) for n, one in enumerate(told)]
+def described(*descriptions: Description, process_count: int = 1) -> Description:
+    members = [
+        ScriptedBackend(name=f"http://{n}", description=description)
+        for n, description in enumerate(descriptions)
+    ]
     return asyncio.run(Pool(members, process_count=process_count).describe("m"))
 
 
-def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
+def test_slots_are_summed_and_the_smallest_window_applies() -> None:
     big = Description(("m",), "qwen3", "template", slots=4, window=8192)
     small = Description(("m",), "qwen3", "template", slots=2, window=4096)
     away = Description(("m",), is_provisional=True)
@@ -149,8 +152,8 @@ def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
 
 
 def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
-    one, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
-    assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
+    first, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
+    assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
 async def test_members_are_counted_listed_and_felt_together() -> None:
@@ -169,7 +172,7 @@ async def test_members_are_counted_listed_and_felt_together() -> None:
     assert pool.pin().name == pool.name
 
 
-async def test_the_list_of_models_comes_from_the_first_member_that_answers() -> None:
+async def test_the_model_list_comes_from_the_first_member_that_answers() -> None:
     class Gone(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
@@ -180,7 +183,7 @@ async def test_the_list_of_models_comes_from_the_first_member_that_answers() -> 
         await Pool([Gone(name="http://1")]).models()
 
 
-def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
+def test_an_unhealthy_member_is_skipped_and_returns() -> None:
     now = 0.0
     backend = ScriptedBackend(state=Health.UNREACHABLE)
     pool = Pool([backend], clock=lambda: now)
@@ -199,7 +202,7 @@ def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
     assert asyncio.run(state_after_a_look()) == "closed"
 
 
-async def test_members_are_looked_after_in_the_background() -> None:
+async def test_members_are_probed_in_the_background() -> None:
     class Watched(ScriptedBackend):
         async def health(self) -> Health:
             looked.set()
@@ -224,7 +227,7 @@ def test_a_forwarded_request_fails_over() -> None:
     assert (len(first.passages), len(second.passages)) == (2, 1)
 
 
-async def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
+async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
     members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
     pool = Pool(members)
 

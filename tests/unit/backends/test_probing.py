@@ -28,12 +28,12 @@ def test_probes_judge_recorded_answers_of_real_engines(engine: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"data: [DONE]\n\n", b'{"choices": [3]}', b"nonsense"]
 )
-def test_an_answer_that_says_nothing_shows_nothing(name: str, body: bytes) -> None:
+def test_an_empty_answer_proves_nothing(name: str, body: bytes) -> None:
     assert not PROBES[name].shows(documents_in(body))
 
 
 def test_a_good_model_that_nothing_binds_proves_nothing() -> None:
-    """It does what it was asked for, which is not what it was bound to."""
+    """The model follows the instruction, not the constraint."""
     function: JsonObject = {"name": "pick", "arguments": '{"code": "hello"}'}
     message: JsonObject = {"content": "Hello!", "tool_calls": [{"function": function}]}
     answer: list[JsonObject] = [{"choices": [{"message": message}]}]
@@ -41,10 +41,10 @@ def test_a_good_model_that_nothing_binds_proves_nothing() -> None:
     assert not any(PROBES[name].shows(answer) for name in bound)
 
 
-def test_a_probe_names_its_model_and_wants_little() -> None:
+def test_a_probe_names_its_model_and_requests_little() -> None:
     for probe in PROBES.values():
-        written = json.parse(write_probe(probe, "m"))
-        assert isinstance(written, dict)
-        assert written["model"] == "m"
-        assert isinstance(most := written["max_tokens"], int)
+        body = json.parse(write_probe(probe, "m"))
+        assert isinstance(body, dict)
+        assert body["model"] == "m"
+        assert isinstance(most := body["max_tokens"], int)
         assert most <= 48

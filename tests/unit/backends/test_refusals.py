@@ -15,16 +15,16 @@ KEY = "canary-0123456789"
 REMOVED = REDACTED.decode()
 
 
-def test_a_value_is_taken_out_wherever_it_stands() -> None:
-    said = f"{KEY} is wrong, {KEY}".encode()
-    assert Confidential([KEY]).redact(said) == REDACTED + b" is wrong, " + REDACTED
+def test_a_secret_is_removed_wherever_it_occurs() -> None:
+    body = f"{KEY} is wrong, {KEY}".encode()
+    assert Confidential([KEY]).redact(body) == REDACTED + b" is wrong, " + REDACTED
 
 
-def test_the_longer_of_two_values_is_taken_out_whole() -> None:
+def test_the_longer_of_two_secrets_is_removed_entirely() -> None:
     assert Confidential([KEY, f"{KEY}-more"]).redact(f"{KEY}-more".encode()) == REDACTED
 
 
-def test_a_value_is_found_as_json_writes_it() -> None:
+def test_a_json_escaped_secret_is_removed() -> None:
     quoting = Confidential(['canary-"\\-0123456789'])
     assert quoting.redact(rb'{"a": "canary-\"\\-0123456789"}') == b'{"a": "' + REDACTED + b'"}'
 
@@ -34,7 +34,7 @@ def test_short_values_are_not_redacted(short: str) -> None:
     assert Confidential([short]).redact(b"the team-ai") == b"the team-ai"
 
 
-def test_the_texts_of_an_error_lose_it_and_all_else_stays() -> None:
+def test_error_texts_lose_the_secret_and_nothing_else() -> None:
     error = Confidential([KEY]).redact_error({"message": f"Gr\u00fc\u00dfe, {KEY}", "code": 401})
     assert error == {"message": f"Gr\u00fc\u00dfe, {REMOVED}", "code": 401}
 
@@ -105,14 +105,14 @@ def test_a_model_that_is_being_loaded_is_unavailable_for_now() -> None:
     assert meaning.loading
 
 
-def test_the_tokens_of_a_minute_are_no_overflow() -> None:
+def test_a_token_rate_limit_is_no_overflow() -> None:
     meaning = as_error("http://host", Refusal(429, {"message": WORDING}))
 
     assert isinstance(meaning, BackendRefused)
 
 
 @pytest.mark.parametrize("error", [{}, {"message": None, "type": 5, "code": [1]}])
-def test_a_refusal_without_words_is_still_a_refusal(error: JsonObject) -> None:
+def test_a_refusal_without_a_message_is_still_a_refusal(error: JsonObject) -> None:
     meaning = as_error("http://host", Refusal(502, error))
 
     assert isinstance(meaning, BackendRefused)
@@ -123,12 +123,12 @@ def test_a_refusal_without_words_is_still_a_refusal(error: JsonObject) -> None:
     ("code", "status"),
     [(400, 400), (429, 429), (599, 599), (200, 500), (600, 500), ("x", 500), (None, 500)],
 )
-def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: int) -> None:
+def test_in_a_stream_the_code_replaces_the_status(code: JsonValue, status: int) -> None:
     assert read_streamed_refusal({"code": code}) == Refusal(status, {"code": code})
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "cleaned"),
     [
         (
             "[json.exception.out_of_range.403] key 'prompt' not found",
@@ -141,7 +141,7 @@ def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: 
         ("The tool said: key 'a' not found", "The tool said: key 'a' not found"),
     ],
 )
-def test_internals_of_the_json_library_are_removed(said: str, told: str) -> None:
-    meaning = as_error("http://host", Refusal(400, {"message": said}))
-    assert told in str(meaning)
+def test_internals_of_the_json_library_are_removed(message: str, cleaned: str) -> None:
+    meaning = as_error("http://host", Refusal(400, {"message": message}))
+    assert cleaned in str(meaning)
     assert "json.exception" not in str(meaning)

@@ -75,7 +75,7 @@ def test_a_backend_that_has_not_read_the_request_was_not_reached(error: Exceptio
     assert failed.is_unreached is not isinstance(error, PeerLost)
 
 
-def test_an_error_of_our_own_passes_through() -> None:
+def test_an_internal_error_passes_through() -> None:
     assert isinstance(failure(KeyError("ours")), KeyError)
 
 
@@ -131,7 +131,7 @@ class Endless(httpx.AsyncByteStream):
             yield b":" * 1024 * 1024
 
 
-def test_a_reply_without_an_end_is_cut_off() -> None:
+def test_a_truncated_reply_is_cut_off() -> None:
     routes = router()
     routes.post("http://host/v1/x").respond(200, stream=Endless())
 
@@ -150,7 +150,7 @@ def test_a_body_is_read_up_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "nul\0", "carriage\r"])
-def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
+def test_a_key_that_is_no_valid_header_is_refused(key: str) -> None:
     with pytest.raises(InvalidConfiguration, match="one line"):
         BackendClient("http://host", key)
 
@@ -241,8 +241,8 @@ async def test_faults_on_the_wire_have_different_meanings(
             await talk(backend.url, timeouts, read_all)
         assert type(caught.value) is meaning
         assert "smtp" not in str(caught.value)
-        found = backend.connections
-    assert found == 1
+        count = backend.connections
+    assert count == 1
 
 
 async def test_only_allowed_headers_are_sent() -> None:
@@ -250,8 +250,8 @@ async def test_only_allowed_headers_are_sent() -> None:
         connection = BackendClient(f"{backend.url}/prefix/v1")
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
         await connection.close()
-        place = backend.url.removeprefix("http://").encode()
-        (sent,) = [request.replace(place, b"PLACE") for request in backend.requests]
+        host = backend.url.removeprefix("http://").encode()
+        (sent,) = [request.replace(host, b"PLACE") for request in backend.requests]
     first, *lines = sent.lower().removesuffix(b"\r\n\r\n{}").split(b"\r\n")
     assert first == b"post /prefix/v1/x http/1.1"
     assert sorted(lines) == [
@@ -281,11 +281,11 @@ def test_an_unrequested_compressed_body_is_an_error() -> None:
         asyncio.run(scene())
 
 
-def test_an_https_address_is_spoken_to_in_tls() -> None:
-    heard = bytearray()
+def test_an_https_address_uses_tls() -> None:
+    received = bytearray()
 
     async def listen(caller: Caller) -> None:
-        heard.extend(await caller.reader.readexactly(2))
+        received.extend(await caller.reader.readexactly(2))
 
     async def scene() -> None:
         async with raw_backend(listen) as backend:
@@ -293,7 +293,7 @@ def test_an_https_address_is_spoken_to_in_tls() -> None:
 
     with pytest.raises(BackendUnavailable, match="cannot be reached"):
         asyncio.run(scene())
-    assert heard == b"\x16\x03"  # the beginning of a handshake
+    assert received == b"\x16\x03"  # the beginning of a handshake
 
 
 def test_every_byte_renews_the_patience() -> None:
@@ -330,7 +330,7 @@ def test_every_byte_renews_the_patience() -> None:
         assert loop.ahead == 4500
 
 
-def test_the_first_byte_has_a_deadline_of_its_own() -> None:
+def test_the_first_byte_has_a_separate_deadline() -> None:
     received = bytearray()
 
     async def read(connection: BackendClient) -> bytes:
@@ -355,7 +355,7 @@ async def linger(connection: BackendClient) -> bytes:
         return chunk
 
 
-async def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
+async def test_a_fully_read_response_keeps_the_connection_open() -> None:
     async def ends_its_bodies(caller: Caller) -> None:
         while await caller.request():
             await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")
@@ -364,18 +364,18 @@ async def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
         connection = BackendClient(backend.url)
         assert await linger(connection) + await linger(connection) == b"okok"
         await connection.close()
-        found = backend.connections
-    assert found == 1
+        count = backend.connections
+    assert count == 1
 
 
-async def test_a_body_that_does_not_end_is_not_waited_for() -> None:
+async def test_an_endless_body_is_not_drained() -> None:
     async with raw_backend(one_chunk) as backend:
-        found = await talk(backend.url, Timeouts(), linger)
-    assert found == b": hello\n\n"
+        elapsed = await talk(backend.url, Timeouts(), linger)
+    assert elapsed == b": hello\n\n"
 
 
 @pytest.mark.parametrize(
-    ("written", "root"),
+    ("address", "root"),
     [
         ("http://127.0.0.1:9931", "http://127.0.0.1:9931"),
         ("http://127.0.0.1:9931/", "http://127.0.0.1:9931"),
@@ -388,10 +388,8 @@ async def test_a_body_that_does_not_end_is_not_waited_for() -> None:
         ("http://[::1]:9931/v1", "http://[::1]:9931"),
     ],
 )
-def test_an_address_is_the_same_with_and_without_scheme_slash_and_version(
-    written: str, root: str
-) -> None:
-    assert root_of(written) == root
+def test_an_address_is_normalized(address: str, root: str) -> None:
+    assert root_of(address) == root
 
 
 def test_credentials_are_refused_without_being_repeated() -> None:
@@ -402,19 +400,19 @@ def test_credentials_are_refused_without_being_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
+    "address",
     ["", "http://", "ftp://host", "http://host:port", "http://host?key=1", "http://host#part"],
 )
-def test_an_invalid_address_is_a_configuration_error(written: str) -> None:
+def test_an_invalid_address_is_a_configuration_error(address: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):
-        root_of(written)
+        root_of(address)
 
 
 REFUSED = b'{"error": {"message": "too long"}}'
 PACKED = {"gzip": gzip.compress(REFUSED), "deflate": zlib.compress(REFUSED)}
 
 
-def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_read() -> None:
+def test_a_decompression_bomb_is_decompressed_only_up_to_the_limit() -> None:
     packing = zlib.compressobj(1)
     packed = b"".join(packing.compress(bytes(bounds.MIB)) for _ in range(128)) + packing.flush()
     routes = router()
@@ -476,7 +474,7 @@ async def test_a_compressed_error_keeps_its_status(
         (PermissionError("firewall"), BackendUnavailable, BackendUnavailable),
     ],
 )
-def test_a_connection_failure_has_a_meaning_before_and_within_the_body(
+def test_a_connection_failure_is_mapped_before_and_during_the_body(
     error: Exception, before: type[BackendFailed], within: type[BackendFailed]
 ) -> None:
     for mid_reply, meaning in ((False, before), (True, within)):

@@ -18,11 +18,11 @@ from tests.fakes.recorded import exchange
 URL = "http://127.0.0.1:9"
 
 
-def test_the_version_is_told_in_words_and_as_json() -> None:
-    told = document(temper("version", "--json"))
-    said = "temper {temper} (commit {commit}, Python {python}, {engine})\n".format_map(told)
-    assert temper("version").stdout == said
-    assert temper("--version").stdout == said
+def test_the_version_is_printed_as_text_and_as_json() -> None:
+    version = document(temper("version", "--json"))
+    sentence = "temper {temper} (commit {commit}, Python {python}, {engine})\n".format_map(version)
+    assert temper("version").stdout == sentence
+    assert temper("--version").stdout == sentence
 
 
 def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
@@ -34,10 +34,10 @@ def test_help_fits_its_lines_and_leads_to_the_demonstration() -> None:
 @pytest.mark.parametrize(
     "command", ["serve", "demo", "models", "tools", "doctor", "replay", "check", "version"]
 )
-def test_every_option_says_what_it_is_for(command: str) -> None:
+def test_every_option_has_a_help_text(command: str) -> None:
     shown = main.get_command(click.Context(main), command)
     assert shown is not None
-    options = [one for one in shown.params if isinstance(one, click.Option)]
+    options = [param for param in shown.params if isinstance(param, click.Option)]
     assert all(option.help for option in options)
     assert "--json" in {name for option in options for name in option.opts}
 
@@ -48,16 +48,16 @@ def test_a_sound_configuration_passes() -> None:
     assert (result.exit_code, result.stdout.partition(".")[0]) == (0, "The configuration is valid")
 
     result = temper("check", "--config", file, "--json")
-    found = document(result)
-    assert (result.exit_code, found["ok"]) == (0, True)
-    assert isinstance(found["settings"], dict)
-    assert isinstance(found["settings"]["server"], dict)
-    assert found["settings"]["server"]["port"] == 1234
+    problems = document(result)
+    assert (result.exit_code, problems["ok"]) == (0, True)
+    assert isinstance(problems["settings"], dict)
+    assert isinstance(problems["settings"]["server"], dict)
+    assert problems["settings"]["server"]["port"] == 1234
     assert "sesame" not in result.stdout
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_file_for_responses_that_cannot_be_used_is_one_sentence(workers: str) -> None:
+def test_an_unusable_responses_file_is_one_sentence(workers: str) -> None:
     file = config(f'[responses]\npath = "some.toml"\n[server]\nport = 0\nworkers = {workers}\n')
     checked = temper("check", "--config", file)
     served = temper("serve", "--config", file, "--backend-url", URL)
@@ -69,7 +69,7 @@ def test_a_file_for_responses_that_cannot_be_used_is_one_sentence(workers: str) 
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_a_wrong_configuration_fails_with_every_problem_and_its_place(command: str) -> None:
+def test_an_invalid_configuration_lists_every_problem_with_its_location(command: str) -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
     result = temper(command, "--config", file)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -83,7 +83,7 @@ def test_a_wrong_configuration_fails_with_every_problem_and_its_place(command: s
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: str) -> None:
+def test_a_missing_configuration_is_an_ordinary_error(command: str) -> None:
     result = temper(command, "--config", "no.toml", "--json")
     assert result.exit_code == 1
     assert document(result)["error"] == "no.toml: cannot be read: No such file or directory"
@@ -116,7 +116,7 @@ def test_a_flag_with_a_wrong_value_is_refused_by_the_name_of_its_setting(
 
 
 @pytest.mark.parametrize("flags", [("serve", "--frobnicate"), ("serve", "this"), ("dance",)])
-def test_what_is_no_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -> None:
+def test_an_unknown_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -> None:
     result = temper(*flags)
     assert result.exit_code == 2
     assert "--help" in result.stderr
@@ -124,40 +124,40 @@ def test_what_is_no_command_or_option_is_a_usage_error(flags: tuple[str, ...]) -
 
 def test_the_model_in_a_file_is_shown_with_its_profile_and_why() -> None:
     Path("Qwen3-8B-Q4_K_M.gguf").write_bytes(b"GGUF")
-    told = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
-    assert told[0] == "Qwen3-8B-Q4_K_M.gguf"
-    assert told[1].startswith("  profile   qwen3 (Qwen3")
-    assert 'matches "' in told[1]
+    lines = temper("models", "--model", "Qwen3-8B-Q4_K_M.gguf").stdout.splitlines()
+    assert lines[0] == "Qwen3-8B-Q4_K_M.gguf"
+    assert lines[1].startswith("  profile   qwen3 (Qwen3")
+    assert 'matches "' in lines[1]
     (model,) = [*document(temper("models", "--json", "--model", "Qwen3-8B-Q4_K_M.gguf")).values()]
     assert isinstance(model, list)
     assert isinstance(model[0], dict)
     assert (model[0]["id"], model[0]["profile"]) == ("Qwen3-8B-Q4_K_M.gguf", "qwen3")
 
 
-def test_a_model_is_shown_with_what_it_needs_and_what_there_is() -> None:
+def test_a_model_is_shown_with_required_and_available_memory() -> None:
     model = str(build_model(Path("model.gguf")))
-    told = temper("models", "--model", model).stdout
-    assert "  window    8,192 tokens fit for each of 2 slots" in told
-    assert "host: " in told
-    (found,) = [*document(temper("models", "--json", "--model", model)).values()]
-    assert isinstance(found, list)
-    assert isinstance(found[0], dict)
-    assert isinstance(found[0]["memory"], dict)
-    assert found[0]["memory"]["trained_context"] == 8192
+    output = temper("models", "--model", model).stdout
+    assert "  window    8,192 tokens fit for each of 2 slots" in output
+    assert "host: " in output
+    (model_facts,) = [*document(temper("models", "--json", "--model", model)).values()]
+    assert isinstance(model_facts, list)
+    assert isinstance(model_facts[0], dict)
+    assert isinstance(model_facts[0]["memory"], dict)
+    assert model_facts[0]["memory"]["trained_context"] == 8192
 
 
 def test_every_known_profile_is_listed() -> None:
-    told = temper("models", "--known").stdout.splitlines()
-    assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(told)
+    lines = temper("models", "--known").stdout.splitlines()
+    assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(lines)
 
 
 @pytest.mark.parametrize("flags", [("--model", "none.gguf"), ("--backend-url", "http://[::1]:1")])
-def test_models_that_cannot_be_asked_for_are_one_sentence(flags: tuple[str, ...]) -> None:
+def test_unreachable_models_are_one_sentence(flags: tuple[str, ...]) -> None:
     result = temper("models", *flags)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
 
 
-def test_serving_nothing_says_what_there_is_to_serve() -> None:
+def test_serve_without_a_model_lists_the_choices() -> None:
     result = temper("serve", "--port", "0", "--look-at", URL)
     assert result.exit_code == 1
     for way_out in ("--backend-url", "--ollama", "--model", "temper demo"):
@@ -172,7 +172,7 @@ def test_serving_nothing_says_what_there_is_to_serve() -> None:
         ("text.gguf", "is not a GGUF file"),
     ],
 )
-def test_a_model_file_that_is_none_is_refused_in_one_sentence(name: str, problem: str) -> None:
+def test_an_invalid_model_file_is_refused_in_one_sentence(name: str, problem: str) -> None:
     Path("text.gguf").write_text("once upon a time", encoding="utf-8")
     result = temper("serve", "--port", "0", "--model", name, "--strict")
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
@@ -182,7 +182,7 @@ def test_a_model_file_that_is_none_is_refused_in_one_sentence(name: str, problem
     assert problem in str(document(result)["error"])
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_used_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = temper("serve", "--backend-url", URL, "--port", port)
@@ -197,7 +197,7 @@ def test_the_demonstration_refuses_a_port_that_cannot_be() -> None:
     assert "0<=x<=65535" in result.stderr
 
 
-def test_signals_are_given_back_when_a_command_has_ended() -> None:
+def test_signal_handlers_are_restored_after_a_command() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert temper("serve", "--port", "0", "--look-at", URL).exit_code == 1
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -225,12 +225,12 @@ def test_settings_that_were_earned_are_listed(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "temper" / "tuned"
     folder.mkdir(parents=True)
-    written = '[keys]\nmodel = "qwen"\n[guardrails]\ntext_policy = "respond"\n'
-    (folder / "qwen.toml").write_text(written, encoding="utf-8")
-    told = f"tuned for qwen: text_policy = respond ({folder / 'qwen.toml'})"
-    assert told in temper("models", "--tried").stdout
-    assert f"# lower precedence: {told}" in temper("config").stdout
-    assert told not in temper("config", "--defaults").stdout
+    text = '[keys]\nmodel = "qwen"\n[guardrails]\ntext_policy = "respond"\n'
+    (folder / "qwen.toml").write_text(text, encoding="utf-8")
+    line = f"tuned for qwen: text_policy = respond ({folder / 'qwen.toml'})"
+    assert line in temper("models", "--tried").stdout
+    assert f"# lower precedence: {line}" in temper("config").stdout
+    assert line not in temper("config", "--defaults").stdout
 
 
 def test_the_doctor_needs_something_to_examine() -> None:
@@ -239,17 +239,17 @@ def test_the_doctor_needs_something_to_examine() -> None:
     assert "no server responds" in result.stderr
 
 
-def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() -> None:
+def test_the_doctor_prints_each_result_and_exits_with_1_on_a_failure() -> None:
     result = temper("doctor", "--backend-url", URL)
     assert result.exit_code == 1
     assert "ok   open files" in result.stdout
     assert "fail readiness" in result.stdout
     assert "1 failed." in result.stdout
-    told = document(temper("doctor", "--backend-url", URL, "--json"))
-    assert told["ok"] is False
+    report = document(temper("doctor", "--backend-url", URL, "--json"))
+    assert report["ok"] is False
 
 
-def test_a_recording_is_judged_again_and_changes_are_a_failure() -> None:
+def test_a_replay_that_differs_exits_with_a_failure() -> None:
     path = Path("recording.jsonl")
     path.write_text(msgspec.json.encode(exchange()).decode(), encoding="utf-8")
     same = temper("replay", str(path))
@@ -260,12 +260,12 @@ def test_a_recording_is_judged_again_and_changes_are_a_failure() -> None:
     changed = temper("replay", str(path))
     assert changed.exit_code == 1
     assert "    text: Hi -> (nothing)\n" in changed.stdout
-    told = temper("replay", str(path), "--json")
-    assert told.exit_code == 1
-    assert document(told)["changed"] == 1
+    done = temper("replay", str(path), "--json")
+    assert done.exit_code == 1
+    assert document(done)["changed"] == 1
 
 
-def test_what_is_no_recording_is_said_in_one_sentence() -> None:
+def test_an_invalid_recording_is_one_sentence() -> None:
     result = temper("replay", "nothing.jsonl")
     assert result.exit_code == 1
     assert "nothing.jsonl: cannot be read" in result.stderr

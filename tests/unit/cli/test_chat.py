@@ -1,4 +1,4 @@
-"""`temper chat`: which functions of a file are tools, and what is shown."""
+"""`temper chat`: the functions of a file that become tools, and the terminal output."""
 
 from pathlib import Path
 from typing import cast
@@ -46,7 +46,7 @@ def write(folder: Path, text: str, name: str = "tools.py") -> Path:
 @pytest.mark.parametrize(
     ("text", "names"), [(PLAIN, ["get_weather"]), (MARKED, ["delete", "helper"])]
 )
-def test_marked_functions_are_tools_or_else_all_public_ones(
+def test_marked_functions_or_else_all_public_ones_are_tools(
     tmp_path: Path, text: str, names: list[str]
 ) -> None:
     assert [tool.name for tool in read_tools([write(tmp_path, text)])] == names
@@ -54,7 +54,7 @@ def test_marked_functions_are_tools_or_else_all_public_ones(
 
 def test_functions_of_several_files_are_tools(tmp_path: Path) -> None:
     files = [write(tmp_path, PLAIN), write(tmp_path, MARKED, "more.py")]
-    assert [one.name for one in read_tools(files)] == ["get_weather", "delete", "helper"]
+    assert [tool.name for tool in read_tools(files)] == ["get_weather", "delete", "helper"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_file_without_tools_is_one_sentence(
     assert str(caught.value).startswith(f"--tools: {tmp_path / name} ")
 
 
-def test_a_name_that_stands_twice_is_one_sentence(tmp_path: Path) -> None:
+def test_a_duplicate_name_is_one_sentence(tmp_path: Path) -> None:
     files = [write(tmp_path, PLAIN), write(tmp_path, PLAIN, "again.py")]
     with pytest.raises(InvalidConfiguration, match="two tools have the name"):
         read_tools(files)
@@ -86,13 +86,13 @@ def test_a_model_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
 
 
-def test_thoughts_are_shown_on_request_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasoning_is_shown_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     for tells, shown in ((False, ""), (True, "hm")):
         ChatWriter(shows_reasoning=tells).show(Thought("hm"))
         assert capsys.readouterr().out == shown
 
 
-def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_starts_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
     screen = ChatWriter()
     screen.show(Text("so"))
     screen.show(Text(""))
@@ -126,7 +126,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize(
-    ("arguments", "asked", "shown"),
+    ("arguments", "question", "shown"),
     [
         ({"a": "b\x1b[2J"}, '  call pay(a="b\\u001b[2J")? [y/N] ', ""),
         (
@@ -138,7 +138,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
     ],
 )
 async def test_an_approval_shows_the_whole_call(
-    arguments: JsonObject, asked: str, shown: str, capsys: pytest.CaptureFixture[str]
+    arguments: JsonObject, question: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     questions: list[str] = []
 
@@ -149,12 +149,12 @@ async def test_an_approval_shows_the_whole_call(
     chat = Chat(read, shows_reasoning=False)
     tool = ToolCall("1", "pay", json.dump_text(arguments))
     assert await chat.decide(cast("ServedTool", None), tool) is Decision.ALLOWED
-    assert questions == [asked]
+    assert questions == [question]
     assert capsys.readouterr().out == shown
 
 
 class NotedStatus(StatusLine):
-    """A status line without a terminal that notes what it would show."""
+    """A status line without a terminal that records its text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class NotedStatus(StatusLine):
         (Progress("generating", None, "empty"), []),
     ],
 )
-def test_progress_is_described_and_a_retry_keeps_its_reason(
+def test_progress_is_shown_and_a_retry_keeps_its_reason(
     progress: Progress, noted: list[object]
 ) -> None:
     status = NotedStatus()
@@ -188,7 +188,7 @@ def test_progress_is_described_and_a_retry_keeps_its_reason(
     assert status.noted == noted
 
 
-def test_without_an_answer_there_is_nothing_to_interrupt() -> None:
+def test_before_an_answer_ctrl_c_interrupts_nothing() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 

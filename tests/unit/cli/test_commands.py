@@ -15,7 +15,7 @@ def tool_server(*options: str, tools: str = '["echo"]', ask: str = "[]") -> str:
     return config(f"[mcp.fake]\ncommand = {command}\n{named}prefix = 'f_'\n")
 
 
-def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
+def test_tools_are_listed_with_their_offer_and_a_digest() -> None:
     file = tool_server()
     result = temper("tools", "--config", file)
     assert result.exit_code == 0
@@ -42,10 +42,10 @@ def test_tools_that_need_a_yes_are_marked() -> None:
     listed = document(temper("tools", "--config", file, "--json"))["servers"]
     assert isinstance(listed, list)
     tools = listed[0]["tools"]  # type: ignore[index, call-overload]
-    assert [one["name"] for one in tools if one["needs_yes"]] == ["fail"]  # type: ignore[index, union-attr, call-overload]
+    assert [tool["name"] for tool in tools if tool["needs_yes"]] == ["fail"]  # type: ignore[index, union-attr, call-overload]
 
 
-def test_a_tool_server_that_is_not_there_is_a_failure() -> None:
+def test_a_missing_tool_server_is_a_failure() -> None:
     file = config("[mcp.gone]\ncommand = ['/no/such/program']\n")
     result = temper("tools", "--config", file)
     assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
@@ -72,7 +72,7 @@ def test_one_tool_can_be_called() -> None:
         (("fake.echo", "{"), "not valid JSON"),
     ],
 )
-def test_a_call_that_cannot_be_made_says_why(arguments: tuple[str, ...], words: str) -> None:
+def test_an_impossible_call_says_why(arguments: tuple[str, ...], words: str) -> None:
     result = temper("tools", "call", *arguments, "--config", tool_server())
     assert result.exit_code == 1
     assert words in result.stderr
@@ -96,18 +96,18 @@ def model_at(name: str, content: bytes = b"GGUF") -> Path:
     return path
 
 
-def test_models_that_lie_here_are_listed_with_the_way_to_serve_them() -> None:
+def test_local_models_are_listed_with_the_command_to_serve_them() -> None:
     path = model_at("Qwen3-8B-Q4_K_M.gguf", b"GGUF" + bytes(3 * 2**20))
-    told = temper("models").stdout.splitlines()
-    assert told[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
-    assert told[-1] == "To serve one: temper serve --model PATH"
+    lines = temper("models").stdout.splitlines()
+    assert lines[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
+    assert lines[-1] == "To serve one: temper serve --model PATH"
 
 
-def test_a_broken_one_is_told_of_and_not_to_be_served() -> None:
+def test_a_broken_model_is_listed_but_not_served() -> None:
     model_at("bad.gguf", b"<html>")
-    told = temper("models").stdout
-    assert "unusable: is not a GGUF file" in told
-    assert "Serve one" not in told
+    output = temper("models").stdout
+    assert "unusable: is not a GGUF file" in output
+    assert "Serve one" not in output
 
 
 def test_a_file_with_a_hostile_name_steers_no_terminal() -> None:
@@ -115,18 +115,18 @@ def test_a_file_with_a_hostile_name_steers_no_terminal() -> None:
     assert "\x1b" not in temper("models").stdout
 
 
-def test_where_there_is_none_the_way_to_one_is_told() -> None:
-    told = temper("models")
-    assert told.exit_code == 0
-    assert "temper pull owner/name:Q4_K_M" in told.stdout
+def test_without_models_the_way_to_get_one_is_shown() -> None:
+    output = temper("models")
+    assert output.exit_code == 0
+    assert "temper pull owner/name:Q4_K_M" in output.stdout
 
 
-def test_programs_get_them_as_json_also_where_something_is_served() -> None:
+def test_models_are_listed_as_json_even_while_one_is_served() -> None:
     path = model_at("m-Q4_0.gguf")
     for flags in ((), ("--cached", "--model", "other.gguf")):
-        told = json.parse(temper("models", "--json", *flags).stdout)
-        assert isinstance(told, dict)
-        assert told["cached"] == [
+        models = json.parse(temper("models", "--json", *flags).stdout)
+        assert isinstance(models, dict)
+        assert models["cached"] == [
             {
                 "name": "m-Q4_0",
                 "from": "llama.cpp",
@@ -138,7 +138,7 @@ def test_programs_get_them_as_json_also_where_something_is_served() -> None:
         ]
 
 
-def test_without_a_server_that_downloads_it_is_said_what_does() -> None:
+def test_without_a_downloader_pull_names_one() -> None:
     for command in (("pull", "owner/name:Q4_K_M"), ("serve", "--hf", "owner/name:Q4_K_M")):
         result = temper(*command)
         assert result.exit_code == 1
@@ -146,7 +146,7 @@ def test_without_a_server_that_downloads_it_is_said_what_does() -> None:
         assert "hf download owner/name" in result.stderr
 
 
-def test_what_is_no_repository_is_refused() -> None:
+def test_an_invalid_repository_is_refused() -> None:
     assert temper("pull", "qwen3").exit_code == 2
     result = temper("serve", "--hf", "qwen3")
     assert "should be like owner/name or owner/name:Q4_K_M" in result.stderr

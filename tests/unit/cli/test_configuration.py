@@ -27,19 +27,19 @@ required_steps = ["read"]
 """
 
 
-def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
+def test_check_names_the_file_it_read_or_its_absence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert "No temper.toml in this folder, defaults are used." in temper("check").stdout
     monkeypatch.setenv("TEMPER_SERVER__PORT", "1")
     assert "defaults are used, 1 set by the environment." in temper("check").stdout
     Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
-    told = temper("check").stdout
-    assert "temper.toml: 1 setting, 1 set by the environment." in told
+    output = temper("check").stdout
+    assert "temper.toml: 1 setting, 1 set by the environment." in output
     assert document(temper("check", "--json"))["file"] == "temper.toml"
 
 
-def test_check_looks_for_the_files_of_models() -> None:
+def test_check_verifies_the_files_of_models() -> None:
     file = config(FILE)
     result = temper("check", "--config", file)
     assert result.exit_code == 1
@@ -60,26 +60,26 @@ def test_check_looks_for_the_files_of_models() -> None:
         ('[profile]\nfolder = "nowhere"\n', "nowhere"),
     ],
 )
-def test_check_looks_for_every_file_that_is_named(text: str, problem: str) -> None:
+def test_check_verifies_every_named_file(text: str, problem: str) -> None:
     result = temper("check", "--config", config(text))
     assert result.exit_code == 1
     assert problem in result.stderr
 
 
-def test_programs_get_a_list_of_problems() -> None:
+def test_problems_are_available_as_json() -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
-    found = document(temper("check", "--config", file, "--json"))
-    assert found["ok"] is False
-    problems = found["problems"]
+    report = document(temper("check", "--config", file, "--json"))
+    assert report["ok"] is False
+    problems = report["problems"]
     assert isinstance(problems, list)
-    assert [one["setting"] for one in problems if isinstance(one, dict)] == [
+    assert [problem["setting"] for problem in problems if isinstance(problem, dict)] == [
         "server.prt",
         "server.port",
     ]
-    assert "2 problems" in str(found["error"])
+    assert "2 problems" in str(report["error"])
 
 
-def test_what_counts_is_shown_with_its_origin_and_without_secrets(
+def test_effective_values_are_shown_with_origin_and_without_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_LOGGING__LEVEL", "debug")
@@ -95,7 +95,7 @@ def test_what_counts_is_shown_with_its_origin_and_without_secrets(
     assert "hush" not in result.stdout
 
 
-def test_what_counts_can_be_read_again() -> None:
+def test_printed_values_can_be_read_again() -> None:
     plain = FILE.replace('api_key = "sesame"\n', "").replace('headers = {"x-key" = "hush"}\n', "")
     plain = plain.replace('extra_arguments = ["--key", "hush"]\n', "")
     settings = load_settings(Path(config(plain)))
@@ -110,18 +110,18 @@ def test_a_value_from_a_variable_in_the_file_is_hidden(monkeypatch: pytest.Monke
     assert "hush" not in temper("config", "--config", file).stdout
 
 
-def test_programs_get_values_with_their_origins() -> None:
-    found = document(temper("config", "--config", config(FILE), "--json"))
-    assert found["server.port"] == {"value": 1234, "origin": "some.toml"}
-    assert found["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
+def test_values_with_origins_are_available_as_json() -> None:
+    values = document(temper("config", "--config", config(FILE), "--json"))
+    assert values["server.port"] == {"value": 1234, "origin": "some.toml"}
+    assert values["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
 
 def test_the_defaults_are_the_file_that_explains_every_setting() -> None:
     shown = temper("config", "--defaults").stdout
     assert shown == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
     assert shown == example_file()
-    found = document(temper("config", "--defaults", "--json"))
-    assert found["server.port"] == {"value": Settings().server.port, "origin": "default"}
+    values = document(temper("config", "--defaults", "--json"))
+    assert values["server.port"] == {"value": Settings().server.port, "origin": "default"}
 
 
 def test_a_wrong_configuration_is_not_shown() -> None:
@@ -130,7 +130,7 @@ def test_a_wrong_configuration_is_not_shown() -> None:
     assert "did you mean server.port?" in result.stderr
 
 
-def test_one_of_both_is_shown() -> None:
+def test_defaults_and_current_values_are_exclusive() -> None:
     assert temper("config", "--defaults", "--effective").exit_code == 2
 
 

@@ -1,4 +1,4 @@
-"""What commands print: text of others controls no terminal and forges no line."""
+"""Printed output: foreign text controls no terminal and forges no line."""
 
 import io
 import re
@@ -24,18 +24,18 @@ _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_one_line_stays_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_line_stays_a_single_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     echo(text, fg="red")
     shown = capsys.readouterr().out
     assert not has_control(shown.removesuffix("\n"))
 
 
-def test_lines_are_kept_where_they_are_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_intended_line_breaks_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     echo("a\n\tb\r\x1b[2J", has_lines=True)
     assert capsys.readouterr().out == "a\n\tb\\r\\x1b[2J\n"
 
 
-def test_spaces_and_joiners_of_languages_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_spaces_and_joiners_of_scripts_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     text = "Bonjour\u00a0! \u3000 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
     echo(text)
     assert capsys.readouterr().out == f"{text}\n"
@@ -61,7 +61,7 @@ def test_a_console_of_rich_is_not_controlled(text: str, make: type[str]) -> None
 
 
 @pytest.mark.fault("F103")
-def test_text_of_others_is_no_markup() -> None:
+def test_foreign_text_is_no_markup() -> None:
     stream = io.StringIO()
     SafeConsole(file=stream, width=80).print("[link=http://evil]a[/link] :smile:")
     assert stream.getvalue() == "[link=http://evil]a[/link] :smile:\n"

@@ -16,7 +16,7 @@ async def broken() -> bool:
     raise InvalidConfiguration("mcp.x", "is wrong")
 
 
-def test_work_that_was_not_done_ends_with_its_own_code() -> None:
+def test_failed_work_exits_with_a_separate_code() -> None:
     run(done(True))
     with pytest.raises(SystemExit) as ended:
         run(done(False), 7)
@@ -30,8 +30,8 @@ def test_an_error_is_one_sentence_or_one_document(capsys: pytest.CaptureFixture[
     assert (ended.value.code, capsys.readouterr().err) == (FAILED, "temper: mcp.x: is wrong\n")
     with pytest.raises(SystemExit):
         fail(InvalidConfiguration("a", "b"), as_json=True, details={"more": 1})
-    told = json.parse(capsys.readouterr().out)
-    assert told == {"ok": False, "error": "a: b", "more": 1}
+    document_ = json.parse(capsys.readouterr().out)
+    assert document_ == {"ok": False, "error": "a: b", "more": 1}
 
 
 def test_settings_that_are_wrong_end_a_command(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def living(phase: RequestStage, progress: float | None = None) -> Row:
     return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
-def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
+def test_it_shows_the_queue_models_and_live_requests() -> None:
     screen = Screen(STATE)
     screen.apply(Batch(2, (living(RequestStage.READING, 0.38), living(RequestStage.ASKED_AGAIN))))
     text = " ".join(drawn(screen, 100).split())
@@ -62,7 +62,7 @@ def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
     assert "worker 2 of 4" in drawn(Screen(replace(STATE, workers=4, worker=2)), 100)
 
 
-def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
+def test_repaired_requests_stay_and_the_latest_ten_are_shown() -> None:
     rows = tuple(row_of(replace(RECORD, begun_at=float(at)), f"abc-{at}") for at in range(30))
     screen = Screen(replace(STATE, requests=rows))
     text = drawn(screen, 100)
@@ -70,7 +70,7 @@ def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
     assert "No requests are running." in text
 
 
-def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process() -> None:
+def test_a_later_state_keeps_finished_requests_and_drops_those_of_another_process() -> None:
     first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
     screen = Screen(replace(STATE, requests=(living(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
@@ -89,7 +89,7 @@ def test_it_fits_narrow_terminals(width: int) -> None:
     assert "A call written" in text
 
 
-def test_a_later_event_replaces_what_was_known() -> None:
+def test_a_later_event_replaces_an_earlier_one() -> None:
     screen = Screen(STATE)
     screen.apply(Cards(2, (replace(CARD, state="failed", slots=None, window=None),)))
     screen.apply(Sums(3, 0.0, CountsBySpan({"": Counts(requests=1, failed=1)}, {}), ()))
@@ -108,15 +108,15 @@ def test_foreign_words_are_no_markup() -> None:
     assert "[red]x[/red]" in drawn(Screen(replace(STATE, requests=(row,))), 100)
 
 
-def test_every_stage_has_its_words() -> None:
+def test_every_stage_has_a_label() -> None:
     assert WORDS.stages.keys() == {OVER, *(stage.value for stage in RequestStage)}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")]
+    ("seconds", "text"), [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")]
 )
-def test_a_duration_is_short(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+def test_a_duration_is_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 CALL = PendingCall("x", "search", "delete", "{}", "anna", "abc-1", 45.0)
@@ -125,14 +125,14 @@ SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, ""
 
 @pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_of_others_forges_no_line(text: str) -> None:
-    shown, plain = (drawn(Screen(_state_with(one)), 200) for one in (text, "m"))
+def test_foreign_text_cannot_forge_a_line(text: str) -> None:
+    shown, plain = (drawn(Screen(_state_with(name)), 200) for name in (text, "m"))
     assert not has_control(shown.replace("\n", ""))
     assert len(shown.splitlines()) == len(plain.splitlines())
 
 
 def _state_with(text: str) -> InitialState:
-    """Return a state with a text wherever one comes from others."""
+    """Return a state with a text in every field that comes from outside."""
     row = replace(row_of(RECORD, "r"), model=text, client=text, repairs=(text,))
     return replace(
         STATE,
@@ -143,7 +143,7 @@ def _state_with(text: str) -> InitialState:
     )
 
 
-def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
+def test_a_call_waiting_for_approval_is_shown_with_the_address_to_answer() -> None:
     screen = Screen(replace(STATE, confirmations=(CALL,)), "http://h:1/ui")
     text = drawn(screen, 80)
     assert "1 call is waiting for approval: search.delete" in text
@@ -155,15 +155,15 @@ def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
     assert "person" not in drawn(screen, 80)
 
 
-def test_a_request_that_waits_for_a_person_says_for_what() -> None:
+def test_a_request_waiting_for_approval_names_the_call() -> None:
     waiting = ToolRecord("search", "delete", "1", 1, 0.0, 0.0, WAITING)
     phase = RequestStage.WAITING_FOR_PERSON.value
-    for tools, told in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
+    for tools, stage in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
         row = row_of(replace(RECORD, tools=tools), "abc-1", phase=phase)
-        assert told in drawn(Screen(replace(STATE, requests=(row,))), 100)
+        assert stage in drawn(Screen(replace(STATE, requests=(row,))), 100)
 
 
-def test_tool_servers_are_shown_where_there_are_some() -> None:
+def test_tool_servers_are_shown_if_any_are_configured() -> None:
     assert "Tool server" not in drawn(Screen(STATE), 80)
     down = replace(SERVER, name="time", state="down", tools=None, problem="cannot be used: gone")
     screen = Screen(replace(STATE, tool_servers=(SERVER,)))

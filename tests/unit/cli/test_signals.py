@@ -35,7 +35,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
-def test_a_signal_ends_a_process_whatever_it_catches(name: str) -> None:
+def test_a_signal_ends_a_process_that_handles_exceptions(name: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SWALLOWING.format(name)],
         capture_output=True,
@@ -46,7 +46,7 @@ def test_a_signal_ends_a_process_whatever_it_catches(name: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, b"", b"")
 
 
-def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
+def test_signals_ignored_by_a_background_shell_stay_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert ending_signals() == (signal.SIGTERM,)
     exit_when_signalled()
@@ -54,7 +54,7 @@ def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_handlers_are_put_back_behind_a_block() -> None:
+def test_handlers_are_restored_after_a_block() -> None:
     before = [signal.getsignal(number) for number in ENDING]
     with keep_handlers():
         exit_when_signalled()

@@ -1,4 +1,4 @@
-"""The status line: what a terminal of a given width shows, and that nothing of it stays there."""
+"""The status line on terminals of a given width, which leaves nothing behind when it ends."""
 
 import asyncio
 import io
@@ -77,7 +77,7 @@ async def test_it_is_redrawn_by_the_event_loop_and_not_after_its_end(
     assert terminal.line == ""
 
 
-async def test_it_makes_way_for_output_and_returns_after_a_quiet_moment(
+async def test_it_yields_to_output_and_returns_after_a_quiet_moment(
     terminal: FakeTerminal, clock: Clock
 ) -> None:
     status = StatusLine(terminal, clock)
@@ -97,9 +97,7 @@ async def test_it_makes_way_for_output_and_returns_after_a_quiet_moment(
     status.end()
 
 
-async def test_keys_that_are_echoed_behind_it_leave_no_trace(
-    terminal: FakeTerminal, clock: Clock
-) -> None:
+async def test_keys_echoed_after_it_are_erased(terminal: FakeTerminal, clock: Clock) -> None:
     status = StatusLine(terminal, clock)
     status.begin("generating")
     status.draw()
@@ -133,7 +131,7 @@ async def test_it_is_drawn_only_where_the_line_has_room(
     status.end()
 
 
-async def test_a_long_line_is_cut_and_foreign_text_cannot_steer_the_terminal(
+async def test_a_long_line_is_cut_and_foreign_text_cannot_control_the_terminal(
     terminal: FakeTerminal, clock: Clock
 ) -> None:
     status = StatusLine(terminal, clock)
@@ -144,7 +142,7 @@ async def test_a_long_line_is_cut_and_foreign_text_cannot_steer_the_terminal(
     status.end()
 
 
-def test_where_there_is_no_terminal_nothing_happens(
+def test_without_a_terminal_nothing_is_drawn(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = open_status_line()
@@ -160,7 +158,7 @@ def test_where_there_is_no_terminal_nothing_happens(
     open_status_line().begin("waiting")
 
 
-def test_a_terminal_that_hides_its_width_has_the_usual_one(clock: Clock) -> None:
+def test_a_terminal_of_unknown_width_gets_the_default(clock: Clock) -> None:
     async def draw() -> str:
         terminal = FakeTerminal()
         with StatusLine(terminal, clock) as status:

@@ -1,4 +1,4 @@
-"""What an operator sees of a start: on terminals of several widths, and where there is none."""
+"""The startup output on terminals of several widths and without one."""
 
 import logging
 import re
@@ -28,9 +28,9 @@ def console(columns: int, *, is_terminal: bool = True) -> Console:
     )
 
 
-def told_by(one: Console) -> str:
-    assert isinstance(one.file, StringIO)
-    return CODES.sub("", one.file.getvalue())
+def told_by(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return CODES.sub("", console.file.getvalue())
 
 
 def start(terminal: Terminal, name: str = "qwen3") -> None:
@@ -46,7 +46,7 @@ TICKS = (float(second) for second in range(10_000))
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_load_ends_with_one_line_that_says_where(columns: int) -> None:
+def test_a_load_ends_with_one_line_that_names_the_address(columns: int) -> None:
     shown = console(columns)
     with Terminal(shown, clock=ticking) as terminal:
         start(terminal)
@@ -71,7 +71,7 @@ def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
     assert frames[-1].rstrip().endswith("0 s")
 
 
-def test_a_model_that_is_ready_before_clients_are_welcome_is_not_waited_for() -> None:
+def test_a_model_ready_before_the_server_does_not_delay_it() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         start(terminal)
@@ -87,7 +87,7 @@ def test_a_running_server_is_not_waited_for() -> None:
     assert told_by(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
 
 
-def test_several_models_that_load_have_a_line_each_and_a_failed_one_has_none() -> None:
+def test_each_loading_model_has_a_line_and_a_failed_one_none() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         start(terminal, "first")
@@ -107,7 +107,7 @@ def test_names_are_no_markup() -> None:
     assert "loading [red]x" in told_by(shown)
 
 
-def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
+def test_a_pipe_gets_a_sentence_per_stage_and_no_animation() -> None:
     shown = console(80, is_terminal=False)
     with Terminal(shown) as terminal:
         terminal.serve(ADDRESS, awaits_model=True)
@@ -115,9 +115,9 @@ def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
         terminal.follow(StartProgress("qwen3", "loading", 0.5))
         terminal.follow(StartProgress("qwen3", "ready"))
     assert isinstance(shown.file, StringIO)
-    told = shown.file.getvalue().splitlines()
-    assert told[:-1] == ["llama-server: starting", "llama-server: loading", "llama-server: ready"]
-    assert told[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
+    lines = shown.file.getvalue().splitlines()
+    assert lines[:-1] == ["llama-server: starting", "llama-server: loading", "llama-server: ready"]
+    assert lines[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
 
 
 def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""`temper top` before a real Temper, on pseudo terminals and without one."""
+"""`temper top` connected to a real Temper, on pseudo terminals and without one."""
 
 import codecs
 import contextlib
@@ -25,13 +25,13 @@ NOWHERE = "http://127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """A Temper with a key whose backend is not there; one request has failed."""
+    """A Temper with a key and an unreachable backend; one request has failed."""
     environment = {"TEMPER_SERVER__API_KEY": "operators-key"}
     with running_temper("--backend-url", NOWHERE, environment=environment) as url:
-        asked = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
         httpx.post(
             f"{url}/v1/chat/completions",
-            json=asked,
+            json=body,
             headers={"authorization": "Bearer operators-key"},
             timeout=PATIENCE_SECONDS,
             trust_env=False,
@@ -63,7 +63,7 @@ def terminal(columns: int) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_it_draws_what_happens_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
+def test_it_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) -> None:
     with terminal(columns) as (person, program):
         before = termios.tcgetattr(program)
         running = Program[bytes](
@@ -82,26 +82,26 @@ def test_it_draws_what_happens_until_q_is_pressed(columns: int, server: str, key
             os.write(person, b"q")
             drain = threading.Thread(target=read_all, args=(person, running), daemon=True)
             drain.start()
-            _, said = running.communicate()
+            _, errors = running.communicate()
         finally:
             watchdog.cancel()
-        assert running.returncode == 0, said
-        assert b"Traceback" not in said
+        assert running.returncode == 0, errors
+        assert b"Traceback" not in errors
         assert termios.tcgetattr(program) == before
-    told = codecs.getincrementaldecoder("utf-8")().decode(seen)  # the last piece may be cut off
-    plain = re.sub(r"\x1b(\[[0-9;?]*([A-Za-z]|$)|$)", "", told)
+    output = codecs.getincrementaldecoder("utf-8")().decode(seen)  # the last piece may be cut off
+    plain = re.sub(r"\x1b(\[[0-9;?]*([A-Za-z]|$)|$)", "", output)
     assert all(len(line) <= columns for line in plain.replace("\r", "").split("\n"))
     assert "1 request" in plain
 
 
 def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
-    """Take what a program still writes, or it would wait for somebody who reads."""
+    """Read the remaining output of a program, which would block otherwise."""
     with contextlib.suppress(OSError):
         while running.poll() is None:
             os.read(person, 65536)
 
 
-def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: Path) -> None:
+def test_without_a_terminal_the_current_state_is_printed_once(server: str, key: Path) -> None:
     done = ended(*command(server, "--key-file", str(key)))
     assert done.returncode == 0
     assert "1 request in the last hour" in done.stdout
@@ -118,7 +118,7 @@ def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: 
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_a_key_file_that_is_wrong_is_said_so(
+def test_an_invalid_key_file_is_reported(
     content: str | None, problem: str, server: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
@@ -139,14 +139,14 @@ def test_a_key_file_that_is_wrong_is_said_so(
         ("http://", "is not a URL"),
     ],
 )
-def test_where_no_temper_is_it_says_so(url: str, problem: str) -> None:
+def test_an_address_without_temper_is_reported(url: str, problem: str) -> None:
     done = ended(*command(url))
     assert done.returncode == 1
     assert problem in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_another_server_is_told_from_a_temper(server: str, key: Path) -> None:
+def test_another_server_is_distinguished_from_temper(server: str, key: Path) -> None:
     done = ended(*command(f"{server}/v1", "--key-file", str(key)))
     assert done.returncode == 1
     assert f"{server}/v1 is not a Temper, or its dashboard is disabled" in done.stderr

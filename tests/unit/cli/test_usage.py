@@ -1,4 +1,4 @@
-"""Flags in groups, near names, and completion of what was begun."""
+"""Grouped flags, suggestions for misspelled ones, and completion."""
 
 import subprocess
 import sys
@@ -19,14 +19,16 @@ def told(*arguments: str) -> str:
     return temper(*arguments).output
 
 
-def test_the_flags_of_serve_stand_in_groups_and_none_is_lost() -> None:
+def test_serve_flags_are_grouped_and_complete() -> None:
     serve = main.commands["serve"]
     assert isinstance(serve, ServeCommand)
     shown = told("serve", "--help")
     places = [shown.index(f"{title}:") for title in (*ServeCommand.groups, "Other options")]
     assert places == sorted(places)
-    visible = [one for one in serve.params if isinstance(one, click.Option) and not one.hidden]
-    assert all(shown.count(f"  {one.opts[0]} ") == 1 for one in visible)
+    visible = [
+        param for param in serve.params if isinstance(param, click.Option) and not param.hidden
+    ]
+    assert all(shown.count(f"  {option.opts[0]} ") == 1 for option in visible)
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("--prot", "--port"), ("--hots", "--host")])
@@ -35,14 +37,14 @@ def test_a_near_flag_is_proposed(typo: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("stranger", ["--bogus", "--frobnicate"])
-def test_nothing_is_proposed_for_what_is_like_no_flag(stranger: str) -> None:
+def test_an_unrelated_flag_gets_no_suggestion(stranger: str) -> None:
     shown = told("serve", stranger)
     assert f"No such option '{stranger}'." in shown
     assert "mean" not in shown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_told_and_works(shell: str) -> None:
+def test_shell_completion_is_printed_and_works(shell: str) -> None:
     assert "_TEMPER_COMPLETE=bash_source temper" in told("--help")
     environment = {"_TEMPER_COMPLETE": f"{shell}_source"}
     result = CliRunner(env=environment).invoke(main, [], prog_name="temper")
@@ -76,7 +78,7 @@ def test_a_checkout_that_is_not_installed_has_all_commands(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("fresh_lookup")
-def test_what_is_neither_installed_nor_a_checkout_has_its_own_commands(
+def test_an_uninstalled_package_still_has_the_built_in_commands(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
@@ -85,7 +87,7 @@ def test_what_is_neither_installed_nor_a_checkout_has_its_own_commands(
     assert temper("version").exit_code == 0
 
 
-def test_own_commands_look_up_no_entry_points() -> None:
+def test_built_in_commands_look_up_no_entry_points() -> None:
     program = """
 import sys, importlib.metadata
 from proxy.cli.app import main

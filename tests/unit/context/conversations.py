@@ -1,4 +1,4 @@
-"""Conversations with counts of our own, for everything that fits them into a window."""
+"""Conversations with artificial token counts, for every test that fits them into a window."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ class Pieces:
 
 
 def spelled(length: int) -> Callable[[str], int]:
-    """Make a tokenizer whose tokens are so many letters long; all else is a token each."""
+    """Make a tokenizer with tokens of so many letters; any other character is a token."""
 
     def count(text: str) -> int:
         runs = re.findall(r"[A-Za-z]+|[^A-Za-z]", text)
@@ -86,7 +86,7 @@ class Tokenized(Pieces):
 
 
 def has_failed(text: str) -> bool:
-    """Tell a failure as the tools of these conversations do."""
+    """Recognize a failure in the format of the tools of these conversations."""
     return text.startswith("Error")
 
 
@@ -94,12 +94,11 @@ RULES = Rules(has_failed, frozenset((KEPT_TOOL,)))
 
 
 def system_message(text: str) -> Message:
-    """Make a system message."""
     return Message("system", text, json.dump({"role": "system", "content": text}))
 
 
 def words(count: int) -> str:
-    """Say so many words, ten on a line."""
+    """Return so many words, ten per line."""
     lines = (WORDS[:10] for _ in range(count // 10))
     return "\n".join(map(" ".join, [*lines, WORDS[: count % 10]]))
 
@@ -149,8 +148,8 @@ def _round(number: int, kind: int, text: str, waiting: list[str]) -> list[JsonOb
     name = KEPT_TOOL if kind % 31 == 0 else "look"
     arguments = "{broken" if kind % 29 == 0 else json.dump_text({"path": f"src/{number}.py"})
     ids = [f"call_{number % 40}_{index}" for index in range(1 + (kind % 7 == 0))]
-    calls = called(*(call(one, name, arguments) for one in ids))
+    calls = called(*(call(id_, name, arguments) for id_ in ids))
     if kind % 11 == 0:
         waiting.append(ids.pop())
     failure = "Error: " if kind % 5 == 0 else ""
-    return [calls, *(result(one, failure + text) for one in ids)]
+    return [calls, *(result(id_, failure + text) for id_ in ids)]

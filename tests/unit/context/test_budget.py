@@ -8,7 +8,7 @@ from proxy.errors import ContextOverflow
     ("max_tokens", "answer"),
     [(None, 2_048), (0, 2_048), (1_000, 1_000), (4_096, 4_096), (9_000, 4_096)],
 )
-def test_the_answer_gets_what_was_asked_for_but_no_more_than_half(
+def test_the_answer_reserves_the_requested_tokens_up_to_half_the_window(
     max_tokens: int | None, answer: int
 ) -> None:
     budget = Window(8_192).budget(max_tokens)
@@ -41,7 +41,7 @@ def test_a_mode_narrows_the_window_and_never_widens_it(
     assert Window(8_192, mode, limit).budget(100).window == size
 
 
-def test_where_counts_are_doubted_there_is_less_room() -> None:
+def test_uncertain_counts_leave_less_room() -> None:
     certain, ambiguous = Window(8_192).budget(1_000), Window(8_192, doubt=1.1).budget(1_000)
     assert ambiguous.room == int(certain.room / 1.1)
     assert certain.most == 8_192 - 64
@@ -54,11 +54,11 @@ MOST = BUDGET.window - LEAST_ANSWER
 
 
 @pytest.mark.parametrize("size", [BUDGET.room, BUDGET.room + 1, MOST])
-def test_what_leaves_any_room_for_an_answer_passes(size: int) -> None:
+def test_a_prompt_that_leaves_room_for_an_answer_passes(size: int) -> None:
     check_size(size, 20_000, BUDGET)
 
 
-def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
+def test_a_prompt_over_the_limit_is_refused_with_both_numbers() -> None:
     with pytest.raises(ContextOverflow) as caught:
         check_size(MOST + 1, 20_000, BUDGET)
     assert (caught.value.prompt_tokens, caught.value.window) == (20_000, 8_192)

@@ -7,12 +7,12 @@ from proxy.context.calibration import MARGIN, Constants, CountingDoubt, Growth, 
 TOOLS = 7
 
 
-def test_at_first_every_piece_is_taken_for_a_token() -> None:
+def test_initially_every_piece_counts_as_a_token() -> None:
     assert Rate().tokens(3_000, 1) == Rate().likely(3_000) == 3_000
 
 
 @given(st.floats(0.4, 2.3))
-def test_a_rate_is_learnt_in_steps_and_errs_on_the_safe_side(pieces_per_token: float) -> None:
+def test_a_rate_is_learned_in_steps_and_errs_on_the_safe_side(pieces_per_token: float) -> None:
     rate = Rate()
     tokens = int(100_000 / pieces_per_token)
     rate.observe(100_000, tokens)
@@ -20,7 +20,7 @@ def test_a_rate_is_learnt_in_steps_and_errs_on_the_safe_side(pieces_per_token: f
     assert abs(rate.likely(100_000) - tokens) <= 1
 
 
-def test_a_rate_holds_still_for_small_differences() -> None:
+def test_small_differences_do_not_change_a_rate() -> None:
     rate = Rate()
     rate.observe(15_000, 10_000)
     learnt = rate.tokens(10_000)
@@ -32,8 +32,8 @@ def test_a_rate_holds_still_for_small_differences() -> None:
 
 
 @pytest.mark.parametrize("before", [1, 5])
-def test_one_odd_prompt_among_the_latest_is_forgotten(before: int) -> None:
-    """A prompt of base64 says nothing about the next one."""
+def test_an_outlier_among_the_latest_prompts_is_forgotten(before: int) -> None:
+    """A prompt of base64 is no estimate for the next one."""
     rate = Rate()
     for _ in range(before):
         rate.observe(15_000, 10_000)
@@ -57,7 +57,7 @@ def test_a_rate_stays_plausible(tokens: int, expected: int) -> None:
     assert rate.tokens(10_000, MARGIN) == pytest.approx(expected, rel=0.02)
 
 
-def test_what_is_new_costs_what_the_last_new_messages_did() -> None:
+def test_new_messages_are_estimated_from_the_last_new_messages() -> None:
     growth = Growth()
     assert growth.tokens(1_000) is None
     growth.observe(2, 0, 30)
@@ -71,7 +71,7 @@ def test_what_is_new_costs_what_the_last_new_messages_did() -> None:
 
 
 @pytest.mark.parametrize("tokens", [-500, 0, 20])
-def test_what_cannot_be_is_not_believed(tokens: int) -> None:
+def test_impossible_measurements_are_ignored(tokens: int) -> None:
     growth = Growth(per_message=15)
     growth.observe(2, 400, tokens)
     assert growth.tokens(400) is None
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_not_believed(tokens: int) -> None:
     assert growth.per_message == 64
 
 
-def test_a_prompt_tells_what_stands_around_messages() -> None:
+def test_a_prompt_reveals_the_overhead_per_message() -> None:
     constants = Constants()
     assert constants.count_besides(TOOLS) is None
     constants.observe(TOOLS, 2, 312, 1_000)
@@ -89,7 +89,7 @@ def test_a_prompt_tells_what_stands_around_messages() -> None:
     assert constants.count_besides(TOOLS + 1) is None
 
 
-def test_two_prompts_of_different_lengths_tell_the_overhead() -> None:
+def test_two_prompts_of_different_lengths_reveal_the_overhead() -> None:
     constants = Constants()
     for count in (2, 9):
         constants.observe(TOOLS, count, 300 + 9 * count, 10_000)
@@ -109,7 +109,7 @@ def test_an_overhead_is_revised_only_by_twice_as_much_evidence() -> None:
     assert constants.overhead == 12
 
 
-def test_a_clear_error_is_put_right_at_once() -> None:
+def test_a_large_error_is_corrected_immediately() -> None:
     constants = Constants()
     constants.observe(TOOLS, 2, 312, 1_000)
     constants.observe(TOOLS, 3, 338, 1_000)
@@ -118,7 +118,7 @@ def test_a_clear_error_is_put_right_at_once() -> None:
     assert constants.count_besides(TOOLS) == 400
 
 
-def test_nothing_costs_less_than_nothing() -> None:
+def test_no_estimate_is_negative() -> None:
     constants = Constants()
     constants.observe(TOOLS, 50, 10, 1_000)
     assert constants.count_besides(TOOLS) == 0
@@ -138,16 +138,14 @@ def test_only_so_many_sets_of_tools_are_remembered() -> None:
     ("counted", "tokens", "most"),
     [(1_000, 900, 1), (1_000, 1_080, 1.11), (1_000, 9_999, 8.2), (0, 5, 6)],
 )
-def test_a_refusal_tells_how_far_counts_are_to_be_doubted(
-    counted: int, tokens: int, most: float
-) -> None:
+def test_a_refusal_shows_how_far_counts_are_off(counted: int, tokens: int, most: float) -> None:
     doubt = CountingDoubt()
     doubt.learn_refused(counted, tokens)
     assert doubt.factor * max(1, counted) >= min(tokens, 8 * counted)
     assert 1 <= doubt.factor <= most
 
 
-def test_a_doubt_holds_still_unless_a_prompt_proves_it_far_too_large() -> None:
+def test_a_correction_stays_until_a_prompt_proves_it_far_too_large() -> None:
     doubt = CountingDoubt()
     doubt.learn_refused(1_000, 1_500)
     ambiguous = doubt.factor

@@ -11,10 +11,10 @@ COUNTS = Pieces()
 
 
 def digest(room: int, *messages: Message) -> Digest:
-    told = Digest(COUNTS, TextCache(), has_failed, room)
+    digest_ = Digest(COUNTS, TextCache(), has_failed, room)
     for unit in units(*messages):
-        told.add(unit)
-    return told
+        digest_.add(unit)
+    return digest_
 
 
 def units(*messages: Message) -> list[Unit]:
@@ -34,9 +34,9 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
         user_message("And\nthen?"),
         assistant_message("Done."),
     ]
-    told = digest(500, *messages).message()
-    assert told.role == "user"
-    assert told.text.splitlines() == [
+    digest_ = digest(500, *messages).message()
+    assert digest_.role == "user"
+    assert digest_.text.splitlines() == [
         "[Note: earlier steps of this conversation, shortened. They are done.]",
         "- look path: a.py -> one | id: 7 | two",
         "- run -> failed: Error: no such thing",
@@ -45,79 +45,79 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
     ]
 
 
-def test_the_latest_steps_are_told_in_the_order_of_the_history() -> None:
+def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
     some = units(*many(50))
-    told = Digest(COUNTS, TextCache(), has_failed, 400)
+    digest_ = Digest(COUNTS, TextCache(), has_failed, 400)
     for unit in (*some[:40], *reversed(some[40:])):
-        told.add(unit)
-    lines = told.message().text.splitlines()
+        digest_.add(unit)
+    lines = digest_.message().text.splitlines()
     missing = 50 - len(lines[2:])
     assert lines[1] == f"- ({missing} steps before these are left out)"
-    assert missing == told.left_out > 10
+    assert missing == digest_.left_out > 10
     assert all(f"part_{number}" in line for number, line in enumerate(lines[2:], missing))
     assert len(lines) > 5
 
 
 def noted(number: int) -> tuple[Message, ...]:
-    """Make a step whose outcome has two values and a word that is none."""
+    """Make a step; its result has two values and an ordinary word."""
     call = ToolCall(f"call_{number}", "look", "{}")
-    told = f"src/part_{number}.py: found\n(PAY-{number:05}), 1234567"
-    return assistant_message("", (call,)), tool_result(call.id, told)
+    text = f"src/part_{number}.py: found\n(PAY-{number:05}), 1234567"
+    return assistant_message("", (call,)), tool_result(call.id, text)
 
 
-def test_of_steps_that_are_told_of_no_more_ids_paths_and_codes_are_kept() -> None:
-    told = digest(400, *(message for number in range(14) for message in noted(number)))
-    lines = told.message().text.splitlines()
+def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
+    digest_ = digest(400, *(message for number in range(14) for message in noted(number)))
+    lines = digest_.message().text.splitlines()
     short = [line for line in lines if line.startswith("- src")]
-    assert told.left_out == 0
+    assert digest_.left_out == 0
     assert short == [f"- src/part_{number}.py PAY-{number:05}" for number in range(len(short))]
     assert len(lines) == 1 + 14 > 1 + len(short) > 3
-    assert COUNTS.of(told.message()) <= told.size <= 400
+    assert COUNTS.of(digest_.message()) <= digest_.size <= 400
 
 
-def test_what_is_kept_of_them_never_takes_the_room_of_the_latest_steps() -> None:
-    told = digest(400, *(message for number in range(90) for message in noted(number)))
-    lines = told.message().text.splitlines()
+def test_kept_values_never_displace_the_latest_steps() -> None:
+    digest_ = digest(400, *(message for number in range(90) for message in noted(number)))
+    lines = digest_.message().text.splitlines()
     whole = [line for line in lines if line.startswith("- look")]
     short = [line for line in lines if line.startswith("- src")]
     assert whole[-1].startswith("- look -> src/part_89.py: found")
     assert len(whole) > 3
     assert len(short) > 3
     assert lines[1] == f"- ({90 - len(whole) - len(short)} steps before these are left out)"
-    assert COUNTS.of(told.message()) <= told.size <= 400
+    assert COUNTS.of(digest_.message()) <= digest_.size <= 400
 
 
-def test_a_value_that_was_cut_is_none() -> None:
+def test_a_truncated_value_is_not_kept() -> None:
     call = ToolCall("a", "look", "{}")
     steps = (assistant_message("", (call,)), tool_result("a", f"gave up with PAY-{'7' * 60}"))
-    told = digest(110, *steps, *noted(2), *noted(3), *noted(4))
-    assert "PAY-777" not in told.message().text
-    assert told.left_out == 1
+    digest_ = digest(110, *steps, *noted(2), *noted(3), *noted(4))
+    assert "PAY-777" not in digest_.message().text
+    assert digest_.left_out == 1
 
 
-def test_it_never_costs_more_than_it_says_and_that_is_never_more_than_its_room() -> None:
+def test_a_digest_reports_its_cost_and_never_exceeds_its_budget() -> None:
     for count in range(1, 50):
-        told = digest(400, *many(count))
-        assert COUNTS.of(told.message()) <= told.size <= 400
+        digest_ = digest(400, *many(count))
+        assert COUNTS.of(digest_.message()) <= digest_.size <= 400
 
 
-def test_of_nothing_it_costs_nothing() -> None:
+def test_an_empty_digest_costs_nothing() -> None:
     assert digest(400).size == 0
 
 
-def test_without_any_room_it_only_tells_how_much_is_left_out() -> None:
-    told = digest(-5, *many(7))
-    assert told.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
-    assert COUNTS.of(told.message()) <= told.size
+def test_without_a_budget_it_only_reports_the_omitted_amount() -> None:
+    digest_ = digest(-5, *many(7))
+    assert digest_.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
+    assert COUNTS.of(digest_.message()) <= digest_.size
 
 
-def test_a_copy_goes_its_own_way() -> None:
-    told = digest(400, *many(3))
-    before = told.message()
-    copied = told.copy()
+def test_a_copy_is_independent() -> None:
+    digest_ = digest(400, *many(3))
+    before = digest_.message()
+    copied = digest_.copy()
     copied.add(units(*step(9, 30))[0])
-    assert told.message() == before != copied.message()
-    assert copied.size > told.size
+    assert digest_.message() == before != copied.message()
+    assert copied.size > digest_.size
     few = digest(200, *(message for number in range(9) for message in noted(number)))
     before = few.message()
     copied = few.copy()

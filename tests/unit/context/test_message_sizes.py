@@ -23,7 +23,7 @@ TOOL = Tool("look", True, b'{"type":"function"}')
         (said("user", 'what is "reasoning"?'), 'what is "reasoning"?'),
     ],
 )
-def test_everything_that_was_said_is_counted(message: JsonObject, text: str) -> None:
+def test_every_part_of_a_message_is_counted(message: JsonObject, text: str) -> None:
     assert countable(history(message)[0]) == text
 
 
@@ -48,7 +48,7 @@ def test_pictures_have_a_price() -> None:
     assert weight(history(said("user", "Hi"))[0]).media == 0
 
 
-def test_tools_are_weighed_as_they_are_written() -> None:
+def test_tools_are_counted_as_serialized() -> None:
     assert MessageSizes().weigh_tools((TOOL, TOOL)) == 20
 
 
@@ -57,7 +57,7 @@ FIND = Tool("find", True, b'{"type":"function","function":{"name":"find"}}')
 
 
 def messages(count: int) -> tuple[Message, ...]:
-    return history(*(said("user", f"number {place} of many") for place in range(count)))
+    return history(*(said("user", f"number {index} of many") for index in range(count)))
 
 
 def test_it_weighs_as_weights_are() -> None:
@@ -81,7 +81,7 @@ def test_it_remembers_the_latest_messages_and_no_more() -> None:
     assert scales.weigh(second) == remembered
 
 
-def test_long_messages_are_weighed_in_slices_and_only_once() -> None:
+def test_long_messages_are_counted_in_slices_and_once() -> None:
     scales = MessageSizes()
     short, long = history(said("user", "one line"), said("user", "a line of many\n" * 9_000))
     assert len(list(scales.weigh_gradually((short, long)))) > 5
@@ -89,6 +89,6 @@ def test_long_messages_are_weighed_in_slices_and_only_once() -> None:
     assert list(scales.weigh_gradually((short, long))) == []
 
 
-def test_tools_are_told_apart_by_what_they_say_and_their_order() -> None:
+def test_tools_are_distinguished_by_content_and_order() -> None:
     assert key_of_tools((LOOK, FIND)) == key_of_tools((LOOK, FIND))
     assert len({key_of_tools(tools) for tools in ((), (LOOK,), (LOOK, FIND), (FIND, LOOK))}) == 4

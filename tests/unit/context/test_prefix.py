@@ -16,12 +16,12 @@ def broken(before: tuple[Message, ...], now: tuple[Message, ...]) -> PrefixBroke
 
 
 @pytest.mark.parametrize("now", [(SYSTEM, ONE), (SYSTEM, ONE, ANSWER, TWO), (SYSTEM,)])
-def test_a_prompt_that_goes_on_is_not_broken(now: tuple[Message, ...]) -> None:
+def test_an_appended_prompt_is_not_broken(now: tuple[Message, ...]) -> None:
     assert broken((SYSTEM, ONE), now) is None
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "expected_reason"),
     [
         ("It is 2026-10-05 12:30. Be brief.", "It is 2026-10-05 12:31. Be brief.", "21{time}"),
         ("Today: 3.10.2026", "Today: 4.10.2026", "7{time}"),
@@ -31,28 +31,28 @@ def test_a_prompt_that_goes_on_is_not_broken(now: tuple[Message, ...]) -> None:
         ("Be brief.", "Be brief. Please.", "9"),
     ],
 )
-def test_a_system_prompt_that_changes_is_blamed_where_it_does(
-    before: str, now: str, told: str
+def test_a_changed_system_prompt_is_reported_with_its_position(
+    before: str, now: str, expected_reason: str
 ) -> None:
-    found = broken((system_message(before), ONE), (system_message(now), ONE))
+    change = broken((system_message(before), ONE), (system_message(now), ONE))
     causes = {
         "time": " (it seems to contain a timestamp)",
         "id": " (it seems to contain a generated id)",
         "number": " (it seems to contain a counter)",
     }
-    changed = f"the system prompt changed at character {told.format(**causes)}"
+    changed = f"the system prompt changed at character {expected_reason.format(**causes)}"
     reason = f"{changed}: nothing after that can be cached"
-    assert found == PrefixBroken(0, reason)
+    assert change == PrefixBroken(0, reason)
 
 
-def test_messages_that_are_gone_are_counted() -> None:
-    found = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
-    assert found == PrefixBroken(1, "the client removed 2 messages, starting at number 1")
+def test_removed_messages_are_counted() -> None:
+    change = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
+    assert change == PrefixBroken(1, "the client removed 2 messages, starting at number 1")
 
 
-def test_messages_that_were_put_in_are_counted() -> None:
-    found = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
-    assert found == PrefixBroken(1, "1 messages were inserted before number 1")
+def test_inserted_messages_are_counted() -> None:
+    change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
+    assert change == PrefixBroken(1, "1 messages were inserted before number 1")
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_messages_that_were_put_in_are_counted() -> None:
     [(tool_result("a", "one"), tool_result("a", "two"), "tool"), (SYSTEM, ONE, "user")],
 )
 def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, role: str) -> None:
-    found = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
-    assert found == PrefixBroken(2, f"message number 2 ({role}) was rewritten")
+    change = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
+    assert change == PrefixBroken(2, f"message number 2 ({role}) was rewritten")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_tools_that_change_are_named(
     assert compare(trace((ONE,), before), trace((TWO,), now)) == PrefixBroken(None, reason)
 
 
-def test_a_tool_that_is_only_written_in_another_way_is_the_same() -> None:
+def test_reformatted_tools_are_the_same() -> None:
     spaced = Tool("look", True, b'{\n  "name" : "l\\u006fok"\n}')
     assert compare(trace((ONE,), (LOOK,)), trace((ONE,), (spaced,))) is None
     named, turned = (Tool("t", True, source) for source in (b'{"a":1,"b":2}', b'{"b":2,"a":1}'))

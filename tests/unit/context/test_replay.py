@@ -47,7 +47,7 @@ def replay(messages: tuple[Message, ...], room: int, rules: Rules = RULES) -> Hi
 
 
 def is_whole(walked: HistoryReplay) -> bool:
-    """Tell whether nothing was given up."""
+    """Check that nothing was dropped."""
     cuts = walked.cuts
     return not (cuts.epoch or cuts.stubs or cuts.trims or cuts.folded or cuts.digest.size)
 
@@ -64,7 +64,7 @@ def test_up_to_the_high_watermark_nothing_happens() -> None:
     assert replay(messages, size - 1, rules).cuts.epoch == 1
 
 
-def test_a_cut_goes_down_to_the_low_watermark_and_no_further() -> None:
+def test_a_cut_stops_at_the_low_watermark() -> None:
     walked = replay((QUESTION, *steps(*range(16))), 4_000)
     assert walked.cuts.epoch == 1
     cleared = list(walked.cuts.stubs)
@@ -91,7 +91,7 @@ def test_the_oldest_steps_fold_first(room: int) -> None:
     assert len(folded) > 40
 
 
-def test_groups_of_spared_tools_stay_even_when_nothing_else_helps() -> None:
+def test_protected_tools_are_kept_even_when_nothing_else_helps() -> None:
     spared = step(90, 500, tool=KEPT_TOOL)
     walked = replay((QUESTION, *spared, *steps(*range(30))), 2_500)
     assert walked.cuts.folded
@@ -99,7 +99,7 @@ def test_groups_of_spared_tools_stay_even_when_nothing_else_helps() -> None:
     assert all(1 not in unit.indexes for unit in walked.cuts.folded)
 
 
-def test_a_group_that_waits_for_a_result_stays_until_it_has_come() -> None:
+def test_a_group_with_a_pending_result_is_kept_until_it_arrives() -> None:
     calls = (ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
     waiting = (assistant_message("", calls), tool_result("a", words(400)))
     before = (QUESTION, *waiting, *steps(*range(20)))
@@ -114,7 +114,7 @@ def test_short_results_are_not_worth_a_stub() -> None:
     assert 4 in walked.cuts.stubs
 
 
-def test_a_digest_of_next_to_nothing_is_not_made() -> None:
+def test_a_digest_of_almost_nothing_is_not_made() -> None:
     chat = (QUESTION, assistant_message("Yes."), user_message("Go on."))
     walked = replay((*chat, *step(0, 1_000, tool=KEPT_TOOL)), 1_000)
     assert walked.size > 1_000
@@ -127,13 +127,13 @@ def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
         chat += (assistant_message(words(100)), user_message(words(30)))
     walked = replay(chat, 1_500)
     assert [unit.indexes for unit in walked.cuts.folded] == [
-        [place] for place in range(1, 1 + len(walked.cuts.folded))
+        [index] for index in range(1, 1 + len(walked.cuts.folded))
     ]
     assert walked.size <= 1_350
 
 
 class Heard(Pieces):
-    """Remembers how long the texts are that it counts."""
+    """Records the length of the counted texts."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
@@ -144,11 +144,11 @@ class Heard(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_a_result_of_many_windows_ends_as_if_every_half_of_it_were_written(doublings: int) -> None:
+def test_a_result_of_many_windows_is_cut_like_each_half_of_it(doublings: int) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
-    heard = Heard()
-    walked = HistoryReplay(RULES, heard, 1_000, FIXED, texts=TextCache())
+    counting = Heard()
+    walked = HistoryReplay(RULES, counting, 1_000, FIXED, texts=TextCache())
     for message in (QUESTION, call, result):
         walked.add(message)
     walked.settle()
@@ -160,7 +160,7 @@ def test_a_result_of_many_windows_ends_as_if_every_half_of_it_were_written(doubl
         left = (left + 1) // 2
         trimmed = with_content(result, head_and_tail(result.text, limit, limit / whole))
     assert walked.cuts.trims == {2: trimmed}
-    lengths = {length for length in heard.lengths if length != len(result.text)}
+    lengths = {length for length in counting.lengths if length != len(result.text)}
     assert max(lengths) < 8 * 1_000 * 6
 
 
@@ -176,21 +176,21 @@ def test_the_longest_results_are_halved_until_all_fits() -> None:
     assert all(Pieces().of(trimmed) < 128 for trimmed in tiny.cuts.trims.values())
 
 
-def test_a_cut_that_could_change_nothing_is_none() -> None:
+def test_a_cut_that_would_change_nothing_is_not_made() -> None:
     walked = replay((QUESTION, user_message(words(2_000))), 1_000)
     assert walked.settle() is False
     assert is_whole(walked)
 
 
 class Guesses(Pieces):
-    """Counts what was written here as far too long, as a guess may do."""
+    """Counts the texts of this file as far too long, as an estimate may."""
 
     def of(self, message: Message) -> int:
         """Count a message."""
         return super().of(message) * (9 if "[" in message.text else 1)
 
 
-def test_what_would_not_become_shorter_stays_as_it_is() -> None:
+def test_a_message_that_would_not_become_shorter_is_unchanged() -> None:
     messages = (QUESTION, *steps(*range(6), length=300))
     walked = HistoryReplay(RULES, Guesses(), 1_000, FIXED, texts=TextCache())
     for message in messages:
@@ -233,9 +233,9 @@ def sources(messages: tuple[Message, ...]) -> list[bytes]:
 
 
 def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
-    """List what must go out as it came."""
-    users = [one for one in messages if one.role == "user"]
-    spared = [one for one in messages if one.role in ("system", "developer")]
+    """List the messages that must be sent unchanged."""
+    users = [message for message in messages if message.role == "user"]
+    spared = [message for message in messages if message.role in ("system", "developer")]
     spared += [*users[:1], *users[-1:]]
     groups: list[list[Message]] = []
     waiting: dict[str, list[list[Message]]] = {}
@@ -256,7 +256,7 @@ def exempt(messages: tuple[Message, ...], tier: int) -> list[Message]:
 
 @MANY
 @given(TAPES, SLOTS)
-def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
+def test_the_invariants_hold_for_any_history(tape: bytes, slot: int) -> None:
     messages = healed(tape)
     try:
         fitted, compacted = fit(messages, slot)
@@ -272,7 +272,7 @@ def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
         assert sent is messages
     kept = {id(message) for message in sent}
     assert all(id(message) in kept for message in exempt(messages, compacted.tier))
-    indexes = {id(message): place for place, message in enumerate(messages)}
+    indexes = {id(message): index for index, message in enumerate(messages)}
     order = [indexes[id(message)] for message in sent if id(message) in indexes]
     assert order == sorted(order)
     again, _ = fit(tuple(map(structs.replace, messages)), slot)
@@ -281,11 +281,11 @@ def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
 
 @MANY
 @given(TAPES, SLOTS, st.integers(0, 100))
-def test_more_messages_only_add_to_a_prompt_until_the_next_cut(
+def test_appended_messages_only_extend_a_prompt_until_the_next_cut(
     tape: bytes, slot: int, share: int
 ) -> None:
     messages = healed(tape)
-    replies = [place for place, one in enumerate(messages) if one.role == "assistant"]
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
     cut = replies[share * (len(replies) - 1) // 100] if replies else len(messages)
     before, after = messages[:cut], messages[cut:]
     try:
@@ -320,7 +320,7 @@ def reuse(
     for request in requests:
         sent = strategy.fit(request, (), None).messages
         pairs = enumerate(zip(before, sent, strict=False))
-        same = next((at for at, (one, other) in pairs if one.source != other.source), len(before))
+        same = next((at for at, (left, other) in pairs if left.source != other.source), len(before))
         breaks += same < len(before)
         total += counts.prompt(sent)
         reused += counts.prompt(sent[:same]) if before else 0
@@ -329,7 +329,7 @@ def reuse(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_an_agents_run_keeps_the_cache_of_its_backend(seed: int) -> None:
+def test_an_agent_run_reuses_the_prefix_cache(seed: int) -> None:
     requests = agent_run(50, seed)
     window = Window(19_051)  # 14,000 tokens of it for the prompt
     room = window.budget(None).room
@@ -346,10 +346,10 @@ HEAD = (system_message("Be brief."), user_message("Find it."))
 
 def run_of(count: int, length: int = 100, failure: str = "") -> tuple[Message, ...]:
     steps = (step(number, length, failure) for number in range(count))
-    return HEAD + tuple(message for one in steps for message in one)
+    return HEAD + tuple(message for step in steps for message in step)
 
 
-def test_below_the_high_watermark_the_same_objects_come_back() -> None:
+def test_below_the_high_watermark_the_same_objects_are_returned() -> None:
     messages = run_of(9)
     fitted, compacted = fit(messages, 3_000)
     assert fitted.messages is messages
@@ -391,7 +391,7 @@ def test_when_stubs_are_not_enough_old_steps_fold_into_a_digest() -> None:
     assert compacted.epoch > 1
 
 
-def test_an_earlier_question_folds_once_there_is_a_later_one() -> None:
+def test_an_earlier_question_is_folded_once_there_is_a_later_one() -> None:
     question = user_message("Now the other one, please, and tell me more of it.")
     chat = HEAD + run_of(20)[2:] + (question,) + run_of(40)[2:]
     sent = fit(chat, 3_000)[0].messages
@@ -399,7 +399,7 @@ def test_an_earlier_question_folds_once_there_is_a_later_one() -> None:
     assert question in sent[3:]
     later = (*chat, user_message("And now?"), *run_of(40)[2:])
     fitted, _ = fit(later, 3_000)
-    assert not any(one is question for one in fitted.messages)
+    assert not any(message is question for message in fitted.messages)
 
 
 def test_a_result_that_is_too_long_by_itself_loses_its_middle() -> None:
@@ -414,7 +414,7 @@ def test_a_result_that_is_too_long_by_itself_loses_its_middle() -> None:
     assert compacted.tier == 1
 
 
-def test_what_cannot_be_shortened_is_refused_with_both_numbers() -> None:
+def test_an_irreducible_prompt_is_refused_with_both_numbers() -> None:
     messages = (*HEAD, user_message(words(4_000)))
     with pytest.raises(ContextOverflow) as caught:
         fit(messages, 3_000)
@@ -422,7 +422,7 @@ def test_what_cannot_be_shortened_is_refused_with_both_numbers() -> None:
     assert caught.value.window == 3_000
 
 
-def test_what_uses_up_the_room_of_the_answer_says_so() -> None:
+def test_a_prompt_that_uses_the_room_of_the_answer_is_refused_as_such() -> None:
     messages = (*HEAD, user_message(words(2_200)))
     fitted, compacted = fit(messages, 3_000)
     assert fitted.messages is messages
@@ -430,11 +430,11 @@ def test_what_uses_up_the_room_of_the_answer_says_so() -> None:
     assert fit(run_of(9), 3_000)[1].answer is None
 
 
-def test_a_request_knows_whether_it_made_the_last_cut() -> None:
+def test_a_request_reports_whether_it_made_the_last_cut() -> None:
     made = [fit(run_of(count), 3_000)[1] for count in range(3, 40)]
     for before, now in pairwise(made):
         assert now.is_new == (now.epoch > before.epoch)
-    assert any(one.is_new for one in made)
+    assert any(cut.is_new for cut in made)
 
 
 FACTS = [
@@ -452,9 +452,9 @@ FACTS = [
 def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     planted: tuple[Message, ...] = HEAD
     for number, (line, _) in enumerate(FACTS):
-        called, found = step(number, 60)
+        called, result_ = step(number, 60)
         text = f"{words(150)}\n{line}\n{words(150)}"
-        result = tool_result(found.tool_call_id or "", text)
+        result = tool_result(result_.tool_call_id or "", text)
         planted += (called, result)
     failures = [f"E77{number} in /srv/logs/{number}.log" for number in range(20, 26)]
     for number, failure in enumerate(failures, 20):
@@ -467,7 +467,7 @@ def test_ids_paths_and_errors_survive_the_clearing_of_results() -> None:
     sent = "\n".join(message.text for message in fitted.messages)
     assert sum(value in sent for value in cleared) >= 0.9 * len(cleared)
     assert all(failure in sent for failure in failures)
-    assert [one.calls for one in fitted.messages] == [one.calls for one in planted]
+    assert [message.calls for message in fitted.messages] == [message.calls for message in planted]
 
 
 def test_the_work_is_linear_in_the_history() -> None:
@@ -480,8 +480,8 @@ def test_the_work_is_linear_in_the_history() -> None:
 
 
 def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
-    """Return what is left if everything is given up that may be."""
-    spared = {id(one): counts.of(one) for one in exempt(messages, 3)}
+    """Return the messages that remain when everything droppable is dropped."""
+    spared = {id(message): counts.of(message) for message in exempt(messages, 3)}
     results = RULES.recent * (128 + counts.of(user_message("the middle of it is left out " * 3)))
     return FIXED + sum(spared.values()) + results + room // 4
 
@@ -493,7 +493,7 @@ def least(counts: Tokenized, messages: tuple[Message, ...], room: int) -> int:
     st.integers(0, 2**16),
     st.sampled_from([2_400, 6_000, 14_336]),
 )
-def test_the_window_holds_whatever_a_token_is(
+def test_the_window_holds_for_any_token_size(
     tokenizer: str, materials: list[str], seed: int, slot: int
 ) -> None:
     counts = Tokenized(TOKENIZERS[tokenizer])
@@ -502,9 +502,9 @@ def test_the_window_holds_whatever_a_token_is(
     messages: tuple[Message, ...] = HEAD
     budget = Window(slot).budget(None)
     for number in range(12):
-        called, found = step(number, 0)
+        called, result_ = step(number, 0)
         text = MATERIALS[random.choice(materials)] * random.randint(1, 40)
-        messages += (called, tool_result(found.tool_call_id or "", text))
+        messages += (called, tool_result(result_.tool_call_id or "", text))
         try:
             fitted = strategy.fit(messages, (), None)
         except ContextOverflow:
@@ -518,15 +518,15 @@ def test_the_window_holds_whatever_a_token_is(
 
 @pytest.mark.parametrize("tokenizer", sorted(TOKENIZERS))
 @pytest.mark.parametrize("material", sorted(MATERIALS))
-def test_cuts_are_rare_whatever_a_token_is(tokenizer: str, material: str) -> None:
+def test_cuts_are_rare_for_any_token_size(tokenizer: str, material: str) -> None:
     counts = Tokenized(TOKENIZERS[tokenizer])
     line = MATERIALS[material]
     per_line = counts.of(user_message(line)) - counts.overhead
     requests: list[tuple[Message, ...]] = [HEAD]
     for number, tokens in enumerate(Random(7).choices(range(150, 900), k=50)):
-        called, found = step(number, 0)
-        told = f"record {number} of PAY-{number}417\n{line * (tokens // per_line)}"
-        result = tool_result(found.tool_call_id or "", told)
+        called, result_ = step(number, 0)
+        text_ = f"record {number} of PAY-{number}417\n{line * (tokens // per_line)}"
+        result = tool_result(result_.tool_call_id or "", text_)
         requests.append((*requests[-1], called, result))
     share, breaks = reuse(Tiered(counts, Window(14_336), RULES), requests, counts)
     assert share >= 0.85
@@ -537,7 +537,7 @@ SLIDING = Sliding(Pieces(), Window(3_000))
 STEPS = tuple(message for number in range(30) for message in step(number, 100))
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_a_fitting_prompt_is_unchanged() -> None:
     messages = HEAD + STEPS[:10]
     fitted = SLIDING.fit(messages, (), None)
     assert fitted.messages is messages
@@ -545,7 +545,7 @@ def test_what_fits_is_left_alone() -> None:
     assert fitted.compacted == Compacted(0, 0, 0, 0, size, size, 3_000)
 
 
-def test_the_oldest_steps_are_dropped_and_questions_stay() -> None:
+def test_the_oldest_steps_are_dropped_and_questions_are_kept() -> None:
     question = user_message("And now?")
     fitted = SLIDING.fit((*HEAD, question, *STEPS), (), None)
     left = len(fitted.messages) - 3

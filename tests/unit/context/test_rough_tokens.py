@@ -16,7 +16,7 @@ LIMITS = st.integers(0, 30)
 
 
 def to_end(counts: Generator[None, None, int]) -> tuple[int, int]:
-    """Return what was counted, and how often others could have run meanwhile."""
+    """Return the count and the number of times it yielded to the event loop."""
     slices = 0
     while True:
         try:
@@ -56,7 +56,7 @@ def test_in_slices_it_is_as_many(text: str, most: int) -> None:
 
 
 @given(TEXTS, LIMITS)
-def test_whether_a_text_has_room_is_told_without_counting_all_of_it(text: str, limit: int) -> None:
+def test_a_limit_check_stops_counting_at_the_limit(text: str, limit: int) -> None:
     assert is_within(text, limit) == (count_rough_tokens(text) <= limit)
 
 
@@ -68,7 +68,7 @@ def test_a_text_is_clipped_at_a_piece(limit: int, expected: str) -> None:
 
 
 @given(st.text(), LIMITS)
-def test_the_start_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, limit: int) -> None:
+def test_the_prefix_of_a_text_has_at_most_the_requested_pieces(text: str, limit: int) -> None:
     clipped = clip(text, limit)
     assert count_rough_tokens(clipped) <= limit or clipped == text == " " * len(text)
     if clipped != text and limit:
@@ -77,7 +77,7 @@ def test_the_start_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, 
 
 
 @given(st.text(), LIMITS)
-def test_the_end_of_a_text_has_as_many_pieces_as_there_is_room_for(text: str, limit: int) -> None:
+def test_the_suffix_of_a_text_has_at_most_the_requested_pieces(text: str, limit: int) -> None:
     clipped = clip_start(text, limit)
     assert text.endswith(clipped)
     assert count_rough_tokens(clipped) <= limit

@@ -51,11 +51,11 @@ def among(lines: list[str], line: str) -> str:
     ],
 )
 @pytest.mark.parametrize("lines", [LOG, ROWS], ids=["log", "rows"])
-def test_a_line_of_another_kind_comes_first(lines: list[str], line: str) -> None:
+def test_a_line_of_a_different_kind_comes_first(lines: list[str], line: str) -> None:
     assert first(among(lines, line), 1) == [line.strip()]
 
 
-def test_of_lines_of_another_kind_those_with_a_word_and_those_with_a_value_go_first() -> None:
+def test_among_unusual_lines_those_with_a_keyword_or_value_come_first() -> None:
     lines = [*LOG[:30], "and so on", "batch 7 was late", *LOG[30:]]
     assert first(among(lines, "error: stuck"), 3) == [
         "error: stuck",
@@ -64,26 +64,26 @@ def test_of_lines_of_another_kind_those_with_a_word_and_those_with_a_value_go_fi
     ]
 
 
-def test_what_a_program_begins_and_ends_with_comes_after_what_stands_between() -> None:
+def test_the_first_and_last_lines_of_a_log_come_after_the_middle() -> None:
     text = "\n".join(["src/a_1.py: 12 lines", *LOG[:8], "gave up with PAY-1", "next: 7"])
     assert first(text, 3) == ["gave up with PAY-1", "src/a_1.py: 12 lines", "next: 7"]
 
 
-def test_a_few_lines_of_another_kind_are_rare_in_a_short_result_too() -> None:
+def test_a_few_unusual_lines_count_as_rare_in_a_short_result_too() -> None:
     odd = ["from src/b_2.py line 12", "gave up with PAY-1", "stuck (7)"]
     text = "\n".join(["src/a_1.py: 12 lines", *LOG[:4], *odd, *LOG[4:8], "next: 7"])
     assert set(first(text, 3)) == set(odd)
 
 
-def test_where_all_lines_are_alike_errors_come_after_both_ends() -> None:
+def test_in_a_uniform_log_errors_come_after_both_ends() -> None:
     log = [
-        line.replace("INFO", "ERROR") if place % 3 == 0 else line for place, line in enumerate(LOG)
+        line.replace("INFO", "ERROR") if index % 3 == 0 else line for index, line in enumerate(LOG)
     ]
     text = "\n".join([*log, "fatal"])
     assert first(text, 3) == ["fatal", log[0], log[3]]
 
 
-def test_where_no_two_lines_are_alike_telling_words_come_first_and_then_both_ends() -> None:
+def test_in_a_diverse_log_keywords_come_first_followed_by_both_ends() -> None:
     text = "one,\ntwo;\nthree:\nuser_id = 7\nfive.\nsix!"
     assert first(text, 9) == ["user_id = 7", "one,", "six!"]
 
@@ -102,16 +102,16 @@ def test_where_no_two_lines_are_alike_telling_words_come_first_and_then_both_end
         ("İd: 7, id: 8", "İd: 7, id: 8"),
     ],
 )
-def test_a_telling_word_is_found_in_any_case(line: str, kept: str) -> None:
+def test_a_keyword_matches_in_any_case(line: str, kept: str) -> None:
     assert first(f"a,\n{line}\nz.", 1) == [kept]
 
 
 @pytest.mark.parametrize("line", ["I did it", "a wide side", "video", "idle Idea", "HIDDEN"])
-def test_a_word_that_only_contains_id_tells_nothing(line: str) -> None:
+def test_a_word_that_merely_contains_id_is_no_keyword(line: str) -> None:
     assert first(f"a,\n{line}\nz.", 1) == ["a,"]
 
 
-def test_of_an_overlong_line_the_part_around_the_word_is_kept() -> None:
+def test_an_overlong_line_keeps_the_part_around_the_keyword() -> None:
     text = f'{{"a":"{"x" * 900}","path":"/srv/a.csv","b":"{"y" * 900}"}}'
     (line,) = first(text, 1)
     assert "path:/srv/a.csv" in line
@@ -124,7 +124,7 @@ def test_a_long_result_is_searched_at_both_ends() -> None:
     assert "id 3" not in first(f"{PLAIN_LISTING}id 3\n{PLAIN_LISTING}", 99)
 
 
-def test_records_and_lines_within_a_string_are_told_apart() -> None:
+def test_records_are_distinguished_from_lines_within_a_string() -> None:
     records = [{"id": f"{number:08x}", "total": number} for number in range(40)]
     records.insert(20, {"id": "late", "state": "failed", "code": "E-77"})
     for text in (json.dumps(records, separators=(",", ":")), json.dumps(records)):
@@ -136,14 +136,14 @@ def test_records_and_lines_within_a_string_are_told_apart() -> None:
 
 
 @given(st.text(st.sampled_from('aid: "\n\t{}é7/\\,\ud800'), max_size=400))
-def test_there_is_always_a_line_and_never_a_break_in_it(text: str) -> None:
-    found = list(salient_lines(text))
-    assert found
-    assert all("\n" not in line and len(line) <= 100 for _, line in found)
-    assert found == list(salient_lines(text))
+def test_the_gist_has_a_line_and_no_line_break(text: str) -> None:
+    lines = list(salient_lines(text))
+    assert lines
+    assert all("\n" not in line and len(line) <= 100 for _, line in lines)
+    assert lines == list(salient_lines(text))
 
 
-def test_on_one_line_there_are_no_breaks_and_no_quotes() -> None:
+def test_a_single_line_has_no_breaks_and_no_quotes() -> None:
     assert on_one_line('{"a":\n  "b"}') == "{a: b}"
 
 
@@ -159,17 +159,17 @@ PLAIN = "red\n" * 100
 ERRORS = "\n".join(f"error {number} in part {number}" for number in range(90))
 
 
-def test_a_stub_tells_the_call_the_size_and_both_ends() -> None:
+def test_a_stub_shows_the_call_the_size_and_both_ends() -> None:
     text = "first line\n" + "more\n" * 50 + "last line\n"
     assert stub(CALL, text) == "[cut, 271 chars] look path:a.py: first line | last line"
 
 
-def test_a_stub_keeps_what_is_telling_where_it_stood() -> None:
+def test_a_stub_keeps_salient_parts_in_their_order() -> None:
     text = f"a\n{PLAIN}gave up with PAY-60123\n{PLAIN}z"
     assert stub(CALL, text).endswith(": a | gave up with PAY-60123 | z")
 
 
-def test_of_a_long_result_more_is_kept() -> None:
+def test_a_long_result_keeps_more() -> None:
     lines = "\n".join(f"error {number}: {'x' * (number % 60)}" for number in range(900))
     sizes = [count_rough_tokens(stub(CALL, lines[:length])) for length in (8_000, 24_000)]
     assert sizes == sorted(sizes)
@@ -177,18 +177,18 @@ def test_of_a_long_result_more_is_kept() -> None:
 
 
 @given(st.text(st.sampled_from('aid: "\n\t{}é7/'), max_size=900))
-def test_a_stub_is_one_line_and_never_too_long(text: str) -> None:
+def test_a_stub_is_one_line_of_limited_length(text: str) -> None:
     made = stub(ToolCall("c", "a" * (len(text) % 60), text), text)
     assert count_rough_tokens(made) <= STUB
     assert "\n" not in made
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [("", ""), ("one\ntwo", "one | two"), ("one\nerror two\nthree", "one | error two | three")],
 )
-def test_the_gist_is_in_the_order_of_the_text(text: str, told: str) -> None:
-    assert gist(text, 20) == told
+def test_the_gist_is_in_the_order_of_the_text(text: str, expected: str) -> None:
+    assert gist(text, 20) == expected
 
 
 def test_a_gist_spends_its_room_on_the_most_telling_lines() -> None:
@@ -197,7 +197,7 @@ def test_a_gist_spends_its_room_on_the_most_telling_lines() -> None:
     assert gist(ERRORS, 3) == ""
 
 
-def test_of_a_line_that_is_too_long_the_part_with_the_value_is_kept() -> None:
+def test_an_overlong_line_keeps_the_part_with_the_value() -> None:
     before = "it was tried again and again until at last the service said no and gave up with "
     assert "PAY-60123" in gist(f"{before}PAY-60123", 16)
     assert gist(before, 10).startswith("it was tried")
@@ -215,37 +215,37 @@ def test_a_long_text_keeps_both_ends() -> None:
     assert count_rough_tokens(made) <= 400
 
 
-def test_a_long_text_keeps_no_more_than_its_share_of_characters() -> None:
+def test_a_long_text_keeps_at_most_its_share_of_characters() -> None:
     text = "word " * 2_000
     assert len(head_and_tail(text, 5_000, 0.1)) <= 1_000
 
 
 @pytest.mark.parametrize(("limit", "share"), [(5, 0.5), (400, 0.001)])
-def test_where_there_is_no_room_only_the_note_is_left(limit: int, share: float) -> None:
+def test_without_room_only_the_note_remains(limit: int, share: float) -> None:
     made = head_and_tail("word " * 2_000, limit, share)
     assert made == "[… the middle of 10000 characters is left out …]"
 
 
-def test_a_result_keeps_what_else_it_says_of_itself() -> None:
+def test_a_result_keeps_its_other_fields() -> None:
     (message,) = history(result("7", "long", name="look"))
     shortened = with_content(message, "short")
     assert written([shortened]) == [result("7", "short", name="look")]
 
 
-def test_a_shortened_result_still_knows_whether_the_tool_failed() -> None:
+def test_a_shortened_result_keeps_its_failure_flag() -> None:
     assert with_content(tool_result("c", "long", failed=True), "short").failed is True
 
 
-def test_what_was_written_once_is_not_written_again() -> None:
-    written = TextCache(capacity=2)
-    asked: list[str] = []
+def test_a_text_is_shortened_once() -> None:
+    cache = TextCache(capacity=2)
+    texts: list[str] = []
 
     def get(key: int, text: str) -> Message:
         def write() -> Message:
-            asked.append(text)
+            texts.append(text)
             return user_message(text)
 
-        return written.get(key, write)
+        return cache.get(key, write)
 
     first = get(1, "one")
     assert get(1, "another") is first
@@ -254,13 +254,13 @@ def test_what_was_written_once_is_not_written_again() -> None:
     get(3, "three")  # forgets the one that was asked for longest ago
     assert get(1, "one") is first
     assert get(2, "two").text == "two"
-    assert asked == ["one", "two", "three", "two"]
+    assert texts == ["one", "two", "three", "two"]
 
 
 def test_a_result_has_one_stub() -> None:
-    written = TextCache()
+    cache = TextCache()
     stubs = [
-        written.stub(result)
+        cache.stub(result)
         for number in (1, 2, 1)
         for unit in units_of((user_message("Find it."), *step(number, 90)))
         for result in unit.results

@@ -14,7 +14,7 @@ ONE, TWO, THREE = map(user_message, ("one", "two", "three"))
 TOOLS_KEY = 7
 
 
-def test_the_longest_known_beginning_is_found() -> None:
+def test_the_longest_known_prefix_is_used() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE,), TOOLS_KEY, 10)
     totals.note((ONE, TWO), TOOLS_KEY, 20)
@@ -23,7 +23,7 @@ def test_the_longest_known_beginning_is_found() -> None:
     assert totals.longest((user_message("one"), THREE), TOOLS_KEY) == (1, 10)
 
 
-def test_a_prompt_that_begins_otherwise_is_unknown() -> None:
+def test_a_prompt_with_a_different_beginning_is_unknown() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE, TWO), TOOLS_KEY, 20)
     assert totals.longest((TWO, ONE), TOOLS_KEY) is None
@@ -48,11 +48,13 @@ LONG = user_message(words(500))
 
 
 def rendered(messages: tuple[Message, ...]) -> int:
-    """Count a prompt as a backend does: a template of its own, and every token of it."""
-    around = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
-    said = sum(count_rough_tokens(countable(one)) + around[one.role] for one in messages)
-    calls = sum(7 * len(one.calls) for one in messages)
-    return said + calls + 180
+    """Count a prompt like a backend: with a template, and every token of it."""
+    overheads = {"system": 5, "user": 5, "assistant": 6, "tool": 9}
+    total = sum(
+        count_rough_tokens(countable(message)) + overheads[message.role] for message in messages
+    )
+    calls = sum(7 * len(message.calls) for message in messages)
+    return total + calls + 180
 
 
 def learnt(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
@@ -61,19 +63,19 @@ def learnt(messages: tuple[Message, ...], book: TokenBook) -> TokenBook:
     return book
 
 
-def test_what_was_learnt_is_exact() -> None:
+def test_learned_counts_are_exact() -> None:
     book = TokenBook()
     book.learn(HI, 17)
     assert book.of(user_message("Hi")) == 17 + book.overhead
 
 
-def test_what_was_not_learnt_is_estimated_with_a_margin() -> None:
+def test_unknown_messages_are_estimated_with_a_margin() -> None:
     book = TokenBook()
     size = count_rough_tokens(LONG.text)
     assert 1.09 * size <= book.of(LONG) - book.overhead <= 1.11 * size
 
 
-def test_counts_teach_what_a_token_weighs() -> None:
+def test_counts_calibrate_the_token_size() -> None:
     book = TokenBook()
     other = user_message(words(400))
     learnt((LONG,), book)
@@ -88,10 +90,10 @@ def test_the_least_used_count_is_forgotten() -> None:
     book.learn(messages[1], 200)
     assert book.of(messages[0]) > 100
     book.learn(messages[2], 300)
-    assert [book.of(one) >= 100 for one in messages] == [True, False, True]
+    assert [book.of(message) >= 100 for message in messages] == [True, False, True]
 
 
-def test_totals_teach_what_a_token_weighs_where_nobody_counts() -> None:
+def test_totals_calibrate_the_token_size_without_counts() -> None:
     book = TokenBook()
     for request in agent_run(12, 1):
         book.calibrate(request, TOOLS, rendered(request))
@@ -100,7 +102,7 @@ def test_totals_teach_what_a_token_weighs_where_nobody_counts() -> None:
     assert exact <= book.estimate(request, TOOLS) <= 1.25 * exact
 
 
-def test_a_known_price_of_the_tools_is_used_where_most_is_unknown() -> None:
+def test_a_known_cost_of_the_tools_is_used_when_most_is_unknown() -> None:
     book = learnt((HI,), TokenBook())
     assert not book.knows(TOOLS)
     book.calibrate((HI,), TOOLS, 801)
@@ -114,13 +116,13 @@ def test_a_known_price_of_the_tools_is_used_where_most_is_unknown() -> None:
     assert exact <= book.of(LONG) - book.overhead <= 1.17 * exact
 
 
-def test_the_price_of_tools_is_estimated_until_a_total_is_known() -> None:
+def test_the_cost_of_tools_is_estimated_until_a_total_is_known() -> None:
     book = TokenBook()
     assert book.count_besides(TOOLS) > book.count_besides(()) == 64
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_with_counts_learnt_an_estimate_is_wrong_by_two_percent_at_most(seed: int) -> None:
+def test_with_learned_counts_an_estimate_is_off_by_at_most_two_percent(seed: int) -> None:
     book = TokenBook()
     random = Random(seed)
     wrong: list[float] = []
@@ -134,17 +136,17 @@ def test_with_counts_learnt_an_estimate_is_wrong_by_two_percent_at_most(seed: in
     assert max(wrong) <= 0.02
 
 
-def test_every_message_is_counted_once() -> None:
+def test_each_message_is_counted_once() -> None:
     book = TokenBook()
-    one, other = user_message("one"), user_message("another")
+    first, other = user_message("one"), user_message("another")
     again = user_message("one")
-    assert book.unknown((one, other, again)) == (again, other)
-    book.learn(one, 3)
-    assert book.unknown((one, other, again)) == (other,)
+    assert book.unknown((first, other, again)) == (again, other)
+    book.learn(first, 3)
+    assert book.unknown((first, other, again)) == (other,)
 
 
 def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
-    """What was guessed wrong would be blamed on the template, and every cut would move."""
+    """A wrong estimate would be attributed to the template, and every cut would move."""
     book = TokenBook()
     counted, guessed = user_message("word " * 300), user_message("a few words")
     book.learn(counted, 300)
@@ -156,14 +158,14 @@ def test_a_total_of_which_only_most_was_counted_teaches_nothing() -> None:
     assert book.knows(())
 
 
-def test_of_short_messages_all_may_be_worth_a_count() -> None:
+def test_many_short_messages_may_be_worth_a_count() -> None:
     messages = (system_message("Be brief."), HI, tool_result("a", "seen"))
     assert set(TokenBook().unknown(messages)) == set(messages)
     assert TokenBook().unknown(()) == ()
 
 
-def test_a_prompt_that_goes_on_from_a_known_one_is_nearly_exact() -> None:
-    """Nothing but totals is known, as with a backend that cannot count."""
+def test_a_prompt_that_extends_a_known_one_is_nearly_exact() -> None:
+    """Only totals are known, as with a backend without a count endpoint."""
     book = TokenBook()
     *requests, last = agent_run(30, 3)
     wrong: list[float] = []
@@ -191,7 +193,7 @@ WINDOW = 4_000
 
 
 def calibrated() -> TokenBook:
-    """Return a book that has seen prompts with a token for each piece, and cannot count."""
+    """Return a book that has seen prompts of one token per piece, and cannot count."""
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
@@ -203,7 +205,7 @@ def of_tokens(count: int) -> Message:
     return user_message("word, " * (count // 2))
 
 
-def test_a_prompt_of_which_far_too_little_was_read_has_been_cut() -> None:
+def test_a_prompt_count_far_below_the_estimate_means_truncation() -> None:
     missing = calibrated().observe_total((of_tokens(9_000),), (), 3_900, WINDOW)
     assert missing is not None
     assert 8_000 <= missing <= 10_000
@@ -211,11 +213,11 @@ def test_a_prompt_of_which_far_too_little_was_read_has_been_cut() -> None:
 
 
 @pytest.mark.parametrize("total", [1_900, 3_900, 4_000, 9_000])
-def test_a_bad_estimate_alone_is_no_proof(total: int) -> None:
+def test_a_bad_estimate_alone_is_no_proof_of_truncation(total: int) -> None:
     assert calibrated().observe_total((of_tokens(3_500),), (), total, WINDOW) is None
 
 
-def test_a_cut_prompt_teaches_nothing() -> None:
+def test_a_truncated_prompt_is_not_learned_from() -> None:
     book = calibrated()
     before = book.of(LONG)
     assert book.observe_total((of_tokens(9_000),), (), 3_900, WINDOW) is not None
@@ -223,20 +225,20 @@ def test_a_cut_prompt_teaches_nothing() -> None:
     assert book.of(LONG) == before
 
 
-def test_pictures_and_thoughts_are_not_missed() -> None:
-    """Most templates leave thoughts out, and nobody knows what a picture costs."""
+def test_images_and_reasoning_do_not_count_as_truncated() -> None:
+    """Most templates drop reasoning, and the cost of an image is unknown."""
     picture = Message("user", "", b'{"type":"image_url","image_url":{}}' * 9)
     source = json.dump({"role": "assistant", "content": "", "reasoning_content": "word, " * 4_500})
     thought = Message("assistant", "", source)
     assert calibrated().observe_total((of_tokens(900), picture, thought), (), 1_000, WINDOW) is None
 
 
-def test_before_anything_is_known_only_the_impossible_is_an_error() -> None:
+def test_before_calibration_only_impossible_counts_are_an_error() -> None:
     assert TokenBook().observe_total((of_tokens(7_000),), (), 3_900, WINDOW) is None
     assert TokenBook().observe_total((of_tokens(10_000),), (), 3_900, WINDOW) is not None
 
 
-def test_a_backend_that_tells_only_the_new_part_of_prompts_is_not_doubted() -> None:
+def test_a_backend_that_reports_only_uncached_tokens_is_trusted() -> None:
     book = calibrated()
     before = book.of(LONG)
     assert book.observe_total((of_tokens(1_000),), (), 90, WINDOW) is None
@@ -244,12 +246,12 @@ def test_a_backend_that_tells_only_the_new_part_of_prompts_is_not_doubted() -> N
     assert book.of(LONG) == before
 
 
-def test_a_backend_that_counts_is_not_doubted() -> None:
+def test_a_backend_with_a_count_endpoint_is_trusted() -> None:
     book = learnt((LONG,), TokenBook())
     assert book.observe_total((of_tokens(10_000),), (), 3_900, WINDOW) is None
 
 
-def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
+def test_estimates_are_recorded_while_there_is_a_listener() -> None:
     book = learnt((HI,), TokenBook())
     book.of(LONG)
     with book.note_guesses() as guessed:
@@ -259,7 +261,7 @@ def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
     assert guessed == [LONG]
 
 
-def test_of_a_prompt_that_was_refused_all_counts_are_doubted_that_much() -> None:
+def test_a_refused_prompt_corrects_all_counts_by_its_error() -> None:
     book = learnt((HI, LONG), TokenBook())
     book.calibrate((HI, LONG), (), 600)
     counted = book.count_besides(()) + book.of(HI) + book.of(LONG)
@@ -282,25 +284,25 @@ def test_a_refusal_without_a_number_means_more_than_the_window() -> None:
     assert silent.doubt == 1
 
 
-def test_a_refusal_teaches_what_a_token_weighs_before_anything_is_doubted() -> None:
+def test_a_refusal_calibrates_the_token_size_before_correcting_counts() -> None:
     book = TokenBook()
     book.refuse((LONG,), (), 4 * count_rough_tokens(LONG.text), 1_500)
     assert book.of(LONG) >= 4 * count_rough_tokens(LONG.text)
     assert book.doubt <= 1.05
 
 
-def test_a_guess_is_worth_something_once_a_token_was_weighed() -> None:
+def test_an_estimate_counts_once_the_token_size_is_known() -> None:
     assert not learnt((HI,), TokenBook()).can_guess
     assert learnt((LONG,), TokenBook()).can_guess
 
 
-def test_what_was_guessed_may_be_an_eighth_of_it() -> None:
+def test_an_estimate_may_be_off_by_an_eighth() -> None:
     expected = learnt((HI,), TokenBook()).expect((HI, LONG), ())
     assert 0 < expected.guessed < expected.tokens < expected.most
     assert expected.least == expected.tokens - expected.guessed * 7 // 8
 
 
-def test_an_exact_count_of_the_whole_ends_a_doubt() -> None:
+def test_an_exact_total_ends_a_correction() -> None:
     book = learnt((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
     ambiguous, counted = book.doubt, book.count_besides(()) + book.of(LONG)

@@ -7,11 +7,11 @@ def units(*messages: JsonObject) -> list[Unit]:
     return list(units_of(history(*messages)))
 
 
-def test_calls_and_their_results_are_one_unit() -> None:
+def test_calls_and_their_results_form_one_unit() -> None:
     (unit,) = units(called(call("a"), call("b")), result("b", "2"), result("a", "1"))
     assert unit.is_group
     assert unit.indexes == [0, 1, 2]
-    assert [(one.index, one.call.id, one.message.text) for one in unit.results] == [
+    assert [(result.index, result.call.id, result.message.text) for result in unit.results] == [
         (1, "b", "2"),
         (2, "a", "1"),
     ]
@@ -23,7 +23,7 @@ def test_a_late_result_belongs_to_its_call() -> None:
     assert (second.indexes, second.number) == ([0, 2], 0)
 
 
-def test_a_group_without_all_its_results_is_no_unit_yet() -> None:
+def test_a_group_with_missing_results_is_no_unit_yet() -> None:
     assert units(called(call("a"), call("b")), result("a")) == []
 
 
@@ -39,7 +39,7 @@ def test_system_messages_the_first_question_and_orphans_belong_to_no_unit() -> N
     assert [unit.indexes for unit in units(*everything)] == [[4]]
 
 
-def test_ids_that_come_again_mean_the_latest_call() -> None:
+def test_repeated_ids_refer_to_the_latest_call() -> None:
     again = [called(call("0")), result("0"), called(call("0"), call("0")), result("0"), result("0")]
     assert [(unit.indexes, unit.number) for unit in units(*again)] == [([0, 1], 0), ([2, 3, 4], 1)]
     never = [called(call("0")), called(call("0")), result("0")]

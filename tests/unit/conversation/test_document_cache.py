@@ -6,26 +6,26 @@ KB = 1024
 
 
 class Made:
-    """Whatever was made; every one is another."""
+    """A cached value, unequal to any other."""
 
 
 def made(_: bytes) -> Made:
     return Made()
 
 
-def test_the_same_document_gives_the_same_thing() -> None:
+def test_the_same_document_gives_the_cached_value() -> None:
     cache = DocumentCache(made)
     assert cache(b"a") is cache(b"a")
     assert cache(b"a") is not cache(b"b")
 
 
-def test_a_huge_document_is_not_kept() -> None:
+def test_a_huge_document_is_not_cached() -> None:
     cache = DocumentCache(made, largest=10)
     assert cache(b"x" * 10) is cache(b"x" * 10)
     assert cache(b"x" * 11) is not cache(b"x" * 11)
 
 
-def test_what_was_used_longest_ago_makes_room_for_the_bytes_of_another() -> None:
+def test_the_least_recently_used_document_is_evicted_by_bytes() -> None:
     cache = DocumentCache(made, most=25 * KB)
     first, second = cache(b"a" * 10 * KB), cache(b"b" * 10 * KB)
     assert cache(b"a" * 10 * KB) is first
@@ -34,14 +34,14 @@ def test_what_was_used_longest_ago_makes_room_for_the_bytes_of_another() -> None
     assert cache(b"b" * 10 * KB) is not second
 
 
-def test_small_documents_take_room_as_well() -> None:
+def test_small_documents_have_a_minimum_size() -> None:
     cache = DocumentCache(made, most=10 * KB)
     kept = [cache(b"%d" % number) for number in range(100)]
     assert cache(b"99") is kept[99]
     assert cache(b"89") is not kept[89]
 
 
-def test_what_was_made_takes_room_beyond_its_document() -> None:
+def test_cached_values_count_beyond_their_document() -> None:
     cache = DocumentCache(made, most=10 * KB, further=lambda _: 8 * KB)
     first = cache(b"a")
     assert cache(b"a") is first
@@ -49,28 +49,28 @@ def test_what_was_made_takes_room_beyond_its_document() -> None:
     assert cache(b"a") is not first
 
 
-def test_what_could_not_be_made_is_tried_again() -> None:
-    asked: list[bytes] = []
+def test_a_failed_value_is_computed_again() -> None:
+    requests: list[bytes] = []
 
     def refused(document: bytes) -> Made:
-        asked.append(document)
+        requests.append(document)
         raise KeyError(document)
 
     cache = DocumentCache(refused)
     for _ in range(2):
         with pytest.raises(KeyError):
             cache(b"a")
-    assert asked == [b"a", b"a"]
+    assert requests == [b"a", b"a"]
 
 
-def test_nothing_that_was_made_is_a_thing_to_find_as_well() -> None:
-    asked: list[bytes] = []
-    cache = DocumentCache[None](asked.append)
+def test_a_computed_value_is_no_cache_key() -> None:
+    requests: list[bytes] = []
+    cache = DocumentCache[None](requests.append)
     assert cache(b"a") is cache(b"a") is None
-    assert asked == [b"a"]
+    assert requests == [b"a"]
 
 
-def test_what_is_kept_is_found_and_counted_once() -> None:
+def test_a_cached_value_is_returned_and_counted_once() -> None:
     kept = KeptByDocument[Made](most=2 * KB + 2, largest=1)
     first, second = Made(), Made()
     assert kept.find(b"a") is None

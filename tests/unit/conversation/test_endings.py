@@ -22,11 +22,11 @@ from proxy.conversation.endings import CALLS, ENDINGS, FILTERED, LENGTH, STOP, e
         ("", LENGTH),
     ],
 )
-def test_every_reason_has_one_meaning(reason: str, meant: str) -> None:
+def test_every_finish_reason_has_one_meaning(reason: str, meant: str) -> None:
     assert ending_of(reason).reason == meant
     assert is_cut(reason) is (meant in (LENGTH, FILTERED))
 
 
-def test_no_word_stands_for_two_endings() -> None:
+def test_no_finish_reason_has_two_meanings() -> None:
     words = [word for ending in ENDINGS for word in (ending.reason, *ending.words)]
     assert len(words) == len(set(words))

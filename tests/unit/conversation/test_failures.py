@@ -19,7 +19,7 @@ from proxy.conversation.failures import has_failed
         ("{not json", False),
     ],
 )
-def test_a_failure_is_told_by_the_result_whatever_reminder_follows(
+def test_a_failure_is_read_from_the_result_despite_a_reminder(
     result: str, is_failure: bool
 ) -> None:
     assert has_failed(result) is is_failure

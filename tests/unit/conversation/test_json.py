@@ -17,13 +17,13 @@ values = st.recursive(
 
 
 @given(values)
-def test_what_is_written_is_read_again(value: JsonValue) -> None:
+def test_encoded_json_is_decoded_to_the_same_value(value: JsonValue) -> None:
     assert json.parse(json.dump(value)) == value
     assert json.parse(json.dump_text(value)) == value
     assert json.dump_text(value).encode() == json.dump(value)
 
 
-def test_it_is_written_compactly_and_readably() -> None:
+def test_json_is_compact_and_readable() -> None:
     assert json.dump({"a": [1, "ü", None]}) == '{"a":[1,"ü",null]}'.encode()
 
 
@@ -47,34 +47,34 @@ def test_it_is_written_compactly_and_readably() -> None:
         (b"'a'", "line 1 column 1"),
     ],
 )
-def test_what_is_not_json_is_refused_with_its_place(document: bytes | str, problem: str) -> None:
+def test_invalid_json_is_refused_with_its_position(document: bytes | str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         json.parse(document)
 
 
 @given(st.dictionaries(st.text(), values, max_size=5), st.sampled_from(["", " ", "\n\t "]))
-def test_an_object_is_cut_into_the_bytes_of_its_members(
+def test_an_object_is_split_into_the_bytes_of_its_members(
     members: dict[str, JsonValue], space: str
 ) -> None:
-    written = {name: json.dump(value) for name, value in members.items()}
+    encoded = {name: json.dump(value) for name, value in members.items()}
     gap = space.encode()
     body = b",".join(
-        gap + json.dump(name) + gap + b":" + gap + raw + gap for name, raw in written.items()
+        gap + json.dump(name) + gap + b":" + gap + raw + gap for name, raw in encoded.items()
     )
 
-    assert list(json.split_object(b"{" + body + b"}").items()) == list(written.items())
-    assert json.parse(json.join_object(written)) == members
+    assert list(json.split_object(b"{" + body + b"}").items()) == list(encoded.items())
+    assert json.parse(json.join_object(encoded)) == members
 
 
 @given(st.lists(values, max_size=5))
-def test_an_array_is_cut_into_the_bytes_of_its_elements(elements: list[JsonValue]) -> None:
-    written = [json.dump(value) for value in elements]
+def test_an_array_is_split_into_the_bytes_of_its_elements(elements: list[JsonValue]) -> None:
+    encoded = [json.dump(value) for value in elements]
 
-    assert json.split_array(b"[ " + b" , ".join(written) + b" ]") == written
-    assert json.join_array(written) == json.dump(elements)
+    assert json.split_array(b"[ " + b" , ".join(encoded) + b" ]") == encoded
+    assert json.join_array(encoded) == json.dump(elements)
 
 
-def test_members_keep_their_own_spelling() -> None:
+def test_members_keep_their_formatting() -> None:
     document = b'{"a": 1.50, "b" : [ 1,2 ] ,"c":"\\u00fc"}'
 
     assert json.split_object(document) == {"a": b"1.50", "b": b"[ 1,2 ]", "c": b'"\\u00fc"'}
@@ -84,5 +84,5 @@ def test_members_keep_their_own_spelling() -> None:
 
 
 @given(st.lists(values))
-def test_lines_are_values_one_by_one(several: list[JsonValue]) -> None:
-    assert json.dump_lines(several) == b"".join(json.dump(one) + b"\n" for one in several)
+def test_json_lines_are_parsed_separately(several: list[JsonValue]) -> None:
+    assert json.dump_lines(several) == b"".join(json.dump(value) + b"\n" for value in several)

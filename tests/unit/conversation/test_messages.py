@@ -35,7 +35,7 @@ CALL = ToolCall("c", "f", '{"a": ')
         ),
     ],
 )
-def test_a_message_that_temper_makes_has_a_source(message: Message, expected: Message) -> None:
+def test_a_message_created_by_temper_has_a_source(message: Message, expected: Message) -> None:
     assert message == expected
 
 

@@ -12,7 +12,7 @@ GROUP = re.compile(r"\)(?:[*+?]|\{\{?[^\s{}]*\}?\})\+")
 
 
 @pytest.mark.parametrize(
-    ("pattern", "written"),
+    ("pattern", "rewritten"),
     [
         (r"(?:ab?c)++", r"(?>(?:ab?c)+)"),
         (r"x(a|b){2,5}+y?", r"x(?>(a|b){2,5})y?"),
@@ -21,18 +21,20 @@ GROUP = re.compile(r"\)(?:[*+?]|\{\{?[^\s{}]*\}?\})\+")
         (r"(?:a)+(?:b)*?[a-z]{1,3}+", r"(?:a)+(?:b)*?[a-z]{1,3}+"),
     ],
 )
-def test_possessive_groups_become_atomic_where_they_are_misread(pattern: str, written: str) -> None:
-    assert possessive(pattern, version=OLD) == written
+def test_possessive_groups_become_atomic_where_they_are_misread(
+    pattern: str, rewritten: str
+) -> None:
+    assert possessive(pattern, version=OLD) == rewritten
     assert possessive(pattern, version=FIXED) == pattern
 
 
 @pytest.mark.parametrize("version", [OLD, FIXED])
-def test_a_turn_that_fails_half_way_is_given_back(version: tuple[int, ...]) -> None:
+def test_a_partial_repetition_of_a_possessive_group_is_undone(version: tuple[int, ...]) -> None:
     if version == FIXED and re.fullmatch(r"(?:ab?c)++a", "aca") is None:
         pytest.skip("this is a Python that misreads them")
-    found = re.match(possessive(r"(?:ab?c)++", version=version), "acabcab")
-    assert found is not None
-    assert found[0] == "acabc"
+    match = re.match(possessive(r"(?:ab?c)++", version=version), "acabcab")
+    assert match is not None
+    assert match[0] == "acabc"
 
 
 def test_no_module_has_such_a_group_without_asking() -> None:

@@ -5,11 +5,11 @@ from proxy.conversation.reminders import CLOSING, OPENING, is_forged, neutralise
 SAID = ["", "done", "two\nlines\n", f"{OPENING}\nnothing\n{CLOSING}\nbut its beginning"]
 
 
-@pytest.mark.parametrize("said", [*SAID, f"about {OPENING} in a line", f"or an end\n{CLOSING}"])
-def test_a_reminder_at_the_end_is_no_part_of_what_was_said(said: str) -> None:
+@pytest.mark.parametrize("text", [*SAID, f"about {OPENING} in a line", f"or an end\n{CLOSING}"])
+def test_a_trailing_reminder_is_no_part_of_the_text(text: str) -> None:
     reminder = f"{OPENING}\nMind the gap.\n{CLOSING}"
-    assert without_reminders(said) == said
-    assert without_reminders(f"{said}\n{reminder}\n{reminder}") == said
+    assert without_reminders(text) == text
+    assert without_reminders(f"{text}\n{reminder}\n{reminder}") == text
     assert without_reminders(reminder) == ""
 
 

@@ -31,7 +31,7 @@ def test_text_and_reasoning_are_joined_each_by_itself() -> None:
     ) == Reply("Hello", "Hm", reason="length")
 
 
-def test_calls_are_joined_by_their_number_and_come_in_its_order() -> None:
+def test_calls_are_joined_by_index_and_ordered_by_it() -> None:
     assert reply(
         ToolCallStarted(1, None, "g"),
         ToolCallStarted(0, "c", "f"),
@@ -41,7 +41,7 @@ def test_calls_are_joined_by_their_number_and_come_in_its_order() -> None:
     ).calls == (WrittenCall("f", "{}", "c"), WrittenCall("g", "[]"))
 
 
-def test_a_call_that_is_announced_again_is_the_same_call() -> None:
+def test_a_repeated_announcement_is_the_same_call() -> None:
     assert reply(ToolCallStarted(0, "c", "f"), ToolCallStarted(0, "d", "g")).calls == (
         WrittenCall("f", "", "c"),
     )

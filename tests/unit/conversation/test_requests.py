@@ -7,14 +7,14 @@ from proxy.conversation.tools import Tool, ToolUse
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
 
 
-def test_a_request_lets_the_model_decide_unless_told_otherwise() -> None:
+def test_a_request_defaults_to_tool_choice_auto() -> None:
     assert (REQUEST.tool_choice, REQUEST.parallel_tool_calls) == (ToolUse.AUTO, True)
     assert (REQUEST.tools, REQUEST.max_tokens) == ((), None)
     assert not any((REQUEST.stream, REQUEST.stop_strings))
     assert REQUEST.answer_schema is None
 
 
-def test_a_question_leaves_parsing_to_the_backend_and_the_output_free() -> None:
+def test_an_upstream_request_leaves_parsing_to_the_backend() -> None:
     upstream_request = UpstreamRequest(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
 
     assert (upstream_request.parsing, upstream_request.schema) == (Parsing.BACKEND, None)
@@ -25,13 +25,13 @@ def test_a_request_cannot_be_altered() -> None:
         REQUEST.model = "n"  # type: ignore[misc]
 
 
-def test_what_is_kept_free_for_the_answer_may_differ_from_how_long_it_may_be() -> None:
+def test_the_reserve_for_the_answer_may_differ_from_its_limit() -> None:
     assert (REQUEST.reserved, REQUEST.answer_reserve) == (None, None)
     assert Request("m", (), {}, max_tokens=900).reserved == 900
     assert Request("m", (), {}, max_tokens=900, answer_reserve=0).reserved == 0
 
 
-def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
+def test_the_reply_limit_uses_the_clients_field() -> None:
     plain = Request("m", (), {"model": b'"m"'})
     assert plain.limit_tokens(512).fields["max_tokens"] == b"512"
     generous = Request("m", (), {"max_completion_tokens": b"900"}, max_tokens=900)
@@ -43,17 +43,17 @@ def test_a_reply_is_bounded_in_the_clients_own_field() -> None:
 RAW = {"model": b'"m"', "messages": b"[]", "tools": b"[]", "tool_choice": b'"required"'}
 
 
-def test_more_messages_take_the_place_of_the_clients_own_bytes() -> None:
+def test_changed_messages_replace_the_clients_bytes() -> None:
     request = Request("m", (user_message("Hi"),), RAW, tool_choice=ToolUse.REQUIRED)
     longer = request.append_messages((user_message("Ho"),))
     assert [message.text for message in longer.messages] == ["Hi", "Ho"]
     assert [*longer.fields] == ["model", "tools", "tool_choice"]
 
 
-def test_more_tools_stand_behind_the_clients_own() -> None:
-    own, more = (Tool(name, {}, b"{}") for name in ("own", "more"))
-    request = Request("m", (), RAW, (own,)).offering((more,))
-    assert request.tools == (own, more)
+def test_added_tools_follow_the_clients() -> None:
+    client_tool, more = (Tool(name, {}, b"{}") for name in ("own", "more"))
+    request = Request("m", (), RAW, (client_tool,)).offering((more,))
+    assert request.tools == (client_tool, more)
     assert [*request.fields] == ["model", "messages", "tool_choice"]
 
 
@@ -62,13 +62,13 @@ def test_how_tools_are_used_is_changed_in_both_views() -> None:
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -> None:
+def test_a_client_choice_to_think_wins_over_the_operators() -> None:
     assert UNSAID.or_else(None) is UNSAID
     assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
 
 
 @pytest.mark.parametrize(
-    ("said", "effort"),
+    ("options", "effort"),
     [
         (UNSAID, "low"),
         (ThinkingOptions(is_on=True), "low"),
@@ -77,15 +77,13 @@ def test_a_client_that_says_whether_to_think_is_believed_before_the_operator() -
         (ThinkingOptions(budget=9), ""),
     ],
 )
-def test_a_client_that_says_how_much_to_think_is_believed_before_the_operator(
-    said: ThinkingOptions, effort: str
-) -> None:
-    assert said.or_else(None, "low").effort == effort
+def test_a_client_effort_wins_over_the_operators(options: ThinkingOptions, effort: str) -> None:
+    assert options.or_else(None, "low").effort == effort
     assert ThinkingOptions(is_on=True).or_else(is_on=False) == ThinkingOptions(is_on=True)
 
 
 @pytest.mark.parametrize(
-    ("written", "stops", "together"),
+    ("sent", "stops", "together"),
     [
         (None, (), ()),
         (b'"a"', ("x",), ("a", "x")),
@@ -95,9 +93,9 @@ def test_a_client_that_says_how_much_to_think_is_believed_before_the_operator(
         (b"null", ("x",), ("x",)),
     ],
 )
-def test_stops_of_our_own_stand_behind_the_clients_as_far_as_there_is_room(
-    written: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
+def test_added_stop_strings_follow_the_clients_up_to_the_limit(
+    sent: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
 ) -> None:
-    request = Request("m", (), {} if written is None else {"stop": written})
+    request = Request("m", (), {} if sent is None else {"stop": sent})
     upstream_request = UpstreamRequest(request, (), (), ToolUse.AUTO, stops=stops)
     assert upstream_request.stop_strings == together

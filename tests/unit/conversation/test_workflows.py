@@ -5,13 +5,13 @@ from proxy.conversation.workflows import Prerequisite, Workflow, contradictions
 RULES = Workflow(("read",), (Prerequisite("edit", "read", "path"),), ("finish",))
 
 
-def test_rules_that_can_be_kept_are_left_alone() -> None:
+def test_satisfiable_rules_are_unchanged() -> None:
     assert list(contradictions(RULES)) == []
     both = (Prerequisite("edit", "read"), Prerequisite("edit", "ask"), Prerequisite("ask", "read"))
     assert list(contradictions(Workflow((), both))) == []
 
 
-def test_every_tool_is_named_with_its_place() -> None:
+def test_every_tool_of_a_rule_has_a_path() -> None:
     assert list(RULES.tools()) == [
         ("required_steps.0", "read"),
         ("prerequisites.0.tool", "edit"),
@@ -21,7 +21,7 @@ def test_every_tool_is_named_with_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "place", "problem"),
+    ("rules", "path", "problem"),
     [
         (Workflow(("a", "b", "a")), "required_steps.2", "listed twice"),
         (Workflow((), (Prerequisite("a", "b"),) * 2), "prerequisites.1", "listed twice"),
@@ -48,15 +48,15 @@ def test_every_tool_is_named_with_its_place() -> None:
         ),
     ],
 )
-def test_rules_that_nobody_can_keep_are_found_with_their_place(
-    rules: Workflow, place: str, problem: str
+def test_unsatisfiable_rules_are_reported_with_their_path(
+    rules: Workflow, path: str, problem: str
 ) -> None:
     ((where, what),) = contradictions(rules)
-    assert (where, problem in what) == (place, True)
+    assert (where, problem in what) == (path, True)
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("rules", "problem"),
     [
         ("Workflow('look')", r"required_steps is a tuple, not 'look': write required_steps="),
         ("Workflow((1,))", r"required_steps is a tuple of names of tools, not \(1,\)"),
@@ -66,6 +66,6 @@ def test_rules_that_nobody_can_keep_are_found_with_their_place(
         ("Workflow((), (), 'end')", "terminal_tools is a tuple, not 'end'"),
     ],
 )
-def test_rules_in_another_form_say_how_they_are_written(written: str, problem: str) -> None:
+def test_malformed_rules_are_refused_with_the_expected_form(rules: str, problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
-        eval(written, globals())  # noqa: S307 - no type checker lets it stand
+        eval(rules, globals())  # noqa: S307 - no type checker lets it stand

@@ -38,7 +38,7 @@ def call(index: int, call_id: str = "c") -> BlockStarted:
     return BlockStarted(index, "tool_use", call_id, "f")
 
 
-def test_a_block_goes_on_until_something_else_comes() -> None:
+def test_a_block_continues_until_a_different_event() -> None:
     steps, rest = blocks(TextDelta("a"), TextDelta("b"), ReasoningDelta("c"), ReasoningDelta("d"))
     assert steps == [
         BlockStarted(0, "text"),
@@ -52,7 +52,7 @@ def test_a_block_goes_on_until_something_else_comes() -> None:
     assert rest == [BlockStopped(sign("cd"))]
 
 
-def test_what_says_nothing_opens_no_block() -> None:
+def test_an_empty_event_opens_no_block() -> None:
     assert blocks(TextDelta(""), ReasoningDelta(""), ReplyUnreadable("x")) == ([], [])
 
 
@@ -62,7 +62,7 @@ def test_a_call_that_is_streamed_is_closed_by_the_next() -> None:
     assert rest == [BlockStopped()]
 
 
-def test_a_whole_call_is_a_block_of_its_own() -> None:
+def test_a_whole_call_is_a_separate_block() -> None:
     whole = ToolCalled(0, ToolCall("c", "f", "{}"))
     steps, rest = blocks(TextDelta("a"), whole, TextDelta("b"))
     assert steps[2:] == [
@@ -76,7 +76,7 @@ def test_a_whole_call_is_a_block_of_its_own() -> None:
     assert rest == [BlockStopped()]
 
 
-def test_what_comes_amid_a_call_waits_for_its_end() -> None:
+def test_events_during_a_call_wait_for_its_end() -> None:
     amid = (started(0), ReasoningDelta("a"), TextDelta("b"), wrote(0, "{}"))
     steps, rest = blocks(*amid)
     assert steps == [call(0), BlockDelta("{}")]
@@ -94,7 +94,7 @@ def test_what_comes_amid_a_call_waits_for_its_end() -> None:
     assert steps == [call(0), BlockDelta("{}"), *waited, call(3)]
 
 
-def test_calls_that_are_written_at_the_same_time_come_one_after_the_other() -> None:
+def test_interleaved_calls_are_serialized() -> None:
     whole = ToolCalled(2, ToolCall("d", "g", "{}"))
     events = (started(0), started(1), wrote(0, "{"), wrote(1, "["), whole, TextDelta("a"))
     steps, rest = blocks(*events, wrote(0, "}"), wrote(1, "]"), wrote(9, "never begun"))

@@ -8,7 +8,7 @@ STARTED = ReplyStarted("reply_1")
 
 
 @pytest.mark.parametrize(("prefix", "call_id"), [((), "call_7"), (("use_",), "use_7")])
-def test_the_id_of_a_call_is_a_fresh_token_behind_the_prefix_of_its_language(
+def test_the_id_of_a_call_is_a_random_token_with_the_prefix_of_its_dialect(
     prefix: tuple[str, ...], call_id: str
 ) -> None:
     assert IdsAndClock(now=lambda: 0.0, token=lambda: "7").call_id(*prefix) == call_id

@@ -23,7 +23,7 @@ def test_a_picture_is_its_type_and_its_data(url: str, picture: Picture) -> None:
     "url",
     ["", "data:image/png,hello", *(f"data:image/png;base64,{data}" for data in ("", "a", "a b="))],
 )
-def test_what_is_no_picture_in_base64_is_refused(url: str) -> None:
+def test_an_invalid_base64_image_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest, match="base64") as raised:
         read_picture(Image(url, "content.1"), "messages.0")
     assert raised.value.param == "messages.0.content.1.image_url.url"
@@ -32,7 +32,7 @@ def test_what_is_no_picture_in_base64_is_refused(url: str) -> None:
 SCHEMA: JsonObject = {"type": "object"}
 
 
-def test_what_is_asked_for_twice_has_to_be_the_same() -> None:
+def test_duplicate_settings_must_agree() -> None:
     target: JsonObject = {}
     put_once(target, "think", True, "think")
     put_once(target, "think", True, "reasoning_effort")
@@ -51,7 +51,7 @@ def test_what_is_asked_for_twice_has_to_be_the_same() -> None:
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": True}}, None),
     ],
 )
-def test_the_schema_of_a_form_is_found_in_both_its_places(
+def test_the_schema_of_a_format_is_found_in_both_fields(
     wanted: JsonObject, schema: JsonObject | None
 ) -> None:
     assert form_schema(wanted) == schema

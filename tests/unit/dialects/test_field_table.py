@@ -23,7 +23,7 @@ def test_a_table_has_the_rows_of_all_its_groups() -> None:
     assert (len(TABLE), TABLE["top_p"].target) == (5, "options.top_p")
 
 
-def test_what_stands_in_no_table_has_the_row_of_the_unknown() -> None:
+def test_an_unlisted_field_has_the_row_for_unknown_fields() -> None:
     assert TABLE.of("model") == CARRIED
     assert TABLE.of("brand_new") == IGNORED
     strict = FieldTable(unknown=refuse("There is no such field."))
@@ -31,7 +31,7 @@ def test_what_stands_in_no_table_has_the_row_of_the_unknown() -> None:
         strict.check("brand_new", None)
 
 
-def test_what_is_refused_has_a_remedy_and_what_is_dropped_is_reported() -> None:
+def test_refused_fields_have_a_remedy_and_dropped_fields_are_reported() -> None:
     assert (TABLE.remedy("n"), TABLE.remedy("model")) == ("Send 1.", None)
     assert (TABLE.drops("audio"), TABLE.drops("model"), TABLE.drops("new")) == (True, False, False)
 
@@ -44,6 +44,6 @@ def test_a_harmless_value_of_a_refused_field_is_accepted() -> None:
     assert raised.value.param == "n"
 
 
-def test_rows_are_made_in_a_word() -> None:
+def test_rows_are_built_with_one_call() -> None:
     assert rows(IGNORED, "a b") == {"a": IGNORED, "b": IGNORED}
     assert copies("a b", "x.") == {"a": copy_to("x.a"), "b": copy_to("x.b")}

@@ -28,12 +28,12 @@ def sources(history: ForeignHistory) -> list[bytes]:
 
 
 class TestContent:
-    def test_is_one_string_where_there_is_only_text(self) -> None:
+    def test_is_one_string_if_there_is_only_text(self) -> None:
         texts = [JsonText("ü", b'"\\u00fc"'), own_text("b")]
         assert write_content(texts) == ("ü\nb", b'"\\u00fc\\nb"')
         assert write_content([]) == ("", b'""')
 
-    def test_is_parts_beside_a_picture_with_neighbouring_texts_merged(self) -> None:
+    def test_is_a_list_of_parts_next_to_an_image_with_adjacent_texts_merged(self) -> None:
         text, content = write_content([*NOTE, *NOTE, PICTURE, PICTURE, *NOTE])
         assert text == "\n".join(["Mind the gap."] * 3)
         picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -46,7 +46,7 @@ class TestContent:
 
 
 class TestAHistory:
-    def test_writes_what_everybody_said(self) -> None:
+    def test_keeps_the_text_of_every_role(self) -> None:
         history = ForeignHistory()
         history.add_system(NOTE)
         history.add_system([own_text("And you.")], "developer")
@@ -74,14 +74,14 @@ class TestAHistory:
             Message("tool", "", b'{"role":"tool","content":""}'),
         )
 
-    def test_may_make_one_message_of_all_that_the_system_says_at_the_start(self) -> None:
+    def test_may_merge_all_initial_system_messages(self) -> None:
         history = ForeignHistory(joins_system=True)
         history.add_system([own_text("")])
         history.add_system(NOTE)
         history.add_system([own_text("Be kind.")])
         assert sources(history) == [b'{"role":"system","content":"Mind the gap.\\nBe kind."}']
 
-    def test_folds_what_the_system_says_later_into_the_message_before_it(self) -> None:
+    def test_folds_later_system_messages_into_the_message_before(self) -> None:
         history = ForeignHistory(joins_system=True)
         history.extend([user_entry([own_text("Hi"), PICTURE])])
         history.add_system(NOTE)
@@ -96,18 +96,18 @@ class TestAHistory:
         assert result.text == f"gone\n{other}\n{reminder}"
         assert json.parse(result.source) == {"role": "tool", "content": result.text}
 
-    def test_leaves_what_other_histories_have_as_well_as_it_was(self) -> None:
-        one, other = ForeignHistory(), ForeignHistory()
-        one.extend([user_entry([own_text("Hi")])])
-        before = one.messages()
-        other.extend(one.entries)
+    def test_leaves_other_histories_unchanged(self) -> None:
+        first, other = ForeignHistory(), ForeignHistory()
+        first.extend([user_entry([own_text("Hi")])])
+        before = first.messages()
+        other.extend(first.entries)
         other.add_system(NOTE)
-        assert one.messages() == before
+        assert first.messages() == before
         assert (
             other.messages()[0].text == "Hi\n<system-reminder>\nMind the gap.\n</system-reminder>"
         )
 
-    def test_lets_the_user_say_what_the_system_says_behind_the_assistant(self) -> None:
+    def test_sends_system_text_after_the_assistant_as_the_user(self) -> None:
         history = ForeignHistory()
         history.extend([assistant_entry([own_text("Hi")])])
         history.add_system(NOTE)
@@ -115,7 +115,7 @@ class TestAHistory:
         assert history.messages()[1].text == "<system-reminder>\nMind the gap.\n</system-reminder>"
 
     @pytest.mark.parametrize(
-        ("result", "written"),
+        ("result", "text"),
         [
             ([own_text("gone")], "Error: gone"),
             ([own_text("Error: gone")], "Error: gone"),
@@ -125,18 +125,16 @@ class TestAHistory:
             ([PICTURE, own_text("gone")], "Error: gone"),
         ],
     )
-    def test_says_of_a_failed_result_that_it_failed(
-        self, result: list[JsonText], written: str
-    ) -> None:
+    def test_marks_a_failed_result(self, result: list[JsonText], text: str) -> None:
         history = ForeignHistory()
         history.extend([result_entry(None, result, is_error=True)])
         history.extend([result_entry(None, result)])
         failed, other = history.messages()
-        assert (failed.text, failed.failed, other.failed) == (written, True, None)
+        assert (failed.text, failed.failed, other.failed) == (text, True, None)
 
 
 class TestATool:
-    def test_is_written_with_what_there_is(self) -> None:
+    def test_is_encoded_from_the_available_parts(self) -> None:
         assert write_tool(own_text("f")) == b'{"type":"function","function":{"name":"f"}}'
         whole = write_tool(
             own_text("f"),
@@ -152,14 +150,14 @@ class TestATool:
 
 class TestAThought:
     @given(st.lists(st.text()))
-    def test_is_known_again_by_its_signature(self, pieces: list[str]) -> None:
+    def test_is_recognized_by_its_signature(self, pieces: list[str]) -> None:
         thought = "".join(pieces)
         assert is_replayed(thought, sign(thought))
 
-    def test_counts_as_ours_where_nobody_signed_it(self) -> None:
+    def test_counts_as_created_by_temper_without_a_signature(self) -> None:
         assert is_replayed("Hm.", "")
 
     @pytest.mark.parametrize("signature", ["EqQBCgIYAhIM", "temper1:", sign("Another.")])
-    def test_of_another_model_does_not(self, signature: str) -> None:
+    def test_of_another_model_is_not_replayed(self, signature: str) -> None:
         assert sign("Hm.").startswith("temper1:")
         assert not is_replayed("Hm.", signature)

@@ -24,41 +24,41 @@ VALUES: list[JsonValue] = ["a", 3, True, None, [1], {"b": 2}]
 NESTED: JsonValue = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3}}
 
 
-def test_a_member_is_found_by_keys_and_positions() -> None:
+def test_a_member_is_found_by_keys_and_indexes() -> None:
     assert member(NESTED, "choices", 0, "message", "content") == "x"
 
 
 @pytest.mark.parametrize(
     "path", [("choices", 1), ("choices", "message"), ("usage", 0), ("none", "at all")]
 )
-def test_a_path_that_leads_nowhere_gives_none(path: tuple[str | int, ...]) -> None:
+def test_a_missing_path_gives_none(path: tuple[str | int, ...]) -> None:
     assert member(NESTED, *path) is None
 
 
-def test_a_value_of_another_type_is_as_good_as_absent() -> None:
+def test_a_value_of_another_type_counts_as_absent() -> None:
     assert [as_text(value) for value in VALUES] == ["a", "", "", "", "", ""]
     assert [as_count(value) for value in VALUES] == [0, 3, 0, 0, 0, 0]
     assert [as_list(value) for value in VALUES] == [[], [], [], [], [1], []]
     assert [as_object(value) for value in VALUES] == [{}, {}, {}, {}, {}, {"b": 2}]
 
 
-@pytest.mark.parametrize(("written", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
-def test_a_count_may_be_written_as_a_float(written: JsonValue, count: int) -> None:
-    assert as_count(written) == count
+@pytest.mark.parametrize(("number", "count"), [(5, 5), (5.0, 5), (5.5, 0)])
+def test_a_count_may_be_a_float(number: JsonValue, count: int) -> None:
+    assert as_count(number) == count
 
 
 @pytest.mark.parametrize(
-    ("written", "whole", "positive"),
+    ("number", "whole", "positive"),
     [(5, 5, 5), (0, 0, None), (-1, -1, None), (True, None, None), (5.0, None, None)],
 )
-def test_a_whole_number_is_no_boolean_and_no_float(
-    written: JsonValue, whole: int | None, positive: int | None
+def test_an_integer_is_no_boolean_and_no_float(
+    number: JsonValue, whole: int | None, positive: int | None
 ) -> None:
-    assert (as_whole(written), as_positive(written)) == (whole, positive)
+    assert (as_whole(number), as_positive(number)) == (whole, positive)
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("value", "seconds"),
     [
         (1_700_000_000, 1_700_000_000),
         (1_700_000_000.0, 1_700_000_000),
@@ -70,8 +70,8 @@ def test_a_whole_number_is_no_boolean_and_no_float(
         ("now", 0),
     ],
 )
-def test_a_time_is_one_that_a_calendar_has(written: JsonValue, seconds: int) -> None:
-    assert as_unix_time(written) == seconds
+def test_a_time_must_be_in_the_range_of_the_calendar(value: JsonValue, seconds: int) -> None:
+    assert as_unix_time(value) == seconds
     assert datetime.fromtimestamp(seconds, UTC).year <= 9999
 
 
@@ -80,16 +80,16 @@ def test_only_an_object_is_parsed() -> None:
     assert [parse_object(other) for other in ("[]", "{", "")] == [None] * 3
 
 
-def test_a_usage_that_was_written_is_read_again() -> None:
-    written = write_usage(12, 5, 4, 2)
-    assert read_usage(written) == TokenCounts(12, 5, 4, 2, 17)
-    assert written["total_tokens"] == 17
+def test_an_encoded_usage_is_decoded_again() -> None:
+    usage = write_usage(12, 5, 4, 2)
+    assert read_usage(usage) == TokenCounts(12, 5, 4, 2, 17)
+    assert usage["total_tokens"] == 17
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": "12", "prompt_tokens_details": 1}])
-def test_what_a_usage_does_not_tell_is_nothing(usage: JsonObject | None) -> None:
+def test_missing_usage_fields_are_zero(usage: JsonObject | None) -> None:
     assert read_usage(usage) == TokenCounts(0, 0, 0, 0, 0)
 
 
-def test_what_an_engine_does_not_tell_stands_in_no_usage() -> None:
+def test_fields_not_reported_by_the_engine_are_omitted_from_usage() -> None:
     assert write_usage(1, 2, None).keys() == {"prompt_tokens", "completion_tokens", "total_tokens"}

@@ -14,12 +14,12 @@ def read_of_ndjson(pieces: list[bytes]) -> list[bytes]:
     return [line for piece in pieces for line in decoder.feed(piece)] + decoder.finish()
 
 
-def test_lines_come_whole_and_one_byte_at_a_time() -> None:
+def test_lines_are_read_whole_and_byte_by_byte() -> None:
     assert read_of_ndjson([TEXT]) == LINES
-    assert read_of_ndjson([TEXT[place : place + 1] for place in range(len(TEXT))]) == LINES
+    assert read_of_ndjson([TEXT[index : index + 1] for index in range(len(TEXT))]) == LINES
 
 
-def test_lines_come_in_random_chunks() -> None:
+def test_lines_are_read_in_random_chunks() -> None:
     chance = random.Random(7)
     for _ in range(200):
         cuts = sorted(chance.sample(range(len(TEXT)), 4))
@@ -28,12 +28,12 @@ def test_lines_come_in_random_chunks() -> None:
         assert read_of_ndjson(pieces) == LINES
 
 
-def test_a_stream_that_ends_with_a_line_has_no_other() -> None:
+def test_a_stream_that_ends_with_a_newline_has_no_further_line() -> None:
     assert read_of_ndjson([b'{"a": 1}\n']) == [b'{"a": 1}']
     assert read_of_ndjson([]) == []
 
 
-def test_a_line_without_an_end_is_given_up() -> None:
+def test_an_endless_line_is_refused() -> None:
     decoder = LineDecoder(limit=8)
     decoder.feed(b"12345678\n1234")
     with pytest.raises(ValueError, match="longer than 8 bytes"):

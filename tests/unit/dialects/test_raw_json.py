@@ -20,14 +20,14 @@ from proxy.errors import InvalidRequest
 @pytest.mark.parametrize("filling", ["", "x" * 2**20], ids=["small", "large"])
 def test_a_request_has_no_more_than_a_thousand_fields(filling: str) -> None:
     fields: JsonObject = {f"k{number}": number for number in range(997)}
-    asked: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
-    assert len(read_object(json.dump(asked))) == 1_000
+    body: JsonObject = {"model": "m", "messages": [], "user": filling, **fields}
+    assert len(read_object(json.dump(body))) == 1_000
     with pytest.raises(InvalidRequest, match="at most 1000 fields, got 1001") as raised:
-        read_object(json.dump({**asked, "more": 1}))
+        read_object(json.dump({**body, "more": 1}))
     assert raised.value.param == "body"
 
 
-def test_a_large_body_that_is_no_object_is_told_as_ever() -> None:
+def test_a_large_body_that_is_no_object_is_refused_like_a_small_one() -> None:
     with pytest.raises(InvalidRequest, match="got an array"):
         read_object(b"[" + b"1," * 2**20 + b"1]")
     with pytest.raises(InvalidRequest, match=r"not valid JSON: .* line 1"):
@@ -59,16 +59,16 @@ def node(source: bytes, path: str = "a") -> Node:
     return Node(json.parse(source), source, path)
 
 
-def test_members_and_elements_keep_their_bytes_and_know_their_place() -> None:
+def test_members_and_elements_keep_their_bytes_and_path() -> None:
     members = node(b'{"x": [ 1.50,{"y":"\\u00fc"} ], "z": null}').members()
     assert list(members) == ["x"]
-    one, other = members["x"].elements()
-    assert one == Node(1.5, b"1.50", "a.x.0")
+    first, other = members["x"].elements()
+    assert first == Node(1.5, b"1.50", "a.x.0")
     text = other.members()["y"]
     assert text.path == "a.x.1.y"
     assert text.is_text
     assert text.text() == JsonText("ü", b'"\\u00fc"')
-    assert not one.is_text
+    assert not first.is_text
 
 
 def test_a_document_has_no_name_in_its_paths() -> None:
@@ -85,7 +85,7 @@ def test_a_document_has_no_name_in_its_paths() -> None:
         (lambda: node(b'{"x":null}').members().need("x"), "a.x: Field required"),
     ],
 )
-def test_what_is_of_another_kind_is_refused_by_its_path(
+def test_a_value_of_another_kind_is_refused_with_its_path(
     look: Callable[[], object], expected: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
@@ -93,11 +93,11 @@ def test_what_is_of_another_kind_is_refused_by_its_path(
     assert str(refused.value) == expected
 
 
-def test_a_member_that_is_needed_is_found() -> None:
+def test_a_required_member_is_found() -> None:
     assert node(b'{"x":1}').members().need("x") == Node(1, b"1", "a.x")
 
 
-def test_texts_are_joined_as_they_were_written() -> None:
+def test_texts_are_joined_without_decoding() -> None:
     texts = [JsonText("ü", b'"\\u00fc"'), own_text('"'), own_text("")]
     assert join_lines(texts) == JsonText('ü\n"\n', b'"\\u00fc\\n\\"\\n"')
     assert concatenate(*texts) == JsonText('ü"', b'"\\u00fc\\""')

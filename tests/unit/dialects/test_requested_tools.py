@@ -12,11 +12,11 @@ SEARCH: JsonObject = {"type": "mcp", "server_label": "search"}
 
 
 def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonValue, SplitRequest]:
-    asked = take_requested_tools(json.dump({"model": "m", **members}), hosted)
-    return json.parse(asked.body), asked
+    requested = take_requested_tools(json.dump({"model": "m", **members}), hosted)
+    return json.parse(requested.body), requested
 
 
-def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
+def test_a_request_without_requested_tools_keeps_its_bytes() -> None:
     for body in (
         b'{ "tools" : [ ] }',
         b'{"messages": [{"content": "what is mcp?"}]}',
@@ -28,40 +28,40 @@ def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
         assert take_requested_tools(body, HOSTED) == SplitRequest(body)
 
 
-def test_a_server_is_taken_out_of_the_tools() -> None:
-    left, asked = taken(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
+def test_a_requested_server_is_removed_from_the_tools() -> None:
+    left, requested = taken(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
     assert left == {"model": "m", "tools": [OWN]}
-    assert asked.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
+    assert requested.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
 
 
-def test_no_tools_are_left_where_all_were_asked_for() -> None:
+def test_no_tools_remain_if_all_were_requested_tools() -> None:
     more: JsonObject = {**SEARCH, "allowed_tools": {"tool_names": ["find"]}, "headers": None}
-    left, asked = taken(tools=[SEARCH, more])
+    left, requested = taken(tools=[SEARCH, more])
     assert left == {"model": "m"}
-    assert asked.requested_tools == (
+    assert requested.requested_tools == (
         RequestedTools("tools.0", "search"),
         RequestedTools("tools.1", "search", ("find",)),
     )
 
 
 @pytest.mark.parametrize(
-    "written",
+    "type_",
     [
         *("web_search", "web_search_20250305", "web_search_2025_08_26"),
         *("web_search_preview", "web_search_preview_2025_03_11"),
     ],
 )
-def test_hosted_tools_go_by_many_names(written: str) -> None:
-    left, asked = taken(tools=[OWN, {"type": written, "name": "web_search"}])
+def test_hosted_tools_go_by_many_names(type_: str) -> None:
+    left, requested = taken(tools=[OWN, {"type": type_, "name": "web_search"}])
     assert left == {"model": "m", "tools": [OWN]}
-    assert asked.requested_tools == (RequestedTools("tools.1", kind="web_search"),)
-    left, asked = taken((), tools=[{"type": written}])
-    assert (left, asked.requested_tools) == ({"model": "m", "tools": [{"type": written}]}, ())
+    assert requested.requested_tools == (RequestedTools("tools.1", kind="web_search"),)
+    left, requested = taken((), tools=[{"type": type_}])
+    assert (left, requested.requested_tools) == ({"model": "m", "tools": [{"type": type_}]}, ())
 
 
-def test_chats_ask_for_a_search_by_its_options() -> None:
-    left, asked = taken(web_search_options={})
-    assert (left, asked.requested_tools) == (
+def test_chats_request_a_search_with_its_options() -> None:
+    left, requested = taken(web_search_options={})
+    assert (left, requested.requested_tools) == (
         {"model": "m"},
         (RequestedTools("web_search_options", kind="web_search"),),
     )
@@ -83,7 +83,7 @@ def test_chats_ask_for_a_search_by_its_options() -> None:
         ({"allowed_tools": {"tool_names": 1}}, "tools.0.allowed_tools"),
     ],
 )
-def test_what_no_operator_configured_is_refused_by_its_name(more: JsonObject, param: str) -> None:
-    with pytest.raises(InvalidRequest) as told:
+def test_an_unconfigured_hosted_tool_is_refused_by_name(more: JsonObject, param: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
         taken(tools=[{**SEARCH, **more}])
-    assert told.value.param == param
+    assert raised.value.param == param

@@ -57,10 +57,10 @@ def specified(stream: bytes) -> list[Event]:
 
 @pytest.mark.parametrize(("stream", "events"), STREAMS.values(), ids=STREAMS)
 class TestAtEveryChunking:
-    def test_whole(self, stream: bytes, events: list[Event]) -> None:
+    def test_whole_stream(self, stream: bytes, events: list[Event]) -> None:
         assert decoded([stream]) == events
 
-    def test_one_byte_at_a_time(self, stream: bytes, events: list[Event]) -> None:
+    def test_byte_by_byte(self, stream: bytes, events: list[Event]) -> None:
         assert decoded([stream[at : at + 1] for at in range(len(stream))]) == events
 
     def test_in_two_pieces(self, stream: bytes, events: list[Event]) -> None:
@@ -103,7 +103,7 @@ def test_finishing_twice_returns_the_last_event_once() -> None:
 @pytest.mark.parametrize(
     "stream", [b"data: " + b"x" * 20, b": " + b"x" * 20, b"data: xx\n" * 9, b"x" * 21 + b"\n"]
 )
-def test_what_outgrows_the_limit_is_refused(stream: bytes) -> None:
+def test_an_event_over_the_limit_is_refused(stream: bytes) -> None:
     for pieces in ([stream], [stream[at : at + 1] for at in range(len(stream))]):
         with pytest.raises(ValueError, match="longer than 20 bytes"):
             decoded(pieces, limit=20)
@@ -121,7 +121,7 @@ def test_lines_without_an_event_are_bounded(line: bytes) -> None:
         [decoder.feed(piece) for piece in pieces * 9]
 
 
-def test_the_limit_counts_for_each_event_anew() -> None:
+def test_the_limit_applies_to_each_event() -> None:
     assert (
         decoded([b"data: 123456\n\n: a comment\n: a comment\n\n" * 5], limit=20)
         == [Event("123456")] * 5
@@ -138,7 +138,7 @@ def test_the_work_is_linear_in_the_length_of_a_line() -> None:
     assert is_linear(read, lambda size: "x" * size, 50_000)
 
 
-def test_data_is_written_as_one_event() -> None:
+def test_data_is_encoded_as_one_event() -> None:
     assert encode_data(b'{"a":1}') == b'data: {"a":1}\n\n'
     assert DONE == b"data: [DONE]\n\n"
 
@@ -152,7 +152,7 @@ def test_no_line_end_escapes_from_data_or_from_a_comment(text: str) -> None:
     assert encode_comment(text).startswith(b": ")
 
 
-def test_a_decoder_tells_whether_it_is_between_events() -> None:
+def test_a_decoder_reports_whether_it_is_between_events() -> None:
     decoder = EventDecoder()
     states = []
     for piece in (b"data: a", b"\n", b"\n", b"event: x\n", b"\n", b": c\r", b"\n"):

@@ -1,4 +1,4 @@
-"""Every row of the wire tables; `wire_tables` says how they are read and written anew."""
+"""Every row of the wire tables; `wire_tables` describes the format."""
 
 import pytest
 from anthropic.types import Message
@@ -50,7 +50,7 @@ PLAIN_BODIES = {
 
 
 @pytest.mark.parametrize("engine", WRITERS)
-def test_the_body_of_a_plain_request_has_only_what_the_engine_needs(engine: str) -> None:
+def test_the_body_of_a_plain_request_has_only_required_fields(engine: str) -> None:
     assert WRITERS[engine](upstream_request("", {}), {}) == PLAIN_BODIES[engine]
 
 
@@ -135,7 +135,7 @@ def test_every_table_has_rows() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
-def test_an_event_without_data_says_nothing(blank: str) -> None:
+def test_an_event_without_data_is_ignored(blank: str) -> None:
     assert ChunkDecoder().feed(blank) == EventReader().feed(Event(blank)) == []
 
 

@@ -43,7 +43,7 @@ def test_the_parts_of_a_request_have_names_of_its_language() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\n", "a\u200b"])
-def test_a_name_can_be_seen(name: str) -> None:
+def test_a_schema_name_is_visible(name: str) -> None:
     check_name("look", "tools.0.name")
     with pytest.raises(InvalidRequest) as refused:
         check_name(name, "tools.0.name")
@@ -57,7 +57,7 @@ def test_two_tools_have_two_names() -> None:
 
 
 @pytest.mark.parametrize(("offered", "known"), [(["look", "find"], "look, find"), ([], "none")])
-def test_only_what_is_offered_can_be_chosen(offered: list[str], known: str) -> None:
+def test_only_offered_tools_can_be_chosen(offered: list[str], known: str) -> None:
     check_offered("look", ["look"], "tool_choice")
     with pytest.raises(InvalidRequest, match=f"Unknown tool 'read'. Available: {known}."):
         check_offered("read", offered, "tool_choice")

@@ -1,16 +1,16 @@
 """Wire tables: bytes in, bytes out, one row each, for every dialect and every engine language.
 
 A table is a text file in `wire/`. `# ...` names the behavior that the rows below it protect. A row
-is an input, ` => ` and its output; an output on a line of its own begins with `=> `, and a refusal
+is an input, ` => ` and its output; an output on a separate line begins with `=> `, and a refusal
 with `! `:
 
     # a forced call needs a tool
     "tool_choice":"required" => ! tool_choice: A tool call is required, but `tools` is empty.
 
-Members of a JSON object are those that differ from the plain request of the language (`PLAIN`), or
-from the output for it (`-name` is a member that is missing); ` | ` separates what is no member. A
-reply is one event a line. `python -m tests.unit.dialects.wire_tables` writes all outputs anew after
-an intended change, whose diff then shows each changed byte.
+Members of a JSON object are those that differ from the plain request of the dialect (`PLAIN`), or
+from the output for it (`-name` is a missing member); ` | ` separates other inputs. A reply has one
+event per line. After an intended change `python -m tests.unit.dialects.wire_tables` rewrites all
+outputs, and the diff shows each changed byte.
 """
 
 import re
@@ -68,7 +68,7 @@ Changed = TypeVar("Changed", bound=msgspec.Struct)
 
 
 class Row(NamedTuple):
-    """One row of a table, and the behavior that it protects."""
+    """One row of a table and its behavior."""
 
     behavior: str
     sent: str
@@ -102,7 +102,7 @@ def write_table(name: str, rows: Iterable[Row]) -> None:
 
 
 def whole(plain: bytes, sent: str) -> bytes:
-    """Return a body: `sent` itself if it is one, else the plain one with these members."""
+    """Return a body: `sent` itself if it is one, else the plain body with these members."""
     if sent.startswith("{"):
         return sent.encode()
     changed = json.split_object(b"{%b}" % sent.encode())
@@ -142,7 +142,7 @@ def changes(value: msgspec.Struct, known: msgspec.Struct, *skipped: str) -> Json
 
 
 def view(message: Message) -> JsonValue:
-    """Return the attributes of a message but its bytes, without absent ones at its end."""
+    """Return the attributes of a message except its bytes, without trailing absent ones."""
     calls: list[JsonValue] = [[call.id, call.name, call.arguments] for call in message.calls]
     parts: list[JsonValue] = [message.role, message.text, calls]
     parts += [message.tool_call_id, message.failed]
@@ -235,17 +235,21 @@ def model_limits(settings: JsonObject) -> ModelLimits:
     return msgspec.convert({"model": "m", **settings}, ModelLimits)
 
 
-def write_thinking(asked: UpstreamRequest, settings: JsonObject) -> bytes:
+def write_thinking(request: UpstreamRequest, settings: JsonObject) -> bytes:
     names = msgspec.convert(settings.get("variables", [*SWITCHES]), tuple[str, ...])
     takes_budget = settings.get("takes_budget") is True
-    return json.dump(thinking_fields(asked.request, names, takes_budget=takes_budget))
+    return json.dump(thinking_fields(request.request, names, takes_budget=takes_budget))
 
 
 WRITERS: dict[str, Write] = {
     "chat": chat_upstream.encode_request,
-    "ollama": lambda asked, more: ollama_upstream.encode_request(asked, model_settings(more)),
-    "messages": lambda asked, more: messages_upstream.encode_request(asked, model_limits(more)),
-    "messages_count": lambda asked, more: messages_upstream.encode_count(asked, model_limits(more)),
+    "ollama": lambda request, more: ollama_upstream.encode_request(request, model_settings(more)),
+    "messages": lambda request, more: messages_upstream.encode_request(
+        request, model_limits(more)
+    ),
+    "messages_count": lambda request, more: messages_upstream.encode_count(
+        request, model_limits(more)
+    ),
     "thinking": write_thinking,
 }
 
@@ -259,7 +263,7 @@ def upstream_row(engine: str, sent: str) -> str:
 
 
 def reply_row(engine: str, sent: str) -> str:
-    """Show the parts of a reply, one event a line up to `(end)`, or of an error with a status."""
+    """Show the parts of a reply, one event per line up to `(end)`, or of an error with a status."""
     if sent.startswith("error "):
         error = {
             "chat": chat_replies.decode_error,
@@ -286,7 +290,7 @@ def read_reply(engine: str, lines: list[str]) -> list[ReplyPart]:
 
 
 def show_part(part: ReplyPart) -> str:
-    """Show a part by its type and its values, without absent ones at its end."""
+    """Show a part by its type and its values, without trailing absent ones."""
     values = [part.error] if isinstance(part, StreamedError) else [
         builtin(getattr(part, name)) for name in part.__struct_fields__
     ]  # fmt: skip
@@ -312,7 +316,7 @@ def events_of(script: str) -> list[replies.ReplyEvent]:
 
 
 def answer_row(name: str, sent: str) -> str:
-    """Show the whole answer to `members | events`, as far as it differs from one without any."""
+    """Show the answer to `members | events` as far as it differs from an empty one."""
     members, _, script = sent.partition(" | ")
     body = whole(PLAIN[name], members)
     return (
@@ -343,7 +347,7 @@ RESPONSE = re.compile(rb'(?<="response":)\{.*(?=\}$)', re.MULTILINE)
 
 
 def short_response(response: re.Match[bytes]) -> bytes:
-    """Leave out what every response of the Responses API repeats of its request."""
+    """Leave out the fields of the Responses API that repeat the request."""
     usual = answer_of("responses", PLAIN["responses"], [])
     return b"{%b}" % difference(response[0], usual).encode()
 

@@ -28,9 +28,9 @@ from tests.fakes.tool_servers import served
 
 
 def test_too_few_open_files_for_a_full_queue_are_a_warning_with_the_number() -> None:
-    found = judge_descriptors(256, 256)
-    assert found.status == "warn"
-    assert "ulimit -n 576" in found.remedy
+    result = judge_descriptors(256, 256)
+    assert result.status == "warn"
+    assert "ulimit -n 576" in result.remedy
 
 
 def test_enough_open_files_or_no_limit_are_fine() -> None:
@@ -39,18 +39,18 @@ def test_enough_open_files_or_no_limit_are_fine() -> None:
 
 
 def test_the_limit_is_that_of_this_process() -> None:
-    one = Settings.model_validate({"server": {"max_waiting": 1}})
+    settings = Settings.model_validate({"server": {"max_waiting": 1}})
     many = Settings.model_validate({"server": {"max_waiting": 10**9}})
-    assert MACHINE["open files"](one).status == "ok"
+    assert MACHINE["open files"](settings).status == "ok"
     assert MACHINE["open files"](many).status == "warn"
 
 
-def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None:
+def test_another_distribution_that_provides_the_package_is_a_warning() -> None:
     assert judge_package_name(["temper-proxy"]).status == "ok"
-    found = judge_package_name(["temper-proxy", "proxy.py"])
-    assert found.status == "warn"
-    assert found.summary.startswith("proxy.py also installs a package `proxy`")
-    assert "pipx install temper-proxy" in found.remedy
+    result = judge_package_name(["temper-proxy", "proxy.py"])
+    assert result.status == "warn"
+    assert result.summary.startswith("proxy.py also installs a package `proxy`")
+    assert "pipx install temper-proxy" in result.remedy
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None
         ("entry_points.txt", "", False),
     ],
 )
-def test_who_has_a_package_is_found_by_what_was_installed(
+def test_the_owner_of_a_package_is_found_by_its_installed_files(
     tmp_path: Path, file: str, text: str, *, is_owner: bool
 ) -> None:
     folder = tmp_path / "some-1.dist-info"
@@ -74,42 +74,42 @@ def test_who_has_a_package_is_found_by_what_was_installed(
     assert [*owners_of("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
 
 
-def test_here_the_package_is_ours_alone() -> None:
+def test_here_the_package_belongs_to_temper_alone() -> None:
     assert MACHINE["package"](Settings()).status == "ok"
 
 
-def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:
+def test_the_memory_of_the_machine_and_its_devices_is_reported() -> None:
     assert "main memory" in MACHINE["memory"](Settings()).summary
     device = Device("GPU 0", 24 << 30, 1 << 20)
-    found = judge_memory(Memory(64 << 30, 32 << 30, (device,)))
-    assert found.status == "ok"
+    result = judge_memory(Memory(64 << 30, 32 << 30, (device,)))
+    assert result.status == "ok"
     assert (
-        found.summary
+        result.summary
         == "32.0 GiB of 64.0 GiB of main memory and 1.0 MiB of 24.0 GiB of GPU 0 are free"
     )
 
 
 def test_next_to_no_memory_is_a_warning() -> None:
-    found = judge_memory(Memory(8 << 30, 1 << 20))
-    assert found.status == "warn"
-    assert found.summary == "1.0 MiB of 8.0 GiB of main memory is free"
+    result = judge_memory(Memory(8 << 30, 1 << 20))
+    assert result.status == "warn"
+    assert result.summary == "1.0 MiB of 8.0 GiB of main memory is free"
 
 
-def test_who_can_reach_temper_is_told() -> None:
+def test_the_reachability_of_temper_is_reported() -> None:
     assert "this machine only" in reachability(Settings()).summary
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
     assert "an API key is required" in reachability(Settings.model_validate(settings)).summary
 
 
-def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
+def test_the_availability_of_the_ollama_port_is_reported() -> None:
     host = own_address()
     with socket.create_server((host, 0)) as taken:
         port = int(taken.getsockname()[1])
-        own = {"host": host, "ollama_port": port, "api_key": "secret"}
-        settings = Settings.model_validate({"server": own})
-        found = reachability(settings)
-    assert (found.status, f"port {port} (server.ollama_port)" in found.summary) == ("warn", True)
-    assert "stop the Ollama that uses it" in found.remedy
+        server = {"host": host, "ollama_port": port, "api_key": "secret"}
+        settings = Settings.model_validate({"server": server})
+        result = reachability(settings)
+    assert (result.status, f"port {port} (server.ollama_port)" in result.summary) == ("warn", True)
+    assert "stop the Ollama that uses it" in result.remedy
     assert reachability(settings).summary.endswith(f"and on port {port} for Ollama clients")
 
 
@@ -133,71 +133,71 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
 def test_tool_servers_are_judged(
     servers: tuple[InspectedServer, ...], window: int | None, status: Severity, words: str
 ) -> None:
-    found = judge_tool_servers(servers, window)
-    assert found.status is status
-    assert words in found.summary
+    result = judge_tool_servers(servers, window)
+    assert result.status is status
+    assert words in result.summary
 
 
-def test_what_is_odd_about_definitions_is_told() -> None:
+def test_suspicious_tool_definitions_are_reported() -> None:
     odd = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
     assert judge_tool_servers((odd,), None).summary == "a has no tool 'x'"
 
 
 async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
-    found = await examined(Ailment.NONE)
-    assert list(found) == [*MACHINE, *(check.title for check in CHECKS)]
-    of_the_server = [one.status for title, one in found.items() if title not in MACHINE]
-    assert of_the_server == ["ok"] * len(CHECKS), found
+    results = await examined(Ailment.NONE)
+    assert list(results) == [*MACHINE, *(check.title for check in CHECKS)]
+    of_the_server = [result.status for title, result in results.items() if title not in MACHINE]
+    assert of_the_server == ["ok"] * len(CHECKS), results
 
 
-async def test_a_server_that_is_not_there_is_one_finding() -> None:
+async def test_an_unreachable_server_gives_one_result() -> None:
     url = f"http://{own_address()}:9"
     settings = Settings.model_validate({"backend": {"url": url}})
-    found = [one async for one in examine(settings)]
-    assert found[-1].title == "readiness"
-    assert found[-1].finding.status == "fail"
-    assert url in found[-1].finding.summary
+    results = [result async for result in examine(settings)]
+    assert results[-1].title == "readiness"
+    assert results[-1].finding.status == "fail"
+    assert url in results[-1].finding.summary
 
 
-async def test_without_a_server_or_a_model_there_is_nothing_to_examine() -> None:
+async def test_without_a_server_or_a_model_nothing_is_examined() -> None:
     with pytest.raises(InvalidConfiguration, match="nothing to serve"):
-        _ = [one async for one in examine(Settings())]
+        _ = [result async for result in examine(Settings())]
 
 
-async def test_a_key_for_temper_itself_does_not_lock_the_doctor_out() -> None:
-    found = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
-    assert found["forced call"].status == "ok"
+async def test_temper_api_key_does_not_lock_the_doctor_out() -> None:
+    results = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
+    assert results["forced call"].status == "ok"
 
 
-async def test_several_models_are_examined_one_after_the_other(tmp_path: Path) -> None:
+async def test_several_models_are_examined_sequentially(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no model")
     async with listening(AilingServer(Ailment.NONE).app) as server:
         models = {"good": {"url": server.url}, "bad": {"path": str(broken)}}
         settings = Settings.model_validate({"models": models})
-        found = [one async for one in examine(settings)]
-    good = [one.finding.status for one in found if one.model == "good"]
+        results = [result async for result in examine(settings)]
+    good = [result.finding.status for result in results if result.model == "good"]
     assert good == ["ok"] * len(CHECKS)
-    (bad,) = (one for one in found if one.model == "bad")
+    (bad,) = (result for result in results if result.model == "bad")
     assert (bad.title, bad.finding.status) == ("start", "fail")
     assert "not a GGUF file" in bad.finding.summary
 
 
-async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path: Path) -> None:
+async def test_a_key_from_a_file_does_not_lock_the_doctor_out(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice sk-1", encoding="utf-8")
-    found = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
-    assert found["forced call"].status == "ok"
+    results = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
+    assert results["forced call"].status == "ok"
 
 
-async def test_what_was_found_of_a_model_can_be_kept() -> None:
+async def test_results_for_a_model_can_be_stored() -> None:
     kept: list[tuple[str, list[str]]] = []
 
-    def keep(target: Target, found: Sequence[CheckResult]) -> None:
-        kept.append((target.model, [one.title for one in found]))
+    def keep(target: Target, results: Sequence[CheckResult]) -> None:
+        kept.append((target.model, [result.title for result in results]))
 
     for ailment in (Ailment.SMALL_WINDOW, Ailment.LOADS_FOR_EVER):
         async with listening(AilingServer(ailment).app) as server:
             settings = Settings.model_validate({"backend": {"url": server.url}})
-            _ = [one async for one in examine(settings, on_results=keep)]
+            _ = [result async for result in examine(settings, on_results=keep)]
     assert kept == [("tiny", [check.title for check in CHECKS])]

@@ -1,4 +1,4 @@
-"""What is told to users of a client, on a server that is healthy but for one ailment."""
+"""The instructions for users of a client, on a server with at most one ailment."""
 
 import tomllib
 from dataclasses import replace
@@ -27,17 +27,17 @@ def environment(copied: str) -> dict[str, str]:
     return {name: value for name, _, value in words}
 
 
-def test_the_command_offers_those_that_are_known() -> None:
+def test_the_command_accepts_the_known_clients() -> None:
     assert tuple(CLIENTS) == OFFERED
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_requests_of_a_client_are_tried_in_its_own_language(name: str) -> None:
-    found = await found_for(name)
+async def test_client_requests_are_tried_in_the_clients_dialect(name: str) -> None:
+    results = await found_for(name)
     title = CLIENTS[name].title
-    assert found[f"{title} answer"].status == "ok", found
-    assert found[f"{title} call"].status == "ok", found
-    assert CLIENTS[name].path in found[f"{title} answer"].summary
+    assert results[f"{title} answer"].status == "ok", results
+    assert results[f"{title} call"].status == "ok", results
+    assert CLIENTS[name].path in results[f"{title} answer"].summary
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -49,20 +49,20 @@ async def test_requests_of_a_client_are_tried_in_its_own_language(name: str) -> 
         (Ailment.BREAKS_OFF, "answer", "closed the connection|failed"),
     ],
 )
-async def test_what_fails_is_found_by_its_check(
+async def test_each_failure_is_reported_by_its_check(
     name: str, ailment: Ailment, check: str, words: str
 ) -> None:
-    found = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
-    assert found.status == "fail"
-    assert any(word in found.summary for word in words.split("|")), found
-    assert found.remedy
+    result = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
+    assert result.status == "fail"
+    assert any(word in result.summary for word in words.split("|")), result
+    assert result.remedy
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str) -> None:
-    found = (await found_for(name))[CLIENTS[name].title]
-    assert found.status == "warn"
-    assert str(WINDOW) in found.summary
+async def test_a_window_nearly_filled_by_the_first_request_is_a_warning(name: str) -> None:
+    result = (await found_for(name))[CLIENTS[name].title]
+    assert result.status == "warn"
+    assert str(WINDOW) in result.summary
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -75,31 +75,31 @@ async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str)
         (None, 65_536, "warn", "for a hosted model"),
     ],
 )
-async def test_the_window_and_the_name_have_to_fit_the_client(
+async def test_the_window_and_the_model_name_must_suit_the_client(
     name: str, model: str | None, window: int | None, status: Severity, words: str
 ) -> None:
     client = CLIENTS[name]
     known = replace(introduce("", Evidence(), (), Overrides()), window=window)
     async with httpx.AsyncClient() as nobody:
         named = model or f"{client.prefixes[0]}x"
-        found = await client.window(Target(Settings(), named, known, nobody, nobody, ""))
+        result = await client.window(Target(Settings(), named, known, nobody, nobody, ""))
         copied = client.configuration(Target(Settings(), named, known, nobody, nobody, ""), window)
-    assert found.status is status
-    assert words in found.summary
+    assert result.status is status
+    assert words in result.summary
     assert (str(window) in copied) == (window is not None)
 
 
-async def test_claude_code_is_told_its_environment() -> None:
-    told = environment((await found_for("claude-code"))["settings"].copy)
-    assert told["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8367"
-    assert told["ANTHROPIC_AUTH_TOKEN"] == "none"
-    assert told["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(WINDOW)
-    assert {value for name, value in told.items() if name.endswith("_MODEL")} == {"tiny"}
+async def test_claude_code_gets_its_environment() -> None:
+    variables = environment((await found_for("claude-code"))["settings"].copy)
+    assert variables["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8367"
+    assert variables["ANTHROPIC_AUTH_TOKEN"] == "none"
+    assert variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == str(WINDOW)
+    assert {value for name, value in variables.items() if name.endswith("_MODEL")} == {"tiny"}
 
 
-async def test_codex_is_told_its_configuration() -> None:
-    told = tomllib.loads((await found_for("codex"))["settings"].copy)
-    assert told == {
+async def test_codex_gets_its_configuration() -> None:
+    configuration = tomllib.loads((await found_for("codex"))["settings"].copy)
+    assert configuration == {
         "model": "tiny",
         "model_provider": "temper",
         "model_context_window": WINDOW,
@@ -114,7 +114,7 @@ async def test_codex_is_told_its_configuration() -> None:
     }
 
 
-async def test_keys_are_asked_for_and_never_shown() -> None:
+async def test_keys_are_prompted_for_and_never_shown() -> None:
     locked: JsonObject = {"server": {"api_key": "secret", "host": "::", "port": 1234}}
     claude = (await found_for("claude-code", settings=locked))["settings"].copy
     codex = (await found_for("codex", settings=locked))["settings"].copy

@@ -17,51 +17,51 @@ from tests.fakes.ailing import Ailment, examined
         (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
 )
-async def test_each_ailment_is_found_by_its_check_and_has_a_remedy(
+async def test_each_ailment_is_reported_by_its_check_with_a_remedy(
     ailment: Ailment, title: str, status: Severity, words: str
 ) -> None:
-    found = (await examined(ailment))[title]
-    assert found.status is status
-    assert words in found.summary
-    assert found.remedy
+    result = (await examined(ailment))[title]
+    assert result.status is status
+    assert words in result.summary
+    assert result.remedy
 
 
-async def test_an_unanswered_prompt_tells_nothing_of_cache_and_count() -> None:
-    found = await examined(Ailment.BREAKS_OFF)
-    assert found["prompt cache"].status == "skipped"
-    assert found["token count"].status == "skipped"
+async def test_an_unanswered_prompt_shows_nothing_about_cache_and_count() -> None:
+    results = await examined(Ailment.BREAKS_OFF)
+    assert results["prompt cache"].status == "skipped"
+    assert results["token count"].status == "skipped"
 
 
-async def test_what_a_model_does_is_measured() -> None:
-    found = await examined(Ailment.TELLS_TIMES)
-    assert found["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
-    assert found["prompt cache"].measured == {"caches_prompts": True}
-    assert found["token count"].measured == {"counts_exactly": True}
-    assert found["speed"].summary == "prompt: 900 tokens/s, generation: 35 tokens/s"
-    assert found["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
+async def test_the_performance_of_a_model_is_measured() -> None:
+    results = await examined(Ailment.TELLS_TIMES)
+    assert results["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
+    assert results["prompt cache"].measured == {"caches_prompts": True}
+    assert results["token count"].measured == {"counts_exactly": True}
+    assert results["speed"].summary == "prompt: 900 tokens/s, generation: 35 tokens/s"
+    assert results["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
-async def test_what_it_does_badly_is_measured_too() -> None:
-    late = (await examined(Ailment.CALLS_LATE))["forced call"].measured
-    assert late == {"calls": "attempt 2", "engine_parses_calls": True}
+async def test_the_failures_of_a_model_are_measured() -> None:
+    measured = (await examined(Ailment.CALLS_LATE))["forced call"].measured
+    assert measured == {"calls": "attempt 2", "engine_parses_calls": True}
     assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}
     cached = (await examined(Ailment.CACHES_NOTHING))["prompt cache"].measured
     assert cached == {"caches_prompts": False}
 
 
-async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
+async def test_a_server_without_timings_is_timed_by_the_clock() -> None:
     measured = (await examined(Ailment.NONE))["speed"].measured
     assert measured.keys() == {"writes_per_second"}
 
 
 async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
-    found = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
-    assert found.summary == "prompt: 900 tokens/s; the reply was too short to measure"
-    assert found.measured == {"reads_per_second": 900.4}
+    result = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
+    assert result.summary == "prompt: 900 tokens/s; the reply was too short to measure"
+    assert result.measured == {"reads_per_second": 900.4}
 
 
-async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
+async def test_ignored_constraints_are_detected_by_the_answers() -> None:
     well = (await examined(Ailment.NONE))["constraints"]
     assert well.status == "ok"
     assert well.measured["engine_honours"] == [
@@ -70,7 +70,7 @@ async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
         "white_space",
         "usage",
     ]
-    found = (await examined(Ailment.BINDS_NOTHING))["constraints"]
-    assert found.status == "warn"
-    assert found.summary.startswith("enforced: usage; ignored: required, named,")
-    assert found.measured["engine_honours"] == ["usage"]
+    result = (await examined(Ailment.BINDS_NOTHING))["constraints"]
+    assert result.status == "warn"
+    assert result.summary.startswith("enforced: usage; ignored: required, named,")
+    assert result.measured["engine_honours"] == ["usage"]

@@ -37,7 +37,7 @@ ILL = CheckResult("three", fail("ill", "do that"), "m")
 UNKNOWN = CheckResult("four", skip("cannot tell"), "m")
 
 
-def test_a_line_holds_the_finding_and_the_remedy_below() -> None:
+def test_a_line_has_the_result_with_the_remedy_below() -> None:
     assert line(WELL, [DOUBTFUL]).plain.split() == ["ok", "one", "well"]
     first, second = line(DOUBTFUL, [WELL]).plain.splitlines()
     assert first.split() == ["warn", "two", "hm"]
@@ -55,16 +55,16 @@ def test_only_a_failure_is_bad() -> None:
     assert not is_well([WELL, ILL])
 
 
-def test_the_summary_counts() -> None:
+def test_the_summary_counts_results() -> None:
     assert summary([WELL, UNKNOWN]) == "All 1 checks passed."
     assert summary([WELL, DOUBTFUL, ILL]) == "1 checks passed, 1 warned, 1 failed."
 
 
-def test_programs_get_every_finding() -> None:
-    told = document([WELL, ILL])
-    assert told["ok"] is False
+def test_results_are_available_as_json() -> None:
+    report = document([WELL, ILL])
+    assert report["ok"] is False
     names = ("model", "check", "status", "found", "remedy", "copy")
-    assert told["checks"] == [
+    assert report["checks"] == [
         dict(zip(names, values, strict=True))
         for values in (
             ("m", "one", "ok", "well", "", ""),
@@ -73,7 +73,7 @@ def test_programs_get_every_finding() -> None:
     ]
 
 
-def test_lines_to_be_copied_stand_as_they_are() -> None:
+def test_lines_to_copy_are_printed_verbatim() -> None:
     copied = CheckResult("four", ok("set this:", "a = 1\nb = 2"), "m")
     assert line(copied, [WELL]).plain.endswith("set this:\n\na = 1\nb = 2\n")
 
@@ -94,20 +94,20 @@ def test_no_secret_and_no_home_is_in_the_bundle(tmp_path: Path) -> None:
             "context": {"window_tokens": 12345},
         }
     )
-    found = CheckResult("forced call", fail(f"the server said: bad key {CANARY}", "look"))
-    write_bundle(tmp_path / "bundle.zip", settings, [found])
+    result = CheckResult("forced call", fail(f"the server said: bad key {CANARY}", "look"))
+    write_bundle(tmp_path / "bundle.zip", settings, [result])
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = {name: archive.read(name).decode() for name in archive.namelist()}
     assert set(contents) == {"findings.json", "settings.json", "environment.json"}
     assert all(CANARY not in text and str(Path.home()) not in text for text in contents.values())
     assert "~/profiles" in contents["settings.json"]
     assert "12345" in contents["settings.json"]
-    told = json.parse(contents["environment.json"])
-    assert isinstance(told, dict)
-    assert told["python"]
+    environment = json.parse(contents["environment.json"])
+    assert isinstance(environment, dict)
+    assert environment["python"]
 
 
-def test_a_bundle_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_an_unwritable_bundle_says_why(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot write"):
         write_bundle(tmp_path / "missing" / "bundle.zip", Settings(), [])
 
@@ -136,7 +136,7 @@ async def made() -> TriedModel:
         return build_tried_model(target, FOUND, "1.2")
 
 
-async def test_what_was_measured_is_put_together() -> None:
+async def test_measurements_are_combined() -> None:
     tried = await made()
     assert (tried.name, tried.identity, tried.template) == ("m", "m.gguf", digest("<think>"))
     assert (tried.server, tried.temper, tried.failed) == (
@@ -155,7 +155,7 @@ async def test_what_was_measured_is_put_together() -> None:
     assert tried.tried_at.endswith("+00:00")
 
 
-async def test_at_80_columns_every_heading_is_whole_and_a_row_has_few_lines() -> None:
+async def test_at_80_columns_headings_are_complete_and_rows_are_short() -> None:
     long = structs.replace(
         await made(), name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
     )
@@ -166,7 +166,7 @@ async def test_at_80_columns_every_heading_is_whole_and_a_row_has_few_lines() ->
     assert len(rows) <= 4
 
 
-async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everything() -> None:
+async def test_the_table_shows_the_main_columns_and_the_document_all() -> None:
     tried = await made()
     shown = io.StringIO()
     Console(file=shown, width=200).print(build_tried_table([tried]))
@@ -189,7 +189,7 @@ async def test_text_of_a_server_forges_no_line(text: str) -> None:
 
 
 async def _printed(text: str) -> str:
-    """Return a finding and a row of the table with a text wherever one comes from a server."""
+    """Return a result and a table row with a text in every field that comes from a server."""
     stream = io.StringIO()
     console = SafeConsole(file=stream, width=200)
     console.print(line(CheckResult("calls", fail(text, text), text)), soft_wrap=True)

@@ -9,18 +9,18 @@ def reached(document: dict[str, object]) -> ServerAnswer:
     return ServerAnswer(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
-def test_only_whole_numbers_count() -> None:
+def test_only_integers_count() -> None:
     assert count(DOCUMENT, "usage", "prompt_tokens") == 3  # type: ignore[arg-type]
     assert count(DOCUMENT, "usage", "odd") is None  # type: ignore[arg-type]
 
 
-def test_an_error_speaks_for_itself_or_has_only_its_status() -> None:
+def test_an_error_is_shown_with_its_message_or_status() -> None:
     assert reached({"error": {"message": "no"}}).error_message == "no"
     assert reached({"error": "no"}).error_message == "no"
     assert reached({}).error_message == "status 500"
 
 
-def test_what_is_not_fine_comes_with_a_remedy() -> None:
+def test_every_problem_has_a_remedy() -> None:
     assert (ok("a").status, ok("a").remedy) == ("ok", "")
     assert (warn("a", "b").status, warn("a", "b").remedy) == ("warn", "b")
     assert (fail("a", "b").status, fail("a", "b").remedy) == ("fail", "b")
@@ -28,5 +28,5 @@ def test_what_is_not_fine_comes_with_a_remedy() -> None:
 
 
 def test_figures_add_up() -> None:
-    found = ok("a", window=1, calls="at once")
-    assert (found.summary, found.measured) == ("a", {"window": 1, "calls": "at once"})
+    result = ok("a", window=1, calls="at once")
+    assert (result.summary, result.measured) == ("a", {"window": 1, "calls": "at once"})

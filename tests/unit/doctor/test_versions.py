@@ -8,17 +8,17 @@ from proxy.doctor.versions import describe_engine, describe_versions, find_commi
 
 
 def test_a_bug_report_names_version_commit_python_and_engine() -> None:
-    told = describe_versions()
-    assert [*told] == ["temper", "commit", "python", "engine"]
-    assert all(isinstance(one, str) and one for one in told.values())
+    versions = describe_versions()
+    assert [*versions] == ["temper", "commit", "python", "engine"]
+    assert all(isinstance(value, str) and value for value in versions.values())
 
 
-def test_the_commit_is_the_one_that_the_build_wrote_down(tmp_path: Path) -> None:
+def test_the_commit_comes_from_the_build(tmp_path: Path) -> None:
     (tmp_path / "commit.txt").write_text("0123456789abcdef0123\n", encoding="ascii")
     assert find_commit(tmp_path) == "0123456789ab"
 
 
-def test_the_commit_of_a_checkout_is_asked_of_git(tmp_path: Path) -> None:
+def test_the_commit_of_a_checkout_comes_from_git(tmp_path: Path) -> None:
     package = tmp_path / "proxy"
     package.mkdir()
     assert find_commit(package) == "unknown"
@@ -31,7 +31,7 @@ def test_the_commit_of_a_checkout_is_asked_of_git(tmp_path: Path) -> None:
     assert find_commit(package) == head[:12]
 
 
-def test_a_llama_server_on_the_path_is_named_before_the_embedded_one() -> None:
+def test_llama_server_on_the_path_is_named_before_the_embedded_one() -> None:
     assert describe_engine("/usr/bin/llama-server") == "llama-server at /usr/bin/llama-server"
     pytest.importorskip("xllamacpp", reason="the extra `embedded` brings it")
     assert describe_engine(None).endswith(f"xllamacpp {version('xllamacpp')}")

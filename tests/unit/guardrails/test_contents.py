@@ -59,9 +59,9 @@ def test_a_message_is_rewritten_with_its_text() -> None:
     assert written([healed]) == [said("user", "b")]
 
 
-def test_the_user_says_what_another_said() -> None:
+def test_a_message_is_rewritten_as_a_user_message() -> None:
     given = history(said("system", "a", name="x"), said("system", [IMAGE]))
-    assert written([say_as_user(one) for one in given]) == [
+    assert written([say_as_user(message) for message in given]) == [
         said("user", "a"),
         said("user", [IMAGE]),
     ]
@@ -93,7 +93,7 @@ def test_merging_is_linear() -> None:
     )
 
 
-def test_a_mended_result_still_knows_whether_the_tool_failed() -> None:
+def test_a_repaired_result_keeps_its_failure_flag() -> None:
     result = tool_result("c", "gone", failed=True)
     assert replace_members(result, {"role": b'"tool"', "content": b'"gone"'}).failed is True
 
@@ -126,7 +126,7 @@ def source(message: Message) -> str:
         ('""', f"[{B}]", f"[{B}]", "b"),
     ],
 )
-def test_contents_are_put_together_with_a_separator(
+def test_contents_are_joined_with_a_separator(
     first: str | None, second: str | None, content: str, text: str
 ) -> None:
     message = join_messages([user(first), user(second)], "-")
@@ -140,7 +140,7 @@ CONTENTS = st.sampled_from([None, "null", '""', '"a"', "[]", f"[{A}]", f"[{PICTU
 
 
 @given(st.lists(CONTENTS, min_size=1, max_size=6))
-def test_many_contents_are_put_together_as_two_and_two(contents: list[str | None]) -> None:
+def test_many_contents_are_joined_like_two(contents: list[str | None]) -> None:
     messages = [user(content) for content in contents]
     one_by_one = join_messages(messages[:1], "-")
     for message in messages[1:]:
@@ -148,17 +148,17 @@ def test_many_contents_are_put_together_as_two_and_two(contents: list[str | None
     assert join_messages(messages, "-") == one_by_one
 
 
-def test_parts_that_are_joined_keep_their_bytes() -> None:
+def test_joined_parts_keep_their_bytes() -> None:
     assert PICTURE in source(join_messages([user(f"[{PICTURE}]"), user('"b"')], "-"))
     assert PICTURE in source(prepend_text(user(f"[{PICTURE}]"), "a", "-"))
 
 
-def test_only_the_content_of_the_second_is_taken() -> None:
+def test_only_the_content_of_the_second_is_used() -> None:
     message = join_messages([user('"a"', ',"name":"x"'), user('"b"', ',"name":"y","more":1')], "-")
     assert source(message) == '{"role":"user","content":"a-b","name":"x"}'
 
 
-def test_a_text_is_put_in_front() -> None:
+def test_a_text_is_prepended() -> None:
     message = prepend_text(user('"b"'), "a", "\n")
     assert message == Message("user", "a\nb", b'{"role":"user","content":"a\\nb"}')
     assert prepend_text(user(None), "a", "\n").text == "a"
@@ -172,20 +172,20 @@ def test_calls_become_text_and_other_members_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "parts"),
     [
         ('"x"', "text"),
         (f"[{A}]", "text"),
         (f"[{A},{PICTURE}]", [{"type": "text", "text": "text"}, json.parse(PICTURE)]),
     ],
 )
-def test_a_message_of_another_role_keeps_what_is_no_text(content: str, told: JsonValue) -> None:
+def test_a_message_of_another_role_keeps_non_text_parts(content: str, parts: JsonValue) -> None:
     message = write_as_user(user(content, ',"tool_call_id":"a"'), "text")
-    assert json.parse(message.source) == {"role": "user", "content": told}
+    assert json.parse(message.source) == {"role": "user", "content": parts}
     assert message.text == "text"
 
 
-def test_a_plain_message_says_a_text() -> None:
+def test_a_plain_message_has_a_text() -> None:
     assert plain_message("system", "x") == Message(
         "system", "x", b'{"role":"system","content":"x"}'
     )

@@ -67,7 +67,7 @@ def test_texts_that_the_user_distinguishes_are_not_alike() -> None:
         ("", 1),
     ],
 )
-def test_a_request_may_want_a_call_several_times(request_text: str, count: int) -> None:
+def test_a_request_may_require_a_call_several_times(request_text: str, count: int) -> None:
     tools = ["send_mail", "ring_bell"]
     assert count_wanted("send_mail", {"to": "Ann"}, request_text, tools) == count
     assert count_wanted("send_mail", None, "Twice.", tools) == 2
@@ -81,7 +81,7 @@ def test_a_request_may_want_a_call_several_times(request_text: str, count: int) 
         ("Is the build through?", '{"phase": 1}', False),
     ],
 )
-def test_a_result_may_not_be_what_the_user_waits_for(
+def test_a_result_may_not_be_the_requested_one(
     request_text: str, result: str, is_one: bool
 ) -> None:
     assert awaits_change(request_text, result) is is_one

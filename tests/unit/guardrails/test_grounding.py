@@ -32,7 +32,7 @@ SEARCH = make_tool("search_mail", {"type": "object", "properties": {"to": {"type
 
 
 def make_offer(request: str, *executed: CompletedCall) -> OfferedTools:
-    """Make the terms of a turn in which tools have run: without them only addresses are judged."""
+    """Make the context of a turn after tool results: without them only addresses are judged."""
     executed = executed or (CompletedCall("get_time", {}, "", has_failed=False),)
     return OfferedTools(
         (WEATHER, CLOCK, EVENT, MAIL, SEARCH),
@@ -145,14 +145,14 @@ THANKS = make_offer("Thank you, that was all for today!")
         pytest.param(THANKS, EVENT, {"title": "it"}, ("it",), id="words that are in any text"),
     ],
 )
-def test_values_that_nobody_named_are_invented(
+def test_values_without_a_source_are_invented(
     offer: OfferedTools, tool: object, arguments: JsonObject, invented: tuple[str, ...]
 ) -> None:
     assert isinstance(tool, type(EVENT))
     assert find_invented_values(tool, arguments, offer) == invented
 
 
-def test_values_of_instructions_and_results_are_known() -> None:
+def test_values_of_instructions_and_results_are_grounded() -> None:
     arguments: JsonObject = {"to": "boss@corp.org"}
     offer = replace(THANKS, instructions=("Reports go to boss@corp.org.",))
     assert find_invented_values(MAIL, arguments, offer) == ()
@@ -209,7 +209,7 @@ def test_without_a_user_nothing_is_open() -> None:
         ("Thanks!", (), Progress.UNKNOWN),
     ],
 )
-def test_the_values_of_the_request_tell_the_progress(
+def test_the_values_of_the_request_show_the_progress(
     request_text: str, executed: tuple[CompletedCall, ...], progress: Progress
 ) -> None:
     assert judge_progress(make_offer(request_text, *executed)) is progress

@@ -12,21 +12,21 @@ ACTION = 'Action: look\nAction Input: {"at": "x"}'
 
 
 def split(pieces: list[str]) -> list[LabeledPart]:
-    """Split a reply that arrives in pieces; what is of one kind is put together."""
+    """Split a reply that arrives in chunks; adjacent parts of one kind are joined."""
     splitter = LabelSplitter()
-    found = [one for piece in pieces for one in splitter.feed(piece)] + splitter.finish()
+    parts = [part for piece in pieces for part in splitter.feed(piece)] + splitter.finish()
     joined: list[LabeledPart] = []
-    for one in found:
+    for result in parts:
         last = joined[-1] if joined else None
-        match last, one:
+        match last, result:
             case (ReasoningDelta(), ReasoningDelta()):
-                joined[-1] = ReasoningDelta(last.text + one.text)
+                joined[-1] = ReasoningDelta(last.text + result.text)
             case (TextDelta(), TextDelta()):
-                joined[-1] = TextDelta(last.text + one.text)
+                joined[-1] = TextDelta(last.text + result.text)
             case (FinalAnswer(), FinalAnswer()):
-                joined[-1] = FinalAnswer(last.text + one.text)
+                joined[-1] = FinalAnswer(last.text + result.text)
             case _:
-                joined.append(one)
+                joined.append(result)
     return joined
 
 
@@ -77,7 +77,7 @@ INVENTED: LabeledPart = InventedResult()
         ("", []),
     ],
 )
-def test_a_reply_is_split_at_its_labels_however_it_arrives(
+def test_a_reply_is_split_at_its_labels_at_any_chunking(
     reply: str, parts: list[LabeledPart]
 ) -> None:
     assert split([reply]) == parts
@@ -96,14 +96,14 @@ LINES = st.lists(
 
 
 @given(reply=LINES, cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_chunks_make_no_difference(reply: str, cuts: list[int]) -> None:
+def test_chunking_makes_no_difference(reply: str, cuts: list[int]) -> None:
     places = sorted({0, len(reply), *(min(cut, len(reply)) for cut in cuts)})
     pieces = [reply[start:end] for start, end in pairwise(places)]
     assert split(pieces) == split([reply])
 
 
 @given(reply=st.text(st.sampled_from("ab: \n"), max_size=40))
-def test_a_reply_without_labels_is_left_as_it_is(reply: str) -> None:
+def test_a_reply_without_labels_is_unchanged(reply: str) -> None:
     assert split([*reply]) == ([said(reply)] if reply else [])
 
 

@@ -7,7 +7,7 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("name", "meant"),
     [
         ("get_weather", "get_weather"),
         ("functions.get_weather", "get_weather"),
@@ -38,14 +38,14 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
         ("get_time\n<parameter=zone>", "get-time"),
     ],
 )
-def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> None:
-    tool = find_tool(written, TOOLS)
+def test_a_name_resolves_to_the_only_similar_tool(name: str, meant: str) -> None:
+    tool = find_tool(name, TOOLS)
     assert tool is not None
     assert tool.name == meant
 
 
 @pytest.mark.parametrize(
-    "written",
+    "name",
     [
         "SEND",
         "launch_rocket",
@@ -61,16 +61,16 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
         r"get\-weather",
     ],
 )
-def test_a_name_that_means_none_or_several_finds_nothing(written: str) -> None:
-    assert find_tool(written, TOOLS) is None
+def test_an_ambiguous_or_unknown_name_resolves_to_nothing(name: str) -> None:
+    assert find_tool(name, TOOLS) is None
 
 
-@pytest.mark.parametrize("written", ["functions:send", "function.Send", "tool/send", "tools:Send"])
-def test_further_prefixes_are_left_out(written: str) -> None:
-    assert find_name(written, ["get_weather", "send"]) == "send"
+@pytest.mark.parametrize("name", ["functions:send", "function.Send", "tool/send", "tools:Send"])
+def test_further_prefixes_are_removed(name: str) -> None:
+    assert find_name(name, ["get_weather", "send"]) == "send"
 
 
-def test_words_put_together_in_several_ways_mean_none_of_them() -> None:
+def test_an_ambiguous_concatenation_resolves_to_nothing() -> None:
     assert find_name("GetWeather", ["get_weather", "getWeather"]) is None
     assert find_name("getWeather", ["get_weather", "getWeather"]) == "getWeather"
     assert find_name("todo_write", ["todowrite", "todoread"]) == "todowrite"

@@ -14,21 +14,21 @@ OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respon
 REQUIRE = replace(OFFER, respond=None, text_policy=TextPolicy.REQUIRE)
 
 
-def test_prose_is_repeated_as_the_models_own_and_answered_by_the_user() -> None:
-    said, nudge = nudges.correct_prose("It is sunny.", OFFER)
-    assert (said.role, said.text) == ("assistant", "It is sunny.")
+def test_rejected_prose_is_repeated_and_answered_by_a_user_message() -> None:
+    answer, nudge = nudges.correct_prose("It is sunny.", OFFER)
+    assert (answer.role, answer.text) == ("assistant", "It is sunny.")
     assert nudge.role == "user"
     for name in ("get_weather", "get_time", "respond"):
         assert name in nudge.text
 
 
-def test_where_prose_is_no_answer_only_a_call_is_asked_for() -> None:
+def test_if_prose_is_no_answer_only_a_call_is_requested() -> None:
     (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
 
 
-def test_where_the_model_was_told_of_a_form_for_answers_it_is_reminded_of_that() -> None:
+def test_a_model_with_a_prompted_answer_form_is_reminded_of_it() -> None:
     offer = replace(OFFER, syntaxes=(json_contract("respond"),))
     (*_, nudge) = nudges.correct_prose("It is sunny.", offer)
     assert 'an object of the type "final"' in nudge.text
@@ -42,17 +42,17 @@ def test_silence_is_answered_without_a_message_of_the_model() -> None:
     assert "empty" in nudge.text
 
 
-def test_calls_are_answered_one_by_one_on_the_tool_channel() -> None:
+def test_calls_are_answered_separately_as_tool_results() -> None:
     bad, good = ToolCall("a", "get_time", "{}"), ToolCall("b", "get_weather", "{}")
     answers = [(bad, "no such tool"), (good, None)]
-    said, first, second = nudges.correct_calls("Looking.", answers)
-    assert said.calls == (bad, good)
+    text, first, second = nudges.correct_calls("Looking.", answers)
+    assert text.calls == (bad, good)
     assert (first.tool_call_id, first.text) == ("a", "Error: no such tool")
     assert second.tool_call_id == "b"
     assert "Not run" in second.text
 
 
-def test_a_call_that_no_history_could_hold_is_answered_by_the_user() -> None:
+def test_an_unrepresentable_call_is_answered_by_a_user_message() -> None:
     (nudge,) = nudges.correct_broken_call(" ", "it ends too early", OFFER)
     assert nudge.role == "user"
     assert "it ends too early" in nudge.text
@@ -64,7 +64,7 @@ def test_a_long_name_is_cut_and_escaped() -> None:
     assert len(text) < 300
 
 
-def test_a_tool_that_must_not_be_called_now_is_named_with_the_one_that_must() -> None:
+def test_a_premature_call_is_answered_with_the_required_tool() -> None:
     text = nudges.describe_wrong_tool("get_weather", replace(REQUIRE, choice=NamedTool("get_time")))
     assert "get_weather" in text
     assert text.endswith("Call get_time.")
@@ -95,29 +95,29 @@ def test_violations_are_listed() -> None:
         (replace(OFFER, syntaxes=(json_contract("respond"),)), 'of the type "final".'),
     ],
 )
-def test_what_is_missing_may_be_asked_for_instead_of_guessed(offer: OfferedTools, way: str) -> None:
+def test_missing_values_may_be_asked_for(offer: OfferedTools, way: str) -> None:
     assert nudges.describe_invalid_arguments([BAD, ABSENT], offer).endswith(way)
 
 
 @pytest.mark.parametrize("offer", [REQUIRE, replace(OFFER, workflow=Workflow(("get_time",)))])
-def test_where_no_answer_is_taken_nothing_can_be_asked(offer: OfferedTools) -> None:
+def test_if_no_answer_is_accepted_nothing_can_be_asked(offer: OfferedTools) -> None:
     assert "ask" not in nudges.describe_invalid_arguments([ABSENT], offer)
 
 
-def test_a_call_in_an_unknown_syntax_is_asked_for_with_a_way_out() -> None:
+def test_a_call_in_an_unknown_syntax_is_retried_with_an_alternative() -> None:
     (nudge,) = nudges.correct_unknown_syntax(OFFER)
     assert "no tool ran" in nudge.text
     assert "call it now (get_weather, get_time)" in nudge.text
     assert "call respond with an empty message" in nudge.text
 
 
-def test_the_word_of_a_model_that_was_done_is_known_from_its_beginning() -> None:
+def test_the_final_word_is_recognized_by_its_prefix() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
     assert all(map(nudges.may_be_about_nudge, ("", "D", "**don", "DONE")))
     assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No, it")))
 
 
-def test_a_copy_of_a_nudge_is_known_from_its_beginning() -> None:
+def test_a_copy_of_a_nudge_is_recognized_by_its_prefix() -> None:
     copy = "get_time has run. Now do the next step, about Oslo: call the tool."
     assert nudges.copies_nudge(copy)
     assert all(nudges.may_be_about_nudge(copy[:size]) for size in range(len(copy)))
@@ -132,8 +132,8 @@ def test_failures_are_a_note_and_no_result() -> None:
 
 def test_the_demand_for_json_joins_the_last_message() -> None:
     call = ToolCall("a", "get_time", "{}")
-    said, result = nudges.insist_on_json(nudges.correct_calls("", [(call, "no")]))
-    assert said.calls == (call,)
+    reply, result = nudges.insist_on_json(nudges.correct_calls("", [(call, "no")]))
+    assert reply.calls == (call,)
     assert result.role == "tool"
     assert result.text.startswith("Error: no ")
     assert '{"name": <tool>' in str(json.parse(result.source))
@@ -142,6 +142,6 @@ def test_the_demand_for_json_joins_the_last_message() -> None:
     assert '{"name": <tool>' in user.text
 
 
-def test_the_demand_for_json_can_stand_alone() -> None:
+def test_the_json_nudge_can_stand_alone() -> None:
     (alone,) = nudges.insist_on_json(())
     assert alone.role == "user"

@@ -23,11 +23,11 @@ def test_without_it_only_the_clients_tools_are_offered() -> None:
     assert not offer.is_respond("respond")
 
 
-def test_a_named_choice_leaves_one_name() -> None:
+def test_a_named_choice_leaves_one_tool() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).callable_names == ("get_time",)
 
 
-def test_only_what_the_client_allows_may_be_called_and_is_due() -> None:
+def test_only_allowed_tools_may_be_called_and_are_due() -> None:
     offer = replace(OFFER, allowed=frozenset(("get_time",)))
     assert offer.due == (CLOCK, OWN)
     assert offer.everything == (WEATHER, CLOCK, OWN)
@@ -40,7 +40,7 @@ def test_the_synthetic_tool_is_not_due_while_a_tool_is_named_or_a_step_is_missin
     assert replace(OFFER, workflow=workflow).due == (CLOCK,)
 
 
-def test_json_that_was_asked_for_is_not_read_as_a_call() -> None:
+def test_requested_json_is_not_read_as_a_call() -> None:
     assert OFFER.readable_syntaxes == OFFER.syntaxes
     marked = replace(OFFER, answer_schema=True).readable_syntaxes
     assert marked
@@ -53,7 +53,7 @@ def test_an_answer_is_welcome_unless_a_call_is_demanded_or_a_step_is_missing() -
     assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer
 
 
-def test_a_call_is_free_if_no_rule_can_object_to_it_whatever_its_arguments() -> None:
+def test_a_call_is_free_if_no_rule_can_reject_any_arguments() -> None:
     rules = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
     offer = replace(OFFER, workflow=rules, loop=Loop("look", {}, 3))
     names = ("read", "edit", "done", "look", "go")

@@ -314,7 +314,7 @@ CUT_OFF = [
 
 
 @pytest.mark.parametrize(("offer", "text", "reason", "answer", "facts"), CUT_OFF)
-def test_a_text_that_was_cut_off(
+def test_a_truncated_text(
     offer: OfferedTools, text: str, reason: str, answer: str, facts: str
 ) -> None:
     assert summarize(read_in_pieces(text, offer, reason)) == (answer, "", facts)
@@ -432,7 +432,7 @@ def test_events_have_these_parts(
     assert summarize(reply) == (shown(parts), calls, facts)
 
 
-def test_a_structured_call_keeps_its_id_and_its_arguments() -> None:
+def test_a_structured_call_keeps_its_id_and_arguments() -> None:
     events = (started("get_weather"), arguments('{"city":'), arguments('"Paris"}'))
     assert read(*events)[1].calls == (WrittenCall("get_weather", '{"city":"Paris"}', "a"),)
 
@@ -446,7 +446,7 @@ def test_reasoning_that_the_prompt_opened_is_separated() -> None:
     assert parts == [ReasoningDelta("I look."), Prose("It is noon.")]
 
 
-def test_an_unreadable_message_is_not_shown_unless_it_was_cut_off() -> None:
+def test_an_unreadable_message_is_hidden_unless_it_was_truncated() -> None:
     call = (started("respond"), arguments(BOTCHED))
     assert BOTCHED not in read(*call)[1].text_without_calls
     reply = read(*call, reason="length")[1]
@@ -523,7 +523,7 @@ def test_a_call_within_reasoning_is_never_made(opening: str, closing: str) -> No
     assert read(*map(TextDelta, text)) == whole
 
 
-def test_text_is_not_held_back_after_separate_reasoning() -> None:
+def test_text_after_separate_reasoning_is_not_held_back() -> None:
     reader = ReplyReader(OPENED)
     reader.read(ReasoningDelta("I look."))
     assert reader.read(TextDelta("It is noon.")) == [Prose("It is noon.")]

@@ -163,19 +163,19 @@ HARMONY = [
 
 def split(chunks: Iterable[str]) -> list[SplitPart]:
     splitter = ReasoningSplitter()
-    spoken = [event for chunk in chunks for event in splitter.feed(chunk)]
-    return spoken + splitter.finish()
+    parts = [event for chunk in chunks for event in splitter.feed(chunk)]
+    return parts + splitter.finish()
 
 
-def joined(spoken: list[SplitPart]) -> tuple[str, str]:
-    assert all(event.text for event in spoken)
-    thoughts = "".join(event.text for event in spoken if isinstance(event, ReasoningDelta))
-    text = "".join(event.text for event in spoken if isinstance(event, TextDelta))
+def joined(parts: list[SplitPart]) -> tuple[str, str]:
+    assert all(event.text for event in parts)
+    thoughts = "".join(event.text for event in parts if isinstance(event, ReasoningDelta))
+    text = "".join(event.text for event in parts if isinstance(event, TextDelta))
     return thoughts, text
 
 
-def by_kind(spoken: list[SplitPart]) -> list[SplitPart]:
-    groups = groupby(spoken, type)
+def by_kind(parts: list[SplitPart]) -> list[SplitPart]:
+    groups = groupby(parts, type)
     return [kind("".join(event.text for event in group)) for kind, group in groups]
 
 
@@ -197,7 +197,7 @@ def test_every_family_has_its_tags(opening: str, closing: str) -> None:
         assert joined(split(chunks)) == ("", "Four.")
 
 
-def test_what_is_said_before_a_thought_comes_before_it() -> None:
+def test_text_before_reasoning_comes_before_it() -> None:
     reply = f"<|channel|>commentary<|message|>Plan.{NEXT}<|channel|>analysis<|message|>Hm."
     for chunks in chunkings(reply):
         assert by_kind(split(chunks)) == [TextDelta("Plan."), ReasoningDelta("Hm.")]
@@ -205,16 +205,18 @@ def test_what_is_said_before_a_thought_comes_before_it() -> None:
 
 @pytest.mark.parametrize("before", ["analysis", "commentary"])
 @pytest.mark.parametrize("header", [CALL, f" to=functions.look{ANALYSIS}{{}}"])
-def test_a_call_behind_other_harmony_messages_is_left_to_the_rescue(
+def test_a_call_after_other_harmony_messages_is_left_to_the_rescue(
     before: str, header: str
 ) -> None:
     reply = f"<|channel|>{before}<|message|>Hm.{NEXT}{header}"
     for chunks in chunkings(reply):
         _, text = joined(split(chunks))
-        (found,) = [
-            one for one in find_calls(text, order_syntaxes(()), ()) if isinstance(one, FoundCalls)
+        (found_call,) = [
+            finding
+            for finding in find_calls(text, order_syntaxes(()), ())
+            if isinstance(finding, FoundCalls)
         ]
-        assert [call.name for call in found.calls] == ["look"]
+        assert [call.name for call in found_call.calls] == ["look"]
 
 
 def slowly_split(reply: str) -> tuple[str, str]:
@@ -236,8 +238,8 @@ def slowly_split(reply: str) -> tuple[str, str]:
             rest = head[stray.end() :].lstrip()
         else:
             later = re.search(rf"(?<=\n)( *)(?:{begins})", rest)
-            place = later.end(1) if later else len(rest)
-            answer, rest = answer + rest[:place], rest[place:]
+            position = later.end(1) if later else len(rest)
+            answer, rest = answer + rest[:position], rest[position:]
             if not rest:
                 return "\n\n".join(thoughts), answer
 
@@ -247,7 +249,7 @@ def slowly_split(reply: str) -> tuple[str, str]:
     st.lists(st.sampled_from(["<think>", "</think>", "<", "</th", "[THINK]", " ", "\n", "a"])),
     st.integers(1, 5),
 )
-def test_any_reply_is_split_as_described_whole_and_in_pieces(pieces: list[str], size: int) -> None:
+def test_any_reply_is_split_alike_whole_and_in_chunks(pieces: list[str], size: int) -> None:
     reply = "".join(pieces)
     expected = slowly_split(reply)
     cut = [reply[start : start + size] for start in range(0, len(reply), size)]
@@ -263,7 +265,7 @@ HARMONY_PIECES = (
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(HARMONY_PIECES)))
-def test_any_harmony_reply_is_split_alike_whole_and_in_pieces(pieces: list[str]) -> None:
+def test_any_harmony_reply_is_split_alike_whole_and_in_chunks(pieces: list[str]) -> None:
     reply = "".join(pieces)
     whole = by_kind(split([reply]))
     assert by_kind(split(pieces)) == whole
@@ -278,12 +280,12 @@ def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> No
     assert splitter.feed("<think>") == [TextDelta("<think>")]
 
 
-def test_an_answer_tag_that_the_prompt_asks_for_is_part_of_the_answer() -> None:
+def test_a_requested_answer_tag_is_part_of_the_answer() -> None:
     splitter = ReasoningSplitter(prompt=["End with <answer>4</answer>."])
     assert splitter.feed("<answer>4</answer>") == [TextDelta("<answer>4</answer>")]
 
 
-def test_white_space_at_the_beginning_can_be_taken_out() -> None:
+def test_leading_white_space_can_be_removed() -> None:
     splitter = ReasoningSplitter()
     splitter.feed("\n\n")
     assert splitter.take_space() == "\n\n"
@@ -294,7 +296,7 @@ def test_white_space_at_the_beginning_can_be_taken_out() -> None:
     assert splitter.take_space() == ""
 
 
-def test_reasoning_is_held_back_only_from_what_may_be_the_closing_tag() -> None:
+def test_reasoning_is_held_back_only_while_it_may_be_the_closing_tag() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed("<think>\nI see") == [ReasoningDelta("I see")]
     assert splitter.feed(" a <") == [ReasoningDelta(" a")]
@@ -303,7 +305,7 @@ def test_reasoning_is_held_back_only_from_what_may_be_the_closing_tag() -> None:
     assert splitter.feed(">\n\nFour") == [TextDelta("Four")]
 
 
-def test_a_final_message_is_held_back_only_from_what_may_be_its_end() -> None:
+def test_a_final_message_is_held_back_only_while_it_may_be_its_end() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed("<|channel|>final<|mess") == []
     assert splitter.feed("age|> Four ") == [TextDelta(" Four ")]
@@ -311,7 +313,7 @@ def test_a_final_message_is_held_back_only_from_what_may_be_its_end() -> None:
     assert splitter.feed("5") == [TextDelta("<5")]
 
 
-def test_a_reply_of_nothing_but_marks_is_searched_only_for_a_while() -> None:
+def test_a_reply_of_only_marks_is_searched_up_to_a_limit() -> None:
     marks = "</think>" * 150
     for chunks in ([marks], [marks[:3], marks[3:]], list(marks)):
         assert joined(split(chunks)) == ("", "</think>" * 50)
@@ -330,7 +332,7 @@ def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "thoughts", "said"),
+    ("reply", "thoughts", "text"),
     [
         ("I see.\n</think>\n\nFour.", "I see.", "Four."),
         ("I see.</think>Four.", "I see.", "Four."),
@@ -345,15 +347,15 @@ def test_the_work_is_linear_in_the_reply(opening: str, unit: str) -> None:
         ("Four.", "", "Four."),
     ],
 )
-def test_an_end_without_a_beginning_tells_that_the_prompt_began_the_block(
-    reply: str, thoughts: str, said: str
+def test_an_end_without_a_beginning_shows_that_the_prompt_opened_the_block(
+    reply: str, thoughts: str, text: str
 ) -> None:
-    assert split_unopened(reply) == (thoughts, said)
-    assert split_thoughts(reply) == (thoughts, said)
+    assert split_unopened(reply) == (thoughts, text)
+    assert split_thoughts(reply) == (thoughts, text)
 
 
 @pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
-def test_a_whole_reply_is_split_as_one_that_arrives(reply: str, reasoning: str, text: str) -> None:
+def test_a_whole_reply_is_split_like_a_streamed_one(reply: str, reasoning: str, text: str) -> None:
     assert split_thoughts(reply) == (reasoning, text)
 
 
@@ -377,16 +379,16 @@ OPENED = [
 
 
 @pytest.mark.parametrize(("reply", "thoughts", "text"), OPENED)
-def test_what_the_prompt_may_have_opened_ends_with_its_mark(
+def test_a_block_opened_by_the_prompt_ends_with_its_mark(
     reply: str, thoughts: str, text: str
 ) -> None:
     for chunks in chunkings(reply):
         splitter = ReasoningSplitter(is_opened=True)
-        spoken = [event for chunk in chunks for event in splitter.feed(chunk)]
-        assert joined(spoken + splitter.finish()) == (thoughts, text), chunks
+        parts = [event for chunk in chunks for event in splitter.feed(chunk)]
+        assert joined(parts + splitter.finish()) == (thoughts, text), chunks
 
 
-def test_what_may_be_thoughts_is_held_until_their_end_is_certain() -> None:
+def test_possible_reasoning_is_held_until_its_end_is_certain() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     assert splitter.feed("I should.") + splitter.feed("</think>") == []
     assert splitter.feed("Four") == [ReasoningDelta("I should."), TextDelta("Four")]
@@ -394,7 +396,7 @@ def test_what_may_be_thoughts_is_held_until_their_end_is_certain() -> None:
     assert splitter.has_ended
 
 
-def test_what_may_be_thoughts_is_not_held_for_ever() -> None:
+def test_possible_reasoning_is_held_up_to_a_limit() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     long = "a" * 2**17
     assert splitter.feed(long) == []
@@ -403,12 +405,12 @@ def test_what_may_be_thoughts_is_not_held_for_ever() -> None:
     assert not splitter.has_ended
     splitter = ReasoningSplitter(is_opened=True)
     talk = "It says `</think>`. "
-    spoken = [event for _ in range(200) for event in splitter.feed(talk)]
-    assert joined(spoken) == ("", talk * 200)
-    assert len(spoken) == 101  # all of the first hundred at once
+    parts = [event for _ in range(200) for event in splitter.feed(talk)]
+    assert joined(parts) == ("", talk * 200)
+    assert len(parts) == 101  # all of the first hundred at once
 
 
-def test_a_call_settles_what_may_have_been_thoughts() -> None:
+def test_a_call_decides_about_possible_reasoning() -> None:
     splitter = ReasoningSplitter(is_opened=True)
     assert splitter.feed("I look.\n</think>") == []
     assert splitter.settle() == [ReasoningDelta("I look.")]
@@ -434,7 +436,7 @@ def test_one_reply_shows_a_habit_and_three_without_it_end_it() -> None:
 
 
 @pytest.mark.parametrize("piece", ["a b ", "It says `</think>`. ", "<"])
-def test_what_may_be_thoughts_is_held_in_linear_time(piece: str) -> None:
+def test_holding_possible_reasoning_takes_linear_time(piece: str) -> None:
     def hold(text: str) -> None:
         splitter = ReasoningSplitter(is_opened=True)
         for start in range(0, len(text), 3):

@@ -73,7 +73,7 @@ FRESH = replace(OFFER, executed=())
         ("123", False),
     ],
 )
-def test_the_verb_of_a_name_tells_whether_a_tool_observes(name: str, is_one: bool) -> None:
+def test_the_verb_of_a_name_shows_whether_a_tool_only_reads(name: str, is_one: bool) -> None:
     assert is_observing(name) is is_one
 
 
@@ -104,7 +104,7 @@ WROTE = made("write_file", {"path": "a"}, "ok")
         ),
     ],
 )
-def test_a_call_has_run_if_it_succeeded_and_a_second_look_shows_nothing_new(
+def test_a_successful_call_has_run_and_a_repeated_read_shows_nothing_new(
     call: CompletedCall, executed: list[CompletedCall], is_one: bool
 ) -> None:
     offer = replace(OFFER, executed=tuple(executed))
@@ -165,7 +165,7 @@ def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str)
         "",
     ],
 )
-def test_any_other_reply_is_no_echo(text: str) -> None:
+def test_other_replies_are_no_echo(text: str) -> None:
     assert not is_echo(text, OFFER)
 
 
@@ -185,7 +185,7 @@ def test_the_values_of_a_result_are_copies_of_it() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_any_json_without_words_is_an_echo(text: str, is_one: bool) -> None:
+def test_in_a_retry_bare_json_is_an_echo(text: str, is_one: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is is_one
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -211,7 +211,7 @@ def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
         replace(OFFER, user_texts=("How much raw material is left?",)),
     ],
 )
-def test_a_request_that_only_mentions_json_or_exact_words_wants_no_json(
+def test_mentioning_json_or_exact_words_does_not_request_json(
     offer: OfferedTools,
 ) -> None:
     assert is_echo(WEATHER_RESULT, offer)
@@ -231,7 +231,7 @@ def test_a_request_that_only_mentions_json_or_exact_words_wants_no_json(
         ("{" + 20_000 * " ", False),
     ],
 )
-def test_the_first_key_tells_whether_a_reply_may_become_an_echo(
+def test_the_first_key_shows_whether_a_reply_may_become_an_echo(
     beginning: str, may_become: bool
 ) -> None:
     assert may_become_echo(beginning, OFFER) is may_become
@@ -305,20 +305,20 @@ FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
         ([], False),
     ],
 )
-def test_a_call_that_failed_would_fail_again(executed: list[CompletedCall], is_found: bool) -> None:
+def test_a_failed_call_would_fail_again(executed: list[CompletedCall], is_found: bool) -> None:
     offer = replace(OFFER, executed=tuple(executed))
     assert (find_failed_call("send_mail", {"to": "a"}, offer) is not None) is is_found
     assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
-def test_a_failed_call_is_another_one_where_the_user_named_both() -> None:
+def test_a_failed_call_counts_as_new_if_the_user_named_both() -> None:
     offer = replace(OFFER, executed=(failed("error: unknown address"),))
     assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
     named = replace(offer, user_texts=("Write to a, and to A.",))
     assert find_failed_call("send_mail", {"to": "A"}, named) is None
 
 
-def test_what_runs_something_may_fail_and_then_succeed() -> None:
+def test_a_command_may_fail_first_and_succeed_later() -> None:
     offer = replace(OFFER, executed=(failed("error: 2 tests failed", "run_tests"),))
     assert find_failed_call("run_tests", {"to": "a"}, offer) is None
 
@@ -350,7 +350,7 @@ def test_a_text_may_repeat_its_last_line(text: str, is_endless: bool) -> None:
         ("", False),
     ],
 )
-def test_json_is_objects_and_lists_and_nothing_else(text: str, is_one: bool) -> None:
+def test_json_means_objects_and_lists_only(text: str, is_one: bool) -> None:
     assert is_json(text) is is_one
 
 
@@ -364,11 +364,11 @@ def test_json_is_objects_and_lists_and_nothing_else(text: str, is_one: bool) -> 
         ("", []),
     ],
 )
-def test_a_text_consists_of_calls_or_has_none(text: str, names: list[str]) -> None:
+def test_a_text_consists_of_calls_or_contains_none(text: str, names: list[str]) -> None:
     assert [call.name for call in calls_of(text)] == names
 
 
 @pytest.mark.parametrize("value", [12, None, "rain", True])
-def test_a_result_that_is_no_container_is_compared_as_it_is(value: JsonValue) -> None:
+def test_a_scalar_result_is_compared_directly(value: JsonValue) -> None:
     offer = replace(OFFER, executed=(made(result=json.dumps(value)),))
     assert not is_echo('{"city": "Paris"}', offer)

@@ -83,9 +83,9 @@ OTHER = [
 
 def decoded(chunks: Iterable[str]) -> str:
     decoder = MessageDecoder()
-    told = "".join([decoder.feed(chunk) for chunk in chunks])
-    assert decoder.text == told
-    return told
+    message = "".join([decoder.feed(chunk) for chunk in chunks])
+    assert decoder.text == message
+    return message
 
 
 def chunkings(text: str) -> list[Iterable[str]]:
@@ -93,28 +93,34 @@ def chunkings(text: str) -> list[Iterable[str]]:
     return [[text], text, *splits]
 
 
-@pytest.mark.parametrize(("written", "message"), VALID)
-def test_valid_arguments_are_decoded_entirely_at_every_chunking(written: str, message: str) -> None:
-    assert stdlib_json.loads(written)["message"] == message
-    assert extract_message(written) == message
-    for chunks in chunkings(written):
+@pytest.mark.parametrize(("arguments", "message"), VALID)
+def test_valid_arguments_are_decoded_entirely_at_every_chunking(
+    arguments: str, message: str
+) -> None:
+    assert stdlib_json.loads(arguments)["message"] == message
+    assert extract_message(arguments) == message
+    for chunks in chunkings(arguments):
         assert decoded(chunks) == message
 
 
-@pytest.mark.parametrize(("written", "message"), BROKEN + OTHER)
-def test_what_was_decoded_is_a_prefix_of_the_message_at_every_chunking(
-    written: str, message: str
+@pytest.mark.parametrize(("arguments", "message"), BROKEN + OTHER)
+def test_the_decoded_text_is_a_prefix_of_the_message_at_every_chunking(
+    arguments: str, message: str
 ) -> None:
-    assert extract_message(written) == message
-    for chunks in chunkings(written):
+    assert extract_message(arguments) == message
+    for chunks in chunkings(arguments):
         assert message.startswith(decoded(chunks))
 
 
-@pytest.mark.parametrize(("written", "message"), [case for case in BROKEN if "message" in case[0]])
-def test_broken_arguments_give_the_same_text_at_every_chunking(written: str, message: str) -> None:
-    whole = decoded([written])
+@pytest.mark.parametrize(
+    ("arguments", "message"), [case for case in BROKEN if "message" in case[0]]
+)
+def test_broken_arguments_give_the_same_text_at_every_chunking(
+    arguments: str, message: str
+) -> None:
+    whole = decoded([arguments])
     assert whole in {message, ""}
-    for chunks in chunkings(written):
+    for chunks in chunkings(arguments):
         assert decoded(chunks) == whole
 
 
@@ -126,10 +132,10 @@ def test_any_string_message_survives(
     arguments: dict[str, str], ascii_only: bool, data: st.DataObject
 ) -> None:
     arguments = {"first": "x", **arguments, "message": data.draw(st.text())}
-    written = stdlib_json.dumps(arguments, ensure_ascii=ascii_only)
-    cut = data.draw(st.integers(0, len(written)))
-    assert decoded([written]) == decoded([written[:cut], written[cut:]]) == arguments["message"]
-    assert extract_message(written) == arguments["message"]
+    text = stdlib_json.dumps(arguments, ensure_ascii=ascii_only)
+    cut = data.draw(st.integers(0, len(text)))
+    assert decoded([text]) == decoded([text[:cut], text[cut:]]) == arguments["message"]
+    assert extract_message(text) == arguments["message"]
 
 
 @settings(deadline=None)
@@ -138,20 +144,20 @@ def test_any_string_message_survives(
         st.sampled_from(['"', "'", "{", "}", "[", ":", ",", "\\", "u", "d83d", " ", "message"])
     )
 )
-def test_any_rubbish_keeps_the_prefix(pieces: list[str]) -> None:
+def test_invalid_input_keeps_the_prefix(pieces: list[str]) -> None:
     for start in ("", '{"message": "', "{"):
-        written = start + "".join(pieces)
-        message = extract_message(written)
+        text = start + "".join(pieces)
+        message = extract_message(text)
         assert message.startswith(decoded([start, *pieces]))
-        assert decoded([start, *pieces]) == decoded(written)
+        assert decoded([start, *pieces]) == decoded(text)
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_the_message_grows_while_it_is_written(message: str) -> None:
-    written = json.dump_text({"message": message})
-    for cut in range(len(written)):
-        assert message.startswith(decoded([written[:cut]]).rstrip(REPLACED))
+    text = json.dump_text({"message": message})
+    for cut in range(len(text)):
+        assert message.startswith(decoded([text[:cut]]).rstrip(REPLACED))
 
 
 @pytest.mark.parametrize(
@@ -162,11 +168,11 @@ def test_parsed_arguments_have_a_message_as_well(arguments: JsonValue, message: 
     assert extract_message(arguments) == message
 
 
-def test_a_character_leaves_as_soon_as_it_is_certain() -> None:
+def test_a_character_is_emitted_as_soon_as_it_is_certain() -> None:
     decoder = MessageDecoder()
     fragments = ['{"mess', 'age": "', "He", "llo\\", "n", "\\ud83d", "\\ude00", "!", '"', "}"]
-    told = [decoder.feed(fragment) for fragment in fragments]
-    assert told == ["", "", "He", "llo", "\n", "", "😀", "!", "", ""]
+    pieces = [decoder.feed(fragment) for fragment in fragments]
+    assert pieces == ["", "", "He", "llo", "\n", "", "😀", "!", "", ""]
     assert decoder.has_begun
     assert decoder.feed("more") == ""
 
@@ -192,7 +198,7 @@ def test_the_tool_is_the_same_for_every_request() -> None:
     }
 
 
-def test_a_name_that_a_client_uses_is_left_to_the_client() -> None:
+def test_a_name_used_by_a_client_tool_is_not_taken() -> None:
     taken: tuple[str, ...] = ("respond",)
     for name in ("respond_to_user", "respond_2", "respond_3"):
         assert make_respond_tool(taken).name == name

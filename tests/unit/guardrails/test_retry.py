@@ -14,7 +14,7 @@ CONSTRAINED = Attempt("constrained", Parsing.OURS)
 
 
 def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]:
-    """List the attempts that follow when each one fails with the given defect."""
+    """List the attempts that follow if each one fails with the given defect."""
     made, attempt = [], FIRST
     failures: list[Failure] = []
     for defect in defects:
@@ -57,14 +57,14 @@ def test_the_limit_bounds_the_generations() -> None:
     assert climb(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]
 
 
-def test_what_the_backends_parser_lost_was_generated_all_the_same() -> None:
+def test_a_call_lost_by_the_backends_parser_counts_as_generated() -> None:
     defects = (Defect.UNREADABLE, *[Defect.BROKEN_ARGUMENTS] * 3)
     assert climb(ACCEPT, *defects) == [RAW, CONSTRAINED]
     assert climb(ACCEPT, *defects, limit=4) == [RAW, NUDGED_RAW, CONSTRAINED]
     assert climb(ACCEPT, *defects, limit=1) == []
 
 
-def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:
+def test_the_output_of_a_constrained_attempt_is_no_prose() -> None:
     assert is_an_answer(Failure(FIRST, Defect.PROSE), RESPOND)
     assert not is_an_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
     assert not is_an_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)
@@ -82,19 +82,19 @@ def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:
         (RESPOND, Defect.BROKEN_ARGUMENTS, ("constrained",), NUDGED),
     ],
 )
-def test_a_kind_that_is_left_out_has_the_other_one_in_its_place(
+def test_a_disabled_kind_of_attempt_is_replaced_by_the_other(
     policy: TextPolicy, defect: Defect, left_out: tuple[AttemptKind, ...], following: Attempt | None
 ) -> None:
     assert next_attempt([Failure(FIRST, defect)], policy, 3, left_out) == following
 
 
-def test_without_the_constrained_attempt_the_model_is_told_once_more() -> None:
+def test_without_the_constrained_attempt_a_second_nudge_is_sent() -> None:
     failures = [Failure(FIRST, Defect.BROKEN_ARGUMENTS), Failure(NUDGED, Defect.BROKEN_ARGUMENTS)]
     assert next_attempt(failures, REQUIRE, 3, ["constrained"]) == NUDGED
     raw = [Failure(FIRST, Defect.UNREADABLE), Failure(RAW, Defect.BROKEN_ARGUMENTS)]
     assert next_attempt(raw, REQUIRE, 3, ["constrained"]) == NUDGED_RAW
 
 
-def test_a_kind_without_another_one_is_not_replaced() -> None:
+def test_a_kind_without_an_alternative_is_not_replaced() -> None:
     left_out: list[AttemptKind] = ["raw"]
     assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, left_out) is None

@@ -38,10 +38,10 @@ def rejected(reply: ReadReply, offer: OfferedTools = RESPOND) -> Rejected:
     return verdict
 
 
-def test_valid_arguments_keep_the_models_own_bytes() -> None:
-    written = '{ "city":"Paris",\n"days": 2 }'
-    verdict = accepted(ReadReply(calls=(WrittenCall("get_weather", written, "a"),)))
-    assert verdict.calls == (ToolCall("a", "get_weather", written),)
+def test_valid_arguments_keep_the_models_bytes() -> None:
+    arguments = '{ "city":"Paris",\n"days": 2 }'
+    verdict = accepted(ReadReply(calls=(WrittenCall("get_weather", arguments, "a"),)))
+    assert verdict.calls == (ToolCall("a", "get_weather", arguments),)
     assert verdict.facts == ()
 
 
@@ -58,7 +58,7 @@ def test_a_near_miss_name_is_corrected_and_reported() -> None:
     assert verdict.facts == (Renamed("functions.get-time", "get_time"),)
 
 
-def test_a_name_of_the_models_own_leads_to_the_tool_it_means() -> None:
+def test_a_name_invented_by_the_model_resolves_to_the_similar_tool() -> None:
     offer = replace(RESPOND, aliases={"clock": "get_time", "sun": "no_tool", "get_weather": "x"})
     verdict = accepted(ReadReply(calls=(WrittenCall("clock", {}, "a"),)), offer)
     assert verdict.calls[0].name == "get_time"
@@ -101,7 +101,7 @@ def test_a_call_with_a_defect_is_rejected(
     assert verdict.nudge
 
 
-def test_one_bad_call_among_good_ones_rejects_them_all_but_keeps_the_good() -> None:
+def test_one_bad_call_rejects_the_reply_and_the_good_ones_are_kept() -> None:
     bad = WrittenCall("launch_rocket", {"to": "moon"}, "b")
     verdict = rejected(ReadReply(calls=(TIME, bad)))
     assert verdict.fallback.calls == (ToolCall("a", "get_time", "{}"),)
@@ -109,7 +109,7 @@ def test_one_bad_call_among_good_ones_rejects_them_all_but_keeps_the_good() -> N
     assert [message.role for message in verdict.nudge] == ["assistant", "tool", "tool"]
 
 
-def test_no_call_behind_a_bad_one_is_kept() -> None:
+def test_no_call_after_a_bad_one_is_kept() -> None:
     bad = WrittenCall("get_wether", "{}", "b")
     assert rejected(ReadReply(calls=(bad, TIME))).fallback.calls == ()
     assert len(rejected(ReadReply(calls=(TIME, bad, TIME))).fallback.calls) == 1
@@ -125,14 +125,14 @@ def test_an_unknown_tool_with_unreadable_arguments_can_still_be_answered() -> No
     assert verdict.nudge[0].calls == (ToolCall("b", "launch_rocket", "{}"),)
 
 
-def test_a_tool_other_than_the_demanded_one_is_rejected() -> None:
+def test_a_tool_other_than_the_required_one_is_rejected() -> None:
     offer = replace(REQUIRE, choice=NamedTool("get_weather"))
     assert rejected(ReadReply(calls=(TIME,)), offer).defect is Defect.WRONG_TOOL
     call = WrittenCall("get_weather", {"city": "Paris"})
     assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
 
 
-def test_a_tool_that_is_not_among_the_allowed_ones_is_rejected() -> None:
+def test_a_tool_outside_the_allowed_ones_is_rejected() -> None:
     offer = replace(RESPOND, allowed=frozenset(("get_weather",)))
     verdict = rejected(ReadReply(calls=(TIME,)), offer)
     assert verdict.defect is Defect.WRONG_TOOL
@@ -141,7 +141,7 @@ def test_a_tool_that_is_not_among_the_allowed_ones_is_rejected() -> None:
     assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
 
 
-def test_only_the_first_call_counts_where_calls_must_not_be_parallel() -> None:
+def test_only_the_first_call_counts_without_parallel_calls() -> None:
     offer = replace(RESPOND, parallel=False)
     verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id="b"))), offer)
     assert [call.id for call in verdict.calls] == ["a"]
@@ -178,7 +178,7 @@ def test_a_message_of_respond_is_an_answer() -> None:
     assert verdict == Accepted("Sunny.", (), "stop")
 
 
-def test_prose_cut_off_is_taken_unless_a_call_is_required() -> None:
+def test_truncated_prose_is_accepted_unless_a_call_is_required() -> None:
     prose = ReadReply("It is", reason="length")
     assert accepted(prose).reason == "length"
     explained = ReadReply("To get the time, you can use `get_time` like this:", reason="length")
@@ -191,36 +191,38 @@ def test_prose_cut_off_is_taken_unless_a_call_is_required() -> None:
     assert rejected(prose, REQUIRE).defect is Defect.PROSE
 
 
-def test_a_finish_reason_of_another_kind_stays() -> None:
+def test_an_unrelated_finish_reason_is_kept() -> None:
     assert accepted(ReadReply(reason="content_filter"), ACCEPT).reason == "content_filter"
     assert accepted(ReadReply(calls=(TIME,), reason="stop")).reason == "tool_calls"
 
 
 @pytest.mark.fault("F105")
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-@pytest.mark.parametrize("written", ['{"city": "Par', '{"city": "Paris"', "", "5"])
-def test_a_call_cut_off_by_the_token_limit_is_never_completed(written: str, reason: str) -> None:
-    call = WrittenCall("get_weather", written)
+@pytest.mark.parametrize("arguments", ['{"city": "Par', '{"city": "Paris"', "", "5"])
+def test_a_call_truncated_by_the_token_limit_is_never_completed(
+    arguments: str, reason: str
+) -> None:
+    call = WrittenCall("get_weather", arguments)
     verdict = accepted(ReadReply("Hm.", (TIME, call), reason=reason))
-    assert [one.name for one in verdict.calls] == ["get_time"]
+    assert [call.name for call in verdict.calls] == ["get_time"]
     assert verdict.reason == reason
     assert verdict.facts == (Refused("cut_off"),)
 
 
-def test_a_reply_of_nothing_but_a_cut_off_call_ends_with_length() -> None:
+def test_a_reply_of_only_a_truncated_call_ends_with_length() -> None:
     offer = replace(RESPOND, stop_strings=True)
     verdict = accepted(ReadReply("Hm.", (WrittenCall("get_weather", '{"city'),)), offer)
     assert verdict == Accepted("Hm.", (), "length", (Refused("cut_off"),))
 
 
-def test_a_whole_call_before_the_token_limit_counts() -> None:
+def test_a_complete_call_before_the_token_limit_counts() -> None:
     call = WrittenCall("get_weather", '{"city": "Paris"}', "a")
     assert accepted(ReadReply(calls=(call,), reason="length")).calls
     rescued = WrittenCall("get_weather", {"city": "Paris"}, "a")
     assert accepted(ReadReply(calls=(rescued,), reason="length")).calls
 
 
-def test_a_call_without_arguments_is_whole_where_the_model_stopped_itself() -> None:
+def test_a_call_without_arguments_is_complete_if_the_model_stopped() -> None:
     offer = replace(RESPOND, stop_strings=True)
     assert accepted(ReadReply(calls=(WrittenCall("get_time", ""),)), offer).calls
 
@@ -249,7 +251,7 @@ def test_a_botched_call_is_rejected_and_never_shown() -> None:
         ("functions.get-time", "{}", Defect.UNKNOWN_TOOL),
     ],
 )
-def test_where_nothing_is_repaired_a_call_counts_as_it_was_written(
+def test_without_repairs_a_call_counts_as_written(
     name: str, arguments: str, defect: Defect
 ) -> None:
     offer = replace(RESPOND, repairs=False)
@@ -269,14 +271,16 @@ def test_only_the_call_of_a_loop_is_objected_to() -> None:
     assert accepted(ReadReply(calls=(TIME,)), offer).calls
 
 
-def test_objections_to_a_call_that_comes_too_early_become_firmer() -> None:
+def test_objections_to_a_premature_call_become_firmer() -> None:
     rules = Workflow(("get_weather",), (), ("get_time",))
     offer = replace(RESPOND, workflow=rules)
     verdicts = [
         review(ReadReply(calls=(TIME,)), offer, CountedIds(), insistence=n) for n in range(4)
     ]
-    assert {one.defect for one in verdicts if isinstance(one, Rejected)} == {Defect.STEP_MISSING}
-    problems = [one.nudge[-1].text for one in verdicts if isinstance(one, Rejected)]
+    assert {verdict.defect for verdict in verdicts if isinstance(verdict, Rejected)} == {
+        Defect.STEP_MISSING
+    }
+    problems = [verdict.nudge[-1].text for verdict in verdicts if isinstance(verdict, Rejected)]
     assert len({*problems}) == 3
     assert problems[2] == problems[3]
     assert "Stop" in problems[2]
@@ -516,7 +520,7 @@ OPEN = replace(RAN, user_texts=("How is the weather in 'Paris' and in 'Rome'?",)
         ),
     ],
 )
-def test_the_model_is_told_what_was_wrong(
+def test_the_model_is_told_the_defect(
     offer: OfferedTools, reply: ReadReply, objection: str, part: str
 ) -> None:
     verdict = rejected(reply, offer)
@@ -539,7 +543,7 @@ def test_values_in_text_are_written_as_the_tool_reads_them(
     assert accepted(ReadReply(calls=(call,)), AUTO).calls[0].arguments == arguments
 
 
-def test_markup_in_a_value_is_questioned_once() -> None:
+def test_markup_in_a_value_is_retried_once() -> None:
     reply = ReadReply(calls=(WrittenCall("get_weather", '{"city": "5</parameter>"}', "b"),))
     assert isinstance(review(reply, AUTO, CountedIds(), insistence=1), Accepted)
     assert accepted(reply, replace(AUTO, repairs=False)).calls

@@ -32,24 +32,24 @@ def test_steps_are_missing_until_they_succeeded() -> None:
         ([CompletedCall("read", None, "", has_failed=False)], False),
     ],
 )
-def test_a_prerequisite_may_demand_the_same_argument(
+def test_a_prerequisite_may_require_the_same_argument(
     completed: list[CompletedCall], is_met: bool
 ) -> None:
     steps = steps_before("edit", {"path": "a"}, RULES, completed)
     assert steps == (() if is_met else ("read",))
 
 
-def test_an_argument_that_is_not_given_agrees_with_nothing() -> None:
+def test_a_missing_argument_matches_nothing() -> None:
     assert steps_before("edit", {}, RULES, [made("read", {})]) == ("read",)
 
 
-def test_a_prerequisite_may_demand_the_call_alone() -> None:
+def test_a_prerequisite_may_require_only_the_call() -> None:
     assert steps_before("push", {}, RULES, [made("read")]) == ("test",)
     assert steps_before("push", {}, RULES, [made("test")]) == ()
     assert steps_before("read", {}, RULES, []) == ()
 
 
-def test_a_tool_that_ends_the_work_comes_after_all_steps() -> None:
+def test_a_terminal_tool_comes_after_all_steps() -> None:
     assert steps_before("done", {}, RULES, [made("test")]) == ("read",)
     assert steps_before("done", {}, RULES, [made("test"), made("read")]) == ()
     assert steps_before("done", {}, NO_RULES, []) == ()
@@ -67,7 +67,7 @@ def test_a_tool_that_ends_the_work_comes_after_all_steps() -> None:
         (["other"], [], (), (), ()),
     ],
 )
-def test_what_waits_for_a_tool_that_is_not_offered_is_left_out(
+def test_a_tool_that_depends_on_an_unavailable_tool_is_dropped(
     offered: list[str],
     completed: list[CompletedCall],
     steps: tuple[str, ...],
@@ -78,7 +78,7 @@ def test_what_waits_for_a_tool_that_is_not_offered_is_left_out(
     assert drop_infeasible(RULES, offered, completed) == (left, missing)
 
 
-def test_without_a_tool_that_ends_the_work_the_answer_waits_for_the_steps() -> None:
+def test_without_a_terminal_tool_the_answer_waits_for_the_steps() -> None:
     rules = Workflow(("read", "test"))
     assert drop_infeasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
     assert drop_infeasible(rules, ["read"], [made("test")]) == (rules, ())

@@ -35,11 +35,11 @@ def test_a_call_is_completed_by_its_result() -> None:
     )
 
 
-def test_a_result_that_nobody_asked_for_completes_nothing() -> None:
+def test_an_orphaned_result_completes_nothing() -> None:
     assert list_completed_calls([tool_result("x", "seen"), Message("tool", "seen", b"{}")]) == ()
 
 
-def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
+def test_a_reminder_after_a_result_is_no_part_of_it() -> None:
     def reminded(left: int) -> list[Message]:
         reminder = f"<system-reminder>\n{left} tokens left\n</system-reminder>"
         return [called("a"), tool_result("a", f'{{"error": "gone"}}\n{reminder}')]
@@ -50,10 +50,10 @@ def test_a_reminder_behind_a_result_is_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("{", None)]
+    ("arguments", "read"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_unreadable(written: str, read: dict[str, int] | None) -> None:
-    assert parse_arguments(written) == read
+def test_arguments_are_an_object_or_unreadable(arguments: str, read: dict[str, int] | None) -> None:
+    assert parse_arguments(arguments) == read
 
 
 def round_of(result: str, arguments: str = "{}") -> list[Message]:
@@ -91,7 +91,7 @@ def test_a_round_is_idle_if_all_of_it_was_seen_before() -> None:
     "status",
     ["running", '{"status": "in_progress"}', "Build 40% done", "not ready, try again", "queued"],
 )
-def test_a_job_that_is_going_on_is_no_idle_round(status: str) -> None:
+def test_a_running_job_is_no_idle_round(status: str) -> None:
     assert is_pending(status)
     assert rounds_since_user(round_of(status) * 9) == Rounds(9)
 
@@ -105,11 +105,9 @@ def test_a_result_is_not_pending(result: str) -> None:
     ("text", "known", "failed"),
     [("Error: no", None, True), ("Error: no", False, False), ("gone", True, True)],
 )
-def test_what_is_known_of_a_failure_counts_more_than_words(
-    text: str, known: bool | None, failed: bool
-) -> None:
-    said = assistant_message("", (ToolCall("c", "f", "{}"),))
-    (call,) = list_completed_calls([said, tool_result("c", text, failed=known)])
+def test_a_failure_flag_wins_over_the_text(text: str, known: bool | None, failed: bool) -> None:
+    message = assistant_message("", (ToolCall("c", "f", "{}"),))
+    (call,) = list_completed_calls([message, tool_result("c", text, failed=known)])
     assert call.has_failed is failed
 
 
@@ -122,28 +120,28 @@ def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
     assert find_loop([LOOK] * 2, limit=2) == Loop("look", {"x": 1}, 2)
 
 
-def test_anything_else_is_none() -> None:
+def test_other_histories_are_no_loop() -> None:
     assert find_loop([]) is None
     assert find_loop([LOOK] * 2) is None
     assert find_loop([LOOK, replace(LOOK, result="other"), LOOK, LOOK]) is None
     assert find_loop([LOOK, LOOK, replace(LOOK, arguments={"x": 2})]) is None
 
 
-def test_calls_that_nobody_can_read_are_no_loop() -> None:
+def test_unreadable_calls_are_no_loop() -> None:
     assert find_loop([replace(LOOK, arguments=None)] * 3) is None
 
 
-def test_what_the_user_asks_for_again_is_no_loop() -> None:
+def test_repetitions_requested_by_the_user_are_no_loop() -> None:
     later = replace(LOOK, turn=1)
     assert find_loop([LOOK, LOOK, later, later]) is None
     assert find_loop([LOOK, later, later, later]) == Loop("look", {"x": 1}, 3)
 
 
-def test_a_job_that_is_polled_is_no_loop() -> None:
+def test_polling_a_job_is_no_loop() -> None:
     assert find_loop([replace(LOOK, result="status: running")] * 9) is None
 
 
-def test_many_rounds_are_too_many_only_where_the_last_found_nothing_new() -> None:
+def test_many_rounds_are_too_many_only_if_the_last_found_nothing_new() -> None:
     assert not is_stuck(Rounds(400))
     assert not is_stuck(Rounds(50, 4))
     assert is_stuck(Rounds(50, 5))

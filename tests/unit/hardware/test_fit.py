@@ -21,7 +21,7 @@ from proxy.hardware.shape import Layer, ModelShape
 GPU = Device("some GPU", 30, 20)
 
 
-def test_devices_that_cannot_be_used_are_still_known() -> None:
+def test_unusable_devices_are_still_listed() -> None:
     assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
 
 
@@ -56,9 +56,9 @@ def gpu(free: int, *, is_unified: bool = False) -> Device:
     ],
 )
 def test_a_row_of_the_cache_is_as_long_as_its_blocks(word: str, row: int) -> None:
-    (found,) = [kind for kind in CacheType if kind.word == word]
-    assert found.size(1024) == row
-    assert found.size(1) == found.block_bytes
+    (kind_,) = [kind for kind in CacheType if kind.word == word]
+    assert kind_.size(1024) == row
+    assert kind_.size(1) == kind_.block_bytes
 
 
 def test_the_cache_grows_with_window_and_slots() -> None:
@@ -69,7 +69,7 @@ def test_the_cache_grows_with_window_and_slots() -> None:
     assert bytes_per_token(EIGHT_BILLION, mixed) == 36 * (1088 + 576)
 
 
-def test_sliding_layers_keep_their_window_and_a_batch_and_states_do_not_grow() -> None:
+def test_sliding_layers_keep_their_window_and_recurrent_states_do_not_grow() -> None:
     token = 2 * 8 * 128 * 2
     for window, sliding in ((512, 512), (1536, 1536), (8192, 1536), (131_072, 1536)):
         expected = 10 * (token * (window + sliding) + 1000)
@@ -77,7 +77,7 @@ def test_sliding_layers_keep_their_window_and_a_batch_and_states_do_not_grow() -
     assert bytes_per_token(MIXED, Caching()) == 10 * token
 
 
-def test_a_type_suits_heads_of_whole_blocks() -> None:
+def test_a_cache_type_suits_heads_of_whole_blocks() -> None:
     odd = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
     quantised = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
     assert quantised.suits(EIGHT_BILLION)
@@ -87,51 +87,51 @@ def test_a_type_suits_heads_of_whole_blocks() -> None:
 
 
 def test_the_largest_window_is_limited_by_the_device() -> None:
-    found = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(9 * GIB),)), Caching())
-    assert (found.on_host, found.room) == (0, 8 * GIB)
-    assert found.need.total <= 8 * GIB
-    assert found.window % STEP == 0
-    assert need(EIGHT_BILLION, found.window + STEP, Caching()).total > 8 * GIB
+    fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(9 * GIB),)), Caching())
+    assert (fit.on_host, fit.room) == (0, 8 * GIB)
+    assert fit.need.total <= 8 * GIB
+    assert fit.window % STEP == 0
+    assert need(EIGHT_BILLION, fit.window + STEP, Caching()).total > 8 * GIB
 
 
-def test_no_window_is_larger_than_the_trained_one() -> None:
+def test_no_window_exceeds_the_trained_one() -> None:
     shape = replace(EIGHT_BILLION, trained_context=10_000)
     assert largest_window(shape, replace(HOST, devices=(gpu(80 * GIB),)), Caching()).window == 9984
 
 
-def test_devices_are_used_together_and_each_keeps_its_margin() -> None:
+def test_devices_are_combined_and_each_keeps_its_margin() -> None:
     two = replace(HOST, devices=(gpu(5 * GIB), gpu(5 * GIB), gpu(GIB // 2)))
     assert largest_window(EIGHT_BILLION, two, Caching()).room == 8 * GIB
 
 
-def test_a_quantised_cache_and_fewer_slots_leave_larger_windows() -> None:
+def test_a_quantized_cache_and_fewer_slots_leave_larger_windows() -> None:
     memory = replace(HOST, devices=(gpu(9 * GIB),))
     four = largest_window(EIGHT_BILLION, memory, Caching(4)).window
-    one = largest_window(EIGHT_BILLION, memory, Caching()).window
+    plain = largest_window(EIGHT_BILLION, memory, Caching()).window
     small = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
-    assert 0 < four < one < largest_window(EIGHT_BILLION, memory, small).window
+    assert 0 < four < plain < largest_window(EIGHT_BILLION, memory, small).window
 
 
 def test_without_a_device_the_host_is_used_and_nothing_is_parted() -> None:
-    found = largest_window(EIGHT_BILLION, HOST, Caching())
-    assert (found.room, found.on_host) == (19 * GIB, 0)
+    fit = largest_window(EIGHT_BILLION, HOST, Caching())
+    assert (fit.room, fit.on_host) == (19 * GIB, 0)
 
 
-def test_what_a_device_cannot_hold_lies_in_the_hosts_memory() -> None:
+def test_layers_that_exceed_the_device_are_in_host_memory() -> None:
     small = replace(HOST, devices=(gpu(4 * GIB),))
-    found = largest_window(EIGHT_BILLION, small, Caching())
-    assert found.room == 3 * GIB + 19 * GIB
-    assert found.window == 40_960
-    assert found.on_host == found.need.total - 3 * GIB
+    fit = largest_window(EIGHT_BILLION, small, Caching())
+    assert fit.room == 3 * GIB + 19 * GIB
+    assert fit.window == 40_960
+    assert fit.on_host == fit.need.total - 3 * GIB
 
 
 def test_a_little_on_the_host_beats_a_window_of_no_use() -> None:
     just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
-    found = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
-    assert found.window == 40_960
+    fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
+    assert fit.window == 40_960
     short = replace(EIGHT_BILLION, trained_context=2048)
-    found = largest_window(short, replace(HOST, devices=(gpu(just),)), Caching())
-    assert (found.window, found.on_host) == (2048, 0)
+    fit = largest_window(short, replace(HOST, devices=(gpu(just),)), Caching())
+    assert (fit.window, fit.on_host) == (2048, 0)
 
 
 def test_shared_memory_is_not_counted_twice() -> None:
@@ -142,12 +142,12 @@ def test_shared_memory_is_not_counted_twice() -> None:
 
 
 def test_a_model_that_fits_nowhere_has_no_window() -> None:
-    found = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
-    assert (found.window, found.on_host) == (0, 0)
-    assert found.need.total > found.room
+    fit = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
+    assert (fit.window, fit.on_host) == (0, 0)
+    assert fit.need.total > fit.room
 
 
-def test_the_search_finds_what_trying_every_window_finds() -> None:
+def test_the_search_finds_the_same_window_as_trying_all() -> None:
     chance = Random(5)
     for _ in range(200):
         layers = tuple(
@@ -157,10 +157,10 @@ def test_the_search_finds_what_trying_every_window_finds() -> None:
         shape = ModelShape(chance.randrange(GIB), layers, chance.randrange(300, 20_000), 700)
         memory = Memory(4 * GIB, chance.randrange(2 * GIB), (gpu(chance.randrange(3 * GIB)),))
         caching = Caching(chance.randrange(1, 5))
-        found = largest_window(shape, memory, caching)
+        fit = largest_window(shape, memory, caching)
         windows = range(0, shape.trained_context + 1, STEP)
-        fitting = [window for window in windows if need(shape, window, caching).total <= found.room]
-        assert found.window == max(fitting, default=0)
+        fitting = [window for window in windows if need(shape, window, caching).total <= fit.room]
+        assert fit.window == max(fitting, default=0)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,17 @@ from proxy.hardware.shape import Layer, ModelShape, shape_of
 
 
 def told(architecture: str, **values: object) -> dict[str, object]:
-    """Write metadata of four layers with four heads, as a file of this architecture has it."""
+    """Write metadata of four layers with four heads for this architecture."""
     usual: dict[str, object] = {
         "block_count": 4,
         "context_length": 1000,
         "embedding_length": 64,
         "attention_head_count": 4,
     }
-    found = {f"{architecture}.{_written(name)}": value for name, value in (usual | values).items()}
-    return {"general.architecture": architecture, **found}
+    metadata = {
+        f"{architecture}.{_written(name)}": value for name, value in (usual | values).items()
+    }
+    return {"general.architecture": architecture, **metadata}
 
 
 def _written(name: str) -> str:
@@ -37,8 +39,8 @@ def states(architecture: str, **values: object) -> list[int]:
 
 
 def sliding(architecture: str, **values: object) -> list[bool]:
-    found = layers(architecture, attention_sliding_window=512, **values)
-    return [layer.is_sliding for layer in found]
+    layers_ = layers(architecture, attention_sliding_window=512, **values)
+    return [layer.is_sliding for layer in layers_]
 
 
 def test_a_plain_model_attends_alike_in_every_layer() -> None:
@@ -48,13 +50,13 @@ def test_a_plain_model_attends_alike_in_every_layer() -> None:
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
 
 
-def test_without_a_number_of_its_own_every_head_keeps_keys_and_values() -> None:
+def test_without_a_separate_number_every_head_has_keys_and_values() -> None:
     assert heads("llama") == [4] * 4
 
 
-@pytest.mark.parametrize("written", [(2, 0, 1, True), [2, 0, 1, "1"]])
-def test_each_layer_may_have_a_number_of_its_own(written: object) -> None:
-    assert heads("deci", attention_head_count_kv=written)[:3] == [2, 0, 1]
+@pytest.mark.parametrize("value", [(2, 0, 1, True), [2, 0, 1, "1"]])
+def test_each_layer_may_have_a_different_number(value: object) -> None:
+    assert heads("deci", attention_head_count_kv=value)[:3] == [2, 0, 1]
 
 
 def test_lengths_of_keys_and_values_may_differ() -> None:
@@ -73,14 +75,14 @@ def test_a_model_of_experts_computes_in_longer_vectors() -> None:
     ("missing", "value"),
     [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
 )
-def test_what_does_not_say_enough_has_no_shape(missing: str, value: object) -> None:
+def test_incomplete_metadata_gives_no_shape(missing: str, value: object) -> None:
     metadata = told("llama") | {f"llama.{missing}": value}
     if not missing:
         del metadata["general.architecture"]
     assert shape_of(metadata, 0) is None
 
 
-def test_a_latent_cache_keeps_keys_only() -> None:
+def test_a_latent_cache_stores_keys_only() -> None:
     (layer, *_) = layers(
         "deepseek2",
         attention_head_count_kv=1,
@@ -91,13 +93,13 @@ def test_a_latent_cache_keeps_keys_only() -> None:
     assert layer == Layer(1, 576, 0)
 
 
-def test_older_files_leave_the_period_of_sliding_layers_to_their_architecture() -> None:
+def test_in_older_files_the_architecture_implies_the_period_of_sliding_layers() -> None:
     assert sliding("gemma2") == [True, False, True, False]
     assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
     assert sliding("gpt-oss") == [True, False, True, False]
 
 
-def test_sliding_layers_may_be_listed_or_have_a_period() -> None:
+def test_sliding_layers_may_be_listed_or_periodic() -> None:
     listed = [True, False, False, True]
     assert sliding("gemma4", attention_sliding_window_pattern=listed) == listed
     assert sliding("some", attention_sliding_window_pattern=[True]) == [True, False, False, False]
@@ -109,7 +111,7 @@ def test_a_sliding_window_of_an_unknown_architecture_is_counted_in_full() -> Non
 
 
 def test_sliding_layers_may_have_other_lengths() -> None:
-    found = layers(
+    layers_ = layers(
         "gemma4",
         attention_sliding_window=512,
         attention_sliding_window_pattern=[True, False, True, False],
@@ -118,16 +120,19 @@ def test_sliding_layers_may_have_other_lengths() -> None:
         attention_key_length_swa=256,
         attention_value_length_swa=128,
     )
-    assert [(one.key_length, one.value_length) for one in found[:2]] == [(256, 128), (512, 512)]
+    assert [(layer.key_length, layer.value_length) for layer in layers_[:2]] == [
+        (256, 128),
+        (512, 512),
+    ]
 
 
-def test_layers_that_share_anothers_cache_keep_nothing() -> None:
+def test_layers_that_share_a_cache_store_nothing() -> None:
     assert heads("gemma4", attention_shared_kv_layers=3) == [4, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("architecture", "interval"), [("qwen3next", None), ("newer", 4)])
 def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -> None:
-    found = layers(
+    layers_ = layers(
         architecture,
         full_attention_interval=interval,
         ssm_conv_kernel=4,
@@ -135,8 +140,10 @@ def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -
         ssm_state_size=16,
         ssm_group_count=2,
     )
-    assert [one.heads for one in found] == [0, 0, 0, 4]
-    assert [one.state_bytes for one in found] == [4 * (3 * (64 + 2 * 2 * 16) + 16 * 64)] * 3 + [0]
+    assert [layer.heads for layer in layers_] == [0, 0, 0, 4]
+    assert [layer.state_bytes for layer in layers_] == [
+        4 * (3 * (64 + 2 * 2 * 16) + 16 * 64)
+    ] * 3 + [0]
 
 
 def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
@@ -156,8 +163,8 @@ def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
     assert states("kimi-linear", **kimi) == [4 * 4 * 8 * (3 * 3 + 8)] * 3 + [0]
 
 
-def test_layers_that_only_feed_forward_keep_nothing() -> None:
-    found = states(
+def test_feed_forward_layers_store_nothing() -> None:
+    states_ = states(
         "nemotron_h",
         attention_head_count_kv=[0, 0, 2, 0],
         feed_forward_length=[0, 100, 0, 100],
@@ -165,4 +172,4 @@ def test_layers_that_only_feed_forward_keep_nothing() -> None:
         ssm_inner_size=10,
         ssm_state_size=1,
     )
-    assert found == [4 * (10 + 10), 0, 0, 0]
+    assert states_ == [4 * (10 + 10), 0, 0, 0]

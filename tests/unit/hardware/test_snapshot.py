@@ -26,8 +26,8 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 64 GiB of which 48 are free."""
-    found = psutil.virtual_memory()._replace(total=64 * GIB, available=48 * GIB)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: found)
+    memory = psutil.virtual_memory()._replace(total=64 * GIB, available=48 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
 
 def group(root: Path, name: str, limit: str, current: str, stat: str = "") -> None:
@@ -50,13 +50,13 @@ def test_without_limits_the_whole_machine_counts(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
-def test_a_container_has_what_it_is_allowed_and_gets_cached_files_back(tmp_path: Path) -> None:
+def test_a_container_has_its_limit_and_reclaims_cached_files(tmp_path: Path) -> None:
     stat = f"anon 5\ninactive_file {3 * GIB}\nactive_file 7\n"
     group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
     assert host_memory(tmp_path) == (8 * GIB, 6 * GIB)
 
 
-def test_every_group_around_ours_has_a_say(tmp_path: Path) -> None:
+def test_every_parent_control_group_limits_the_memory(tmp_path: Path) -> None:
     member(tmp_path, "outer/inner")
     group(tmp_path, "outer/inner", str(32 * GIB), str(GIB))
     group(tmp_path, "outer", str(16 * GIB), str(12 * GIB))
@@ -64,7 +64,7 @@ def test_every_group_around_ours_has_a_say(tmp_path: Path) -> None:
     assert host_memory(tmp_path) == (16 * GIB, 4 * GIB)
 
 
-def test_a_limit_that_is_overdrawn_leaves_nothing(tmp_path: Path) -> None:
+def test_an_exceeded_limit_leaves_nothing(tmp_path: Path) -> None:
     group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
     assert host_memory(tmp_path) == (GIB, 0)
 
@@ -74,7 +74,7 @@ def test_a_name_that_leads_out_of_the_tree_changes_nothing(tmp_path: Path) -> No
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
-def test_a_system_that_does_not_tell_has_nothing(
+def test_an_unreadable_control_group_sets_no_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -94,17 +94,17 @@ def card(root: Path, number: int, **files: object) -> None:
         (folder / name).write_text(f"{content}\n", encoding="utf-8")
 
 
-def test_a_card_tells_its_memory(tmp_path: Path) -> None:
-    own = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
-    card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **own)
-    card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **own)
+def test_a_gpu_reports_its_memory(tmp_path: Path) -> None:
+    files = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
+    card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **files)
+    card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **files)
     assert amd_devices(tmp_path, AMD_HOST) == (
         Device("Radeon RX 7900 XTX", 24 * GIB, 22 * GIB),
         Device("AMD 0x744c", 24 * GIB, 22 * GIB),
     )
 
 
-def test_a_processors_own_gpu_uses_the_hosts_memory_besides(tmp_path: Path) -> None:
+def test_an_integrated_gpu_uses_host_memory_too(tmp_path: Path) -> None:
     card(
         tmp_path,
         0,
@@ -119,7 +119,7 @@ def test_a_processors_own_gpu_uses_the_hosts_memory_besides(tmp_path: Path) -> N
     assert device.free == GIB + GIB // 4
 
 
-def test_other_cards_and_broken_files_are_passed_over(tmp_path: Path) -> None:
+def test_other_cards_and_broken_files_are_skipped(tmp_path: Path) -> None:
     card(tmp_path, 0, vendor="0x10de", mem_info_vram_total=24 * GIB)
     card(tmp_path, 1, mem_info_vram_total="unknown")
     card(tmp_path, 2)
@@ -128,7 +128,7 @@ def test_other_cards_and_broken_files_are_passed_over(tmp_path: Path) -> None:
     assert amd_devices(tmp_path, AMD_HOST) == ()
 
 
-def test_without_such_files_there_is_nothing(tmp_path: Path) -> None:
+def test_without_sysfs_files_there_is_no_gpu(tmp_path: Path) -> None:
     assert amd_devices(tmp_path, AMD_HOST) == ()
 
 
@@ -154,7 +154,7 @@ def devices(text: str, free: int = 64 * GIB) -> tuple[Device, ...]:
         (64 * GIB, "none", 48 * GIB),
     ],
 )
-def test_the_gpu_may_use_a_share_of_the_hosts_memory(memory: int, limit: str, total: int) -> None:
+def test_the_gpu_may_use_a_share_of_host_memory(memory: int, limit: str, total: int) -> None:
     assert devices(told(memory, limit)) == (Device("Apple M2 Max", total, total, is_unified=True),)
 
 
@@ -163,7 +163,7 @@ def test_no_more_is_free_than_the_host_has() -> None:
     assert (device.total, device.free) == (48 * GIB, 10 * GIB)
 
 
-def test_an_older_system_does_not_know_the_limit() -> None:
+def test_an_older_system_has_no_such_limit() -> None:
     (device,) = devices(f"hw.memsize: {64 * GIB}\nhw.optional.arm64: 1\n")
     assert (device.name, device.total) == ("Apple", 48 * GIB)
 
@@ -175,18 +175,18 @@ def test_other_machines_have_no_such_gpu(text: str) -> None:
     assert devices(text) == ()
 
 
-def test_a_system_without_the_tool_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_the_tool_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("/no/such/tool",))
     assert sysctl() == ""
 
 
-def test_a_tool_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_tool_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("sleep", "60"))
     monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", 0.01)
     assert sysctl() == ""
 
 
-def test_what_the_tool_says_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_the_tool_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.hardware.snapshot._COMMAND", ("echo", "hw.memsize: 1"))
     monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", PATIENCE_SECONDS)
     assert sysctl() == "hw.memsize: 1\n"
@@ -197,16 +197,16 @@ GPU = Device("some GPU", 300, 200)
 
 
 def test_this_machine_has_memory() -> None:
-    found = snapshot()
-    assert 0 < found.free <= found.total
+    memory = snapshot()
+    assert 0 < memory.free <= memory.total
 
 
-def test_what_every_source_finds_is_put_together() -> None:
-    found = add_devices(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
-    assert found == Memory(1000, 500, (GPU, GPU))
+def test_the_devices_of_every_source_are_combined() -> None:
+    memory = add_devices(HOST, (lambda _: (GPU,), lambda _: (), lambda host: (GPU,)), 60)
+    assert memory == Memory(1000, 500, (GPU, GPU))
 
 
-def test_a_driver_that_hangs_is_given_up_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hanging_driver_times_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     released = Event()
 
     def hang(_host: Memory) -> tuple[Device, ...]:
@@ -214,9 +214,9 @@ def test_a_driver_that_hangs_is_given_up_with_a_warning(caplog: pytest.LogCaptur
         return (GPU,)
 
     with caplog.at_level(logging.WARNING):
-        found = add_devices(HOST, (lambda _: (GPU,), hang), 0.05)
+        memory = add_devices(HOST, (lambda _: (GPU,), hang), 0.05)
     released.set()
-    assert found.devices in ((), (GPU,))
+    assert memory.devices in ((), (GPU,))
     assert "GPUs may be missing" in caplog.text
 
 
@@ -268,8 +268,8 @@ class Driver(ModuleType):
             value(count or None)
             return len(gpus)
 
-        def by_place(place: int) -> Gpu:
-            return gpus[place] if place < len(gpus) else missing()
+        def by_place(index: int) -> Gpu:
+            return gpus[index] if index < len(gpus) else missing()
 
         def by_name(name: str) -> Gpu:
             everything = [*gpus, *(part for gpu in gpus for part in gpu.parts)]
@@ -286,7 +286,7 @@ class Driver(ModuleType):
             "nvmlDeviceGetMemoryInfo": lambda gpu: value(gpu.memory),
             "nvmlDeviceGetMigMode": lambda gpu: value(gpu.partition),
             "nvmlDeviceGetMaxMigDeviceCount": lambda gpu: len(gpu.parts),
-            "nvmlDeviceGetMigDeviceHandleByIndex": lambda gpu, place: value(gpu.parts[place]),
+            "nvmlDeviceGetMigDeviceHandleByIndex": lambda gpu, index: value(gpu.parts[index]),
         }
         vars(self).update(functions)
 
@@ -300,9 +300,9 @@ SMALL = Gpu("NVIDIA GeForce RTX 3060", Reading(12 * GIB, 3 * GIB), "GPU-2")
 
 
 def names(driver: Driver, visible: str | None = None) -> list[str]:
-    found = [device.name for device in nvidia_devices(driver, NVIDIA_HOST, visible)]
+    names_ = [device.name for device in nvidia_devices(driver, NVIDIA_HOST, visible)]
     assert not driver.is_open
-    return found
+    return names_
 
 
 def test_every_device_is_listed_with_its_memory() -> None:
@@ -313,12 +313,12 @@ def test_every_device_is_listed_with_its_memory() -> None:
 
 
 @pytest.mark.parametrize("memory", [pynvml.NVML_ERROR_NOT_SUPPORTED, Reading(0, 0)])
-def test_a_device_without_memory_of_its_own_has_the_hosts(memory: Reading | int) -> None:
+def test_a_device_without_memory_uses_host_memory(memory: Reading | int) -> None:
     devices = nvidia_devices(Driver(Gpu("NVIDIA GB10", memory)), NVIDIA_HOST, None)
     assert devices == (Device("NVIDIA GB10", 128 * GIB, 100 * GIB, is_unified=True),)
 
 
-def test_a_device_that_is_lost_is_passed_over() -> None:
+def test_a_lost_device_is_skipped() -> None:
     lost = Gpu("NVIDIA A100", pynvml.NVML_ERROR_GPU_IS_LOST)
     nameless = Gpu(pynvml.NVML_ERROR_UNKNOWN, Reading(GIB, GIB))
     assert names(Driver(lost, SMALL, nameless)) == [SMALL.name]
@@ -337,7 +337,7 @@ def test_of_a_partitioned_device_the_first_part_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("visible", "devices"),
     [
         (None, [LARGE, SMALL]),
         ("0,1", [LARGE, SMALL]),
@@ -348,15 +348,15 @@ def test_of_a_partitioned_device_the_first_part_is_used() -> None:
         ("", []),
     ],
 )
-def test_only_what_programs_may_see_is_listed(visible: str | None, found: list[Gpu]) -> None:
-    assert names(Driver(LARGE, SMALL), visible) == [gpu.name for gpu in found]
+def test_only_visible_devices_are_listed(visible: str | None, devices: list[Gpu]) -> None:
+    assert names(Driver(LARGE, SMALL), visible) == [gpu.name for gpu in devices]
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
-def test_without_a_driver_there_is_nothing(error: int) -> None:
+def test_without_a_driver_there_are_no_devices(error: int) -> None:
     assert names(Driver(LARGE, init=error)) == []
     assert names(Driver(LARGE, count=error)) == []
 
 
-def test_the_real_binding_has_what_is_used() -> None:
+def test_the_real_binding_has_the_used_functions() -> None:
     assert all(hasattr(pynvml, name) for name in vars(Driver()) if name.startswith("nvml"))

@@ -17,11 +17,11 @@ PROSPECT = Prospect(SHAPE, replace(HOST, devices=(GPU,)), 2)
     ("size", "text"),
     [(0, "0.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), (5 * GIB // 2, "2.5 GiB")],
 )
-def test_amounts_are_written_for_people(size: int, text: str) -> None:
+def test_amounts_are_human_readable(size: int, text: str) -> None:
     assert amount(size) == text
 
 
-def test_a_model_that_fits_is_told_in_three_lines() -> None:
+def test_a_fitting_model_is_summarized_in_three_lines() -> None:
     assert summary(PROSPECT) == {
         "memory": "weights 5.0 GiB; 1,024 tokens of a slot 144.0 MiB (f16), 76.5 MiB (q8_0)",
         "window": "40,960 tokens fit for each of 2 slots (40,960 with a q8_0 cache); "
@@ -30,13 +30,13 @@ def test_a_model_that_fits_is_told_in_three_lines() -> None:
     }
 
 
-def test_without_a_gpu_that_is_said() -> None:
+def test_a_missing_gpu_is_reported() -> None:
     lines = summary(replace(PROSPECT, memory=HOST, slots=1))
     assert lines["hardware"] == "no GPU was found; host: 48.0 GiB of 64.0 GiB free"
     assert lines["window"].startswith("40,960 tokens fit (")
 
 
-def test_a_gpu_that_is_not_used_is_told() -> None:
+def test_an_unused_gpu_is_reported() -> None:
     unused = replace(PROSPECT, memory=PROSPECT.memory.without_devices())
     assert summary(unused)["hardware"] == (
         "some GPU is not used by this llama-server; host: 48.0 GiB of 64.0 GiB free"
@@ -44,24 +44,24 @@ def test_a_gpu_that_is_not_used_is_told() -> None:
     assert document(unused)["unused_devices"] == ["some GPU"]
 
 
-def test_what_does_not_fit_says_how_much_is_missing() -> None:
+def test_a_model_that_does_not_fit_shows_the_missing_amount() -> None:
     lines = summary(replace(PROSPECT, memory=Memory(4 * GIB, 3 * GIB)))
     assert lines["window"] == (
         "none fits: the model needs 5.0 GiB and 2.7 GiB can be used; trained for 40,960"
     )
 
 
-def test_what_the_device_has_no_room_for_is_told() -> None:
+def test_memory_beyond_the_device_is_reported() -> None:
     memory = replace(HOST, devices=(replace(GPU, free=4 * GIB, is_unified=False),))
     assert "GiB of it in the host's memory" in summary(replace(PROSPECT, memory=memory))["window"]
 
 
-def test_shared_memory_is_told() -> None:
+def test_shared_memory_is_reported() -> None:
     memory = replace(HOST, devices=(replace(GPU, is_unified=True),))
     assert "free, shared with the host;" in summary(replace(PROSPECT, memory=memory))["hardware"]
 
 
-def test_a_cache_type_that_does_not_suit_is_not_offered() -> None:
+def test_an_unsuitable_cache_type_is_not_proposed() -> None:
     odd = replace(PROSPECT, shape=replace(SHAPE, layers=(Layer(8, 80, 80),)))
     assert "q8_0" not in summary(odd)["memory"] + summary(odd)["window"]
     caches = document(odd)["caches"]
@@ -69,14 +69,18 @@ def test_a_cache_type_that_does_not_suit_is_not_offered() -> None:
     assert list(caches) == ["f16"]
 
 
-def test_programs_get_numbers() -> None:
-    told = document(PROSPECT)
-    assert (told["weights_bytes"], told["trained_context"], told["slots"]) == (5 * GIB, 40_960, 2)
-    assert told["host"] == {"total_bytes": 64 * GIB, "free_bytes": 48 * GIB}
-    assert told["devices"] == [
+def test_numbers_are_available_as_json() -> None:
+    document_ = document(PROSPECT)
+    assert (document_["weights_bytes"], document_["trained_context"], document_["slots"]) == (
+        5 * GIB,
+        40_960,
+        2,
+    )
+    assert document_["host"] == {"total_bytes": 64 * GIB, "free_bytes": 48 * GIB}
+    assert document_["devices"] == [
         {"name": "some GPU", "total_bytes": 24 * GIB, "free_bytes": 20 * GIB, "unified": False}
     ]
-    caches = told["caches"]
+    caches = document_["caches"]
     assert isinstance(caches, dict)
     usual, small = caches["f16"], caches["q8_0"]
     assert isinstance(usual, dict)

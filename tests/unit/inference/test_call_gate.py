@@ -1,4 +1,4 @@
-"""What is shown of arguments, against the slow way: the whole text, judged at its end."""
+"""Shown arguments, compared with the slow way: the whole text, judged at its end."""
 
 import re
 
@@ -39,12 +39,12 @@ SCHEMA: JsonObject = {
 EDIT = make_tool("edit", SCHEMA)
 
 
-def _begin(written: str) -> JsonObject:
-    return {"type": "string", "pattern": f'^{written}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
+def _begin(arguments: str) -> JsonObject:
+    return {"type": "string", "pattern": f'^{arguments}([^"\\\\]|\\\\["\\\\/bfnrt])*$'}
 
 
 def released(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> list[str]:
-    """Feed a text in pieces of so many characters; returns what each let out."""
+    """Feed a text in chunks of this size; return the released text of each."""
     release = ArgumentsGate(Members(schema))
     return [release.feed(text[at : at + size]) for at in range(0, len(text), size)]
 
@@ -55,7 +55,7 @@ def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("arguments", "expected"),
     [
         ('{"path": "a.py", "text": "x = 1\\n"}', '{"path": "a.py", "text": "x = 1\\n'),
         ('{"path":"a","line":3}', '{"path":"a","line":3'),
@@ -68,12 +68,14 @@ def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
         ("{}", "{"),
     ],
 )
-def test_valid_arguments_are_shown_except_their_end(written: str, expected: str, size: int) -> None:
-    assert shown(written, size) == expected
+def test_valid_arguments_are_shown_except_their_end(
+    arguments: str, expected: str, size: int
+) -> None:
+    assert shown(arguments, size) == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("arguments", "expected"),
     [
         ("", ""),
         ("  ", ""),
@@ -104,31 +106,31 @@ def test_valid_arguments_are_shown_except_their_end(written: str, expected: str,
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_at_the_first_thing_that_is_odd_nothing_more_is_shown(
-    written: str, expected: str, size: int
+def test_at_the_first_anomaly_nothing_more_is_shown(
+    arguments: str, expected: str, size: int
 ) -> None:
-    assert shown(written, size) == expected
+    assert shown(arguments, size) == expected
 
 
 @pytest.mark.parametrize("size", [7, 100_000])
 @pytest.mark.parametrize("unit", ["[", '{"a":', '[{"a":'])
-def test_levels_that_no_parser_takes_are_not_followed(unit: str, size: int) -> None:
-    written = '{"line":3,"options":' + unit * 1_000
-    assert shown(written, size) == '{"line":3'
+def test_nesting_beyond_the_parser_limit_is_not_followed(unit: str, size: int) -> None:
+    arguments = '{"line":3,"options":' + unit * 1_000
+    assert shown(arguments, size) == '{"line":3'
     release = ArgumentsGate(Members(SCHEMA))
-    assert release.feed(written) == '{"line":3'
+    assert release.feed(arguments) == '{"line":3'
     assert release.feed('1}}},"flag":true}') == ""
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> None:
+def test_a_string_of_escapes_is_shown_escape_by_escape(size: int) -> None:
     text = '{"path":"' + "\\u00e9a\\ud83d\\ude00\\n" * 50 + "x"
     assert shown(text, size) == text
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 @pytest.mark.parametrize(
-    ("written", "certain"),
+    ("text", "certain"),
     [
         ("ls\\n</parameter>\\n</function>", "ls"),
         ("ls</arg_value>", "ls"),
@@ -138,11 +140,11 @@ def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> No
     ],
 )
 def test_a_possible_mark_of_a_call_waits_for_the_verdict(
-    written: str, certain: str, size: int
+    text: str, certain: str, size: int
 ) -> None:
-    assert shown(f'{{"text":"{written}","line":3}}', size).startswith(f'{{"text":"{certain}')
-    is_mark = written != certain
-    assert (shown(f'{{"text":"{written}","line":3}}', size) == f'{{"text":"{certain}') is is_mark
+    assert shown(f'{{"text":"{text}","line":3}}', size).startswith(f'{{"text":"{certain}')
+    is_mark = text != certain
+    assert (shown(f'{{"text":"{text}","line":3}}', size) == f'{{"text":"{certain}') is is_mark
 
 
 def test_a_plain_string_flows_piece_by_piece() -> None:
@@ -175,7 +177,7 @@ def test_a_long_beginning_is_not_repeated_in_the_nudge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "arguments", "rest"),
+    ("shown", "arguments", "rest"),
     [
         ("", '{"path":"a"}', '{"path":"a"}'),
         ('{"path": "a", "line": 3', '{"path": "a", "line": 3}', '", "line": 3}'),
@@ -193,18 +195,18 @@ def test_a_long_beginning_is_not_repeated_in_the_nudge() -> None:
     ],
 )
 def test_shown_arguments_are_continued_by_matching_ones(
-    written: str, arguments: str, rest: str | None
+    shown: str, arguments: str, rest: str | None
 ) -> None:
     release = ArgumentsGate(Members(SCHEMA))
-    begun = release.feed(written)
-    found = release.shown.rest(arguments)
-    assert found == rest
-    if found is not None:
-        assert json.parse(begun + found) == json.parse(arguments)
+    begun = release.feed(shown)
+    continuation = release.shown.rest(arguments)
+    assert continuation == rest
+    if continuation is not None:
+        assert json.parse(begun + continuation) == json.parse(arguments)
 
 
 @pytest.mark.parametrize(
-    ("written", "bound"),
+    ("arguments", "bound"),
     [
         ("{", {}),
         # only the closing quote was not shown, so the model will not go on with the string
@@ -216,9 +218,9 @@ def test_shown_arguments_are_continued_by_matching_ones(
         ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
     ],
 )
-def test_shown_arguments_bind_later_ones(written: str, bound: JsonObject) -> None:
+def test_shown_arguments_constrain_later_ones(arguments: str, bound: JsonObject) -> None:
     release = ArgumentsGate(Members(SCHEMA))
-    release.feed(written)
+    release.feed(arguments)
     assert release.shown.bind() == bound
 
 
@@ -226,16 +228,14 @@ def test_shown_arguments_bind_later_ones(written: str, bound: JsonObject) -> Non
     ("rest", "is_whole"),
     [("", True), ("the end", True), (r"\n \" \\", True), ('" x', False), ("\\", False)],
 )
-def test_a_string_that_was_begun_may_go_on_with_whatever_a_string_may_have(
-    rest: str, is_whole: bool
-) -> None:
+def test_a_started_string_may_continue_with_any_string_content(rest: str, is_whole: bool) -> None:
     release = ArgumentsGate(Members(SCHEMA))
     release.feed('{"path": "a.py (')
     pattern = as_text(as_object(release.shown.bind()["path"])["pattern"])
     assert (re.match(pattern, f"a.py ({rest}") is not None) is is_whole
 
 
-def test_arguments_that_are_no_object_continue_nothing() -> None:
+def test_non_object_arguments_continue_nothing() -> None:
     release = ArgumentsGate(Members(SCHEMA))
     release.feed('{"path": "a')
     assert release.shown.rest("[1]") is None
@@ -258,11 +258,11 @@ OBJECTS = st.fixed_dictionaries({}, optional=VALUES)
 
 @st.composite
 def spellings(draw: st.DrawFn) -> str:
-    """An object as a model may write it: spaces, escapes, and sometimes one character wrong."""
+    """An object in the notation of a model: spaces, escapes, and sometimes one wrong character."""
     value = draw(OBJECTS)
     pieces = [
-        f"{json.dump_text(name)}{draw(st.sampled_from([':', ': ']))}{json.dump_text(one)}"
-        for name, one in value.items()
+        f"{json.dump_text(name)}{draw(st.sampled_from([':', ': ']))}{json.dump_text(member)}"
+        for name, member in value.items()
     ]
     text = "{" + draw(st.sampled_from([",", ", ", " ,\n "])).join(pieces) + "}"
     if draw(st.booleans()):
@@ -274,7 +274,7 @@ def spellings(draw: st.DrawFn) -> str:
 
 
 @given(spellings(), st.integers(1, 9))
-def test_valid_arguments_go_on_where_the_client_stands(text: str, size: int) -> None:
+def test_valid_arguments_continue_at_the_clients_position(text: str, size: int) -> None:
     release = ArgumentsGate(Members(SCHEMA))
     begun = "".join(release.feed(text[at : at + size]) for at in range(0, len(text), size))
     assert release.shown.text == begun
@@ -290,7 +290,7 @@ def test_valid_arguments_go_on_where_the_client_stands(text: str, size: int) -> 
 
 
 @given(OBJECTS, st.integers(1, 9))
-def test_every_well_formed_valid_object_can_be_continued(value: JsonObject, size: int) -> None:
+def test_every_valid_object_can_be_continued(value: JsonObject, size: int) -> None:
     text = json.dump_text(value)
     checked = check(EDIT, text)
     release = ArgumentsGate(Members(SCHEMA))
@@ -346,7 +346,7 @@ def test_an_alias_is_a_name_too() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{", '{"ci', '{"town": "Paris"}', '["Paris"]', "{}"])
-def test_a_call_begins_with_the_first_argument_that_is_certain(arguments: str) -> None:
+def test_a_call_is_shown_from_its_first_certain_argument(arguments: str) -> None:
     release = make()
     assert taken(release, 0, "get_weather", arguments) == []
 
@@ -362,13 +362,13 @@ def test_a_call_begins_with_the_first_argument_that_is_certain(arguments: str) -
         replace(OFFER, workflow=Workflow(("get_time",), (), ("get_weather",))),
     ],
 )
-def test_a_name_waits_that_more_than_its_arguments_can_be_wrong_with(offer: OfferedTools) -> None:
+def test_a_name_is_held_if_more_than_its_arguments_can_be_wrong(offer: OfferedTools) -> None:
     release = make(offer)
     assert taken(release, 0, "get_weather", PARIS) == []
     assert taken(release, 1, "get_time", "{}") == []  # and so does all that follows
 
 
-def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
+def test_the_previous_call_is_settled_before_the_next_is_shown() -> None:
     release = make()
     shown = taken(release, 0, "get_weather", PARIS)
     shown += taken(release, 1, "get_time", "{ }")
@@ -383,21 +383,21 @@ def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
 @pytest.mark.parametrize(
     "arguments", ['{"city": "Par', '{"city": 3, "unit": "x"}', "{}", '{"city": "a", "city": "b"}']
 )
-def test_behind_a_call_that_is_not_right_everything_waits(arguments: str) -> None:
+def test_after_a_wrong_call_everything_waits(arguments: str) -> None:
     release = make()
     taken(release, 0, "get_weather", arguments)
     assert taken(release, 1, "get_time", "{}") == []
     assert taken(release, 2, "get_time", "{}") == []
 
 
-def test_behind_a_good_call_one_of_an_unknown_tool_waits() -> None:
+def test_a_call_of_an_unknown_tool_after_a_good_call_waits() -> None:
     release = make()
     shown = taken(release, 0, "get_weather", PARIS) + taken(release, 1, "launch", "{}")
     assert text_of(shown, 0) == PARIS
     assert text_of(shown, 1) == ""
 
 
-def test_where_one_call_is_wanted_only_the_first_is_shown() -> None:
+def test_without_parallel_calls_only_the_first_is_shown() -> None:
     release = make(replace(OFFER, parallel=False))
     shown = taken(release, 0, "get_weather", PARIS) + taken(release, 1, "get_time", "{}")
     assert text_of(shown, 0) == PARIS
@@ -410,7 +410,7 @@ def test_an_answer_by_the_synthetic_tool_is_no_call() -> None:
     assert taken(release, 1, "get_weather", PARIS)[0] == ToolCallStarted(0, "id_1", "get_weather")
 
 
-def test_fragments_of_a_call_that_is_not_shown_are_left_out() -> None:
+def test_fragments_of_a_hidden_call_are_dropped() -> None:
     release = make()
     assert release.take(ToolCallArgumentsDelta(0, "{")) == []
     taken(release, 0, "get_weather", "")

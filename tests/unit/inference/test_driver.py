@@ -46,7 +46,7 @@ def test_attempts_are_sent_until_the_turn_is_done() -> None:
     assert outcome(turn.facts).value == "retried"
 
 
-def test_a_failing_first_attempt_is_the_clients_to_know() -> None:
+def test_a_failing_first_attempt_is_raised_to_the_client() -> None:
     backend = ScriptedBackend([[BackendUnavailable("scripted", "is down")]])
     with pytest.raises(BackendUnavailable):
         collect(make_turn(), backend)
@@ -60,7 +60,7 @@ def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
     assert collect(make_turn(), backend) == [TextDelta("Prose."), ReplyFinished("stop")]
 
 
-def test_a_reply_that_does_not_end_is_cut_off() -> None:
+def test_an_endless_reply_is_cut_off() -> None:
     endless = BackendSpokeNonsense("scripted", "sent a reply without an end", is_endless=True)
     backend = ScriptedBackend([[TextDelta("and on"), endless]])
     assert collect(make_turn(), backend) == [TextDelta("and on"), ReplyFinished("length")]

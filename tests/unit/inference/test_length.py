@@ -21,7 +21,7 @@ WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
 
 
 def heard(length: ReplyLength, *events: ReplyEvent) -> int:
-    """Count how many events it takes until they are too many; all of them if they never are."""
+    """Count the events until there are too many, or all of them."""
     for number, event in enumerate(events):
         if length.exceeds((event,)):
             return number
@@ -35,7 +35,7 @@ def test_a_reply_is_too_long_with_the_first_token_beyond_its_limit(
     assert heard(ReplyLength(10), *[kind("a token, ")] * 50) == 10
 
 
-def test_arguments_count_and_progress_does_not() -> None:
+def test_arguments_count_towards_the_limit_and_progress_does_not() -> None:
     progress: list[ReplyEvent] = [PromptProgress(9, 0, 1)] * 50
     before = [ReplyStarted(), *progress, ToolCallStarted(0, "a", "f")]
     arguments = [ToolCallArgumentsDelta(0, '"a piece, ')] * 50
@@ -49,7 +49,7 @@ def test_events_of_a_batch_are_counted_together() -> None:
 
 
 @pytest.mark.parametrize("end", [ReplyFinished("length"), ReplyUnreadable("lost")])
-def test_a_reply_that_ends_by_itself_is_not_too_long(end: ReplyEvent) -> None:
+def test_a_reply_that_ends_normally_is_not_too_long(end: ReplyEvent) -> None:
     assert not ReplyLength(1).exceeds([TextDelta("a token, "), TextDelta("a token, "), end])
 
 
@@ -59,9 +59,7 @@ def test_without_a_limit_nothing_is_too_long() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_reply_that_keeps_to_its_limit_is_never_cut_however_its_tokens_are_cut_up(
-    seed: int, size: int
-) -> None:
+def test_a_reply_within_its_limit_is_never_cut_at_any_tokenization(seed: int, size: int) -> None:
     tokens = random.Random(seed).choices(WORDS, k=200)
     pieces = [token[at : at + size] for token in tokens for at in range(0, len(token), size)]
     assert heard(ReplyLength(200), *map(TextDelta, pieces)) == len(pieces)
@@ -72,7 +70,7 @@ def test_every_endless_reply_becomes_too_long(text: str) -> None:
     assert heard(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 800
 
 
-def test_a_sink_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
+def test_a_sink_accepts_at_most_the_limit_and_counts_everything() -> None:
     length, taken = ReplyLength(10), list[ReplyEvent]()
     token = TextDelta("a token, ")
 
@@ -90,7 +88,7 @@ def test_a_sink_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
     assert len(taken) == 9
 
 
-def test_without_a_sink_there_is_nothing_to_bound() -> None:
+def test_without_a_sink_nothing_is_limited() -> None:
     assert ReplyLength(10).bound(None) is None
 
 
@@ -124,22 +122,22 @@ CALL = '{"name": "pick", "arguments": {"code": "xk4"}'
 USAGE = UsageReported({"prompt_tokens": 38})
 
 
-@pytest.mark.parametrize("said", [CALL, f"{CALL}\n   \r \n\n    \n\n\n\n \r   "])
-def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(said: str) -> None:
+@pytest.mark.parametrize("text", [CALL, f"{CALL}\n   \r \n\n    \n\n\n\n \r   "])
+def test_a_constrained_call_that_only_lacks_its_last_brace_is_complete(text: str) -> None:
     """vLLM 0.32 with `tool_choice: none` and a schema, cut off by max_tokens (tests/engines)."""
     length = ReplyLength(None, is_constrained=True)
-    end: list[ReplyEvent] = [TextDelta(said), USAGE, ReplyFinished("length")]
+    end: list[ReplyEvent] = [TextDelta(text), USAGE, ReplyFinished("length")]
     assert not length.exceeds(end)
-    closed = (TextDelta(said), TextDelta("}"), USAGE, ReplyFinished("stop"))
+    closed = (TextDelta(text), TextDelta("}"), USAGE, ReplyFinished("stop"))
     assert length.end(end) == closed
 
 
 @pytest.mark.parametrize(
-    "said", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
+    "text", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
 )
-def test_of_any_other_nothing_is_completed(said: str) -> None:
+def test_of_any_other_nothing_is_completed(text: str) -> None:
     length = ReplyLength(None, is_constrained=True)
-    length.exceeds([TextDelta(said)])
+    length.exceeds([TextDelta(text)])
     assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))
     plain = ReplyLength(None)
     assert plain.end([TextDelta(CALL)]) == (TextDelta(CALL), ReplyFinished("length"))

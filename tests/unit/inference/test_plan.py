@@ -34,7 +34,7 @@ def asked(messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> UpstreamReq
     return UpstreamRequest(REQUEST, messages, tools, ToolUse.AUTO)
 
 
-def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
+def test_a_chat_template_gets_messages_and_tools_unchanged() -> None:
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
     tools = (WEATHER, CLOCK, RESPOND)
     assert prompt_format.upstream_request(REQUEST, HISTORY) == asked(HISTORY, tools)
@@ -43,17 +43,17 @@ def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
     assert plain.upstream_request(REQUEST, HISTORY) == asked(HISTORY, (WEATHER,))
 
 
-def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
+def test_a_template_with_strict_turns_gets_merged_messages() -> None:
     worded = PromptFormat((CLOCK,), template=Template(alternates=True)).upstream_request(
         REQUEST, (*HISTORY[:1], *ADDED)
     )
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
-    (told,) = [item for item in CONVENTIONS if item is convention]
-    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).upstream_request(REQUEST, HISTORY)
+    (described,) = [item for item in CONVENTIONS if item is convention]
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, described).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
     assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
@@ -62,10 +62,10 @@ def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None
     assert all(word in everything for word in (b"get_weather", b"get_time", b"noon"))
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
 def test_earlier_messages_stay_the_prefix(convention: object) -> None:
-    (told,) = [item for item in CONVENTIONS if item is convention]
-    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
+    (described,) = [item for item in CONVENTIONS if item is convention]
+    prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, described)
     before, after = (
         prompt_format.upstream_request(REQUEST, HISTORY).messages,
         prompt_format.upstream_request(REQUEST, HISTORY + ADDED).messages,
@@ -80,7 +80,7 @@ OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, ())
 PLAN = RequestPlan(make_request(HELLO), POLICY, (HELLO,), PromptFormat((WEATHER, CLOCK)), OFFER)
 
 
-def test_a_nudge_goes_behind_the_conversation() -> None:
+def test_a_nudge_is_appended_to_the_conversation() -> None:
     upstream_request = PLAN.request_for(FIRST, (NUDGE,), None)
     assert upstream_request.messages == (HELLO, NUDGE)
     assert upstream_request.tools == (WEATHER, CLOCK)
@@ -98,7 +98,7 @@ def test_a_nudge_goes_behind_the_conversation() -> None:
         (HISTORY, "as_asked", (Compacted(1, 1, 0, 1, 9, 20, 10),), False),
     ],
 )
-def test_a_state_that_cannot_be_rolled_back_is_built_on_where_a_conversation_goes_on(
+def test_an_irreversible_state_is_extended_when_a_conversation_continues(
     messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
 ) -> None:
     plan = replace(PLAN, messages=messages, facts=facts)
@@ -107,7 +107,7 @@ def test_a_state_that_cannot_be_rolled_back_is_built_on_where_a_conversation_goe
     assert not plain.request_for(Attempt(attempt), (), None).resets_cache
 
 
-def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
+def test_a_later_attempt_may_be_parsed_constrained_and_limited() -> None:
     attempt = Attempt("constrained", Parsing.OURS)
     upstream_request = PLAN.request_for(attempt, (), {"type": "object"}, 512)
     assert upstream_request.parsing is Parsing.OURS

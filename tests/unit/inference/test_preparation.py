@@ -33,7 +33,7 @@ def question_of(request: Request, policy: Policy | None = None) -> UpstreamReque
     return upstream_request
 
 
-def test_untouched_messages_and_tools_are_the_clients_own() -> None:
+def test_unchanged_messages_and_tools_are_the_clients_objects() -> None:
     request = make_request()
     upstream_request = question_of(request)
     assert upstream_request.messages == request.messages
@@ -42,10 +42,10 @@ def test_untouched_messages_and_tools_are_the_clients_own() -> None:
 
 def test_a_draft_equals_the_first_upstream_request() -> None:
     request = make_request()
-    asked = question_of(request)
+    upstream = question_of(request)
     worded = plan_request(request, Policy()).upstream_request()
-    assert (worded.request, worded.tool_choice) == (asked.request, asked.tool_choice)
-    assert (worded.messages, worded.tools) == (asked.messages, asked.tools)
+    assert (worded.request, worded.tool_choice) == (upstream.request, upstream.tool_choice)
+    assert (worded.messages, worded.tools) == (upstream.messages, upstream.tools)
 
 
 @pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
@@ -75,9 +75,9 @@ def test_respond_is_offered_last() -> None:
 
 
 def test_a_client_tool_called_respond_keeps_its_name() -> None:
-    own = make_tool("respond", {"type": "object"})
-    offered = question_of(make_request(tools=(own,)), RESPOND).tools
-    assert offered[0] is own
+    client_tool = make_tool("respond", {"type": "object"})
+    offered = question_of(make_request(tools=(client_tool,)), RESPOND).tools
+    assert offered[0] is client_tool
     assert len({tool.name for tool in offered}) == 2
 
 
@@ -121,14 +121,14 @@ def test_observing_reports_repairs_of_the_history() -> None:
     assert Healed("arguments") in turn.facts
 
 
-def test_the_models_own_text_policy_holds_unless_another_is_wanted() -> None:
+def test_the_models_text_policy_applies_unless_another_is_requested() -> None:
     quirks = Quirks(text_policy=TextPolicy.ACCEPT)
     assert question_of(make_request(), Policy(quirks=quirks)).tools == (WEATHER, CLOCK)
     wanted = Policy(quirks=quirks, text_policy=TextPolicy.RESPOND)
     assert len(question_of(make_request(), wanted).tools) == 3
 
 
-def test_earlier_thoughts_go_back_as_the_model_likes_it() -> None:
+def test_earlier_reasoning_is_replayed_as_the_model_prefers() -> None:
     thought = Message("assistant", "Hi", b'{"role":"assistant","content":"Hi","reasoning":"hm"}')
     request = make_request(user_message("one"), thought, user_message("two"))
     kept = question_of(request).messages[1]
@@ -137,14 +137,14 @@ def test_earlier_thoughts_go_back_as_the_model_likes_it() -> None:
     assert stripped.source == b'{"role":"assistant","content":"Hi"}'
 
 
-def test_roles_are_those_that_the_template_takes() -> None:
+def test_roles_are_mapped_to_those_of_the_template() -> None:
     developer = Message("developer", "Be kind.", b'{"role":"developer","content":"Be kind."}')
     request = make_request(developer, user_message("Hi"))
     quirks = Quirks(template=Template(has_developer=False))
     assert question_of(request, Policy(quirks=quirks)).messages[0].role == "system"
 
 
-def test_rules_of_order_are_the_clients_or_else_those_of_the_model() -> None:
+def test_order_rules_of_the_client_win_over_those_of_the_model() -> None:
     ours = Workflow(("get_time",), (), ("get_weather",))
     for request, is_rejected in [
         (make_request(), True),
@@ -159,9 +159,7 @@ def test_rules_of_order_are_the_clients_or_else_those_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("resets", [True, False])
-def test_a_state_that_cannot_be_rolled_back_is_not_built_on_at_first_or_when_asking_again(
-    *, resets: bool
-) -> None:
+def test_an_irreversible_state_is_not_extended_at_first_or_in_a_retry(*, resets: bool) -> None:
     quirks = Quirks(resets_state=resets, calls_in_parallel=not resets)
     turn = prepare(make_request(), Policy(quirks=quirks), CountedIds())
     first = turn.next_request()
@@ -192,23 +190,23 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
 
 
 def test_the_context_is_fitted_with_the_answers_reserve() -> None:
-    told: list[int | None] = []
+    reserves: list[int | None] = []
 
     class Listening:
         def fit(
             self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
         ) -> Fitted:
-            told.append(max_tokens)
+            reserves.append(max_tokens)
             return Fitted(messages)
 
     wish = replace(make_request(user_message("one")), max_tokens=32_000)
     for request in (wish, replace(wish, answer_reserve=0)):
         plan_request(request, Policy()).fit(Listening())
-    assert told == [32_000, 0]
+    assert reserves == [32_000, 0]
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_all_messages_are_sent_but_for_those_that_were_cut(is_cut: bool) -> None:
+def test_all_messages_except_the_cut_ones_are_sent(is_cut: bool) -> None:
     plan = plan_request(make_request(user_message("one"), user_message("two")), Policy())
     fitted = Fitted(plan.messages[-1:]) if is_cut else None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
@@ -219,7 +217,7 @@ def test_all_messages_are_sent_but_for_those_that_were_cut(is_cut: bool) -> None
     )
 
 
-def test_guards_read_the_history_from_before_the_cut() -> None:
+def test_guards_read_the_history_before_the_cut() -> None:
     def facts_of(policy: Policy) -> list[type]:
         rounds = [
             message
@@ -238,7 +236,7 @@ def test_guards_read_the_history_from_before_the_cut() -> None:
     assert RoundsExceeded in facts_of(Policy(most_rounds=4))
 
 
-def test_single_guardrails_can_be_switched_off() -> None:
+def test_single_guardrails_can_be_disabled() -> None:
     def offer_without(*parts: Part) -> OfferedTools:
         policy = Policy(text_policy=TextPolicy.RESPOND, without=frozenset(parts))
         offer = plan_request(make_request(), policy).offer
@@ -254,7 +252,7 @@ def test_single_guardrails_can_be_switched_off() -> None:
     assert both.left_out == {"nudged", "constrained"}
 
 
-def test_a_model_in_a_circle_is_left_alone_where_loops_are_left_out() -> None:
+def test_without_loop_detection_a_looping_model_is_not_stopped() -> None:
     call, result = ToolCall("a", "get_time", "{}"), tool_result("a", "noon")
     history = (assistant_message("", (call,)), result) * 3
     request = replace(make_request(), messages=(*make_request().messages, *history))

@@ -40,7 +40,7 @@ WORDS = [TextDelta("It "), TextDelta("is "), TextDelta("noon.")]
 TOLD = [TextDelta("x", {"content": []}), TextDelta("y", {"content": []})]
 
 
-def test_deltas_that_are_alike_are_one_and_everything_else_stays_as_it_is() -> None:
+def test_adjacent_deltas_are_joined_and_other_events_unchanged() -> None:
     thoughts = [ReasoningDelta("h"), ReasoningDelta("m")]
     progress = PromptProgress(3, 1, 2)
     events: list[ReplyEvent] = [progress, *thoughts, *WORDS, progress, progress, *WORDS[:1], *TOLD]
@@ -60,8 +60,8 @@ def test_arguments_are_joined_between_the_escapes() -> None:
     arguments = [ToolCallArgumentsDelta(1, text) for text in texts]
     other = ToolCallArgumentsDelta(2, "{")
     events: list[ReplyEvent] = [ToolCallStarted(1, "a", "f"), *arguments, other, other]
-    found = [*join_deltas(events)]
-    assert [whole for whole, _ in found] == [
+    deltas = [*join_deltas(events)]
+    assert [whole for whole, _ in deltas] == [
         events[0],
         arguments[0],
         ToolCallArgumentsDelta(1, "It is"),
@@ -70,7 +70,7 @@ def test_arguments_are_joined_between_the_escapes() -> None:
         arguments[6],
         ToolCallArgumentsDelta(2, "{{"),
     ]
-    assert [event for whole, row in found for event in row or (whole,)] == events
+    assert [event for whole, row in deltas for event in row or (whole,)] == events
 
 
 def test_arguments_of_two_calls_are_not_joined() -> None:
@@ -101,7 +101,7 @@ def test_only_text_is_cut(shown: list[ReplyEvent]) -> None:
     assert split_like(shown, WORDS) == shown
 
 
-def test_nothing_is_cut_that_was_not_joined() -> None:
+def test_only_joined_deltas_are_split() -> None:
     assert split_like([TextDelta("It is noon.")], ()) == [TextDelta("It is noon.")]
 
 
@@ -109,8 +109,8 @@ def test_cutting_changes_no_character() -> None:
     chance = random.Random(1)
     for _ in range(2_000):
         deltas = [TextDelta("".join(chance.choices(" ab", k=3))) for _ in range(4)]
-        heard = "".join(delta.text for delta in deltas)
-        whole = "".join(chance.choices(" ab", k=2)) + heard[: chance.randint(0, len(heard))]
+        text = "".join(delta.text for delta in deltas)
+        whole = "".join(chance.choices(" ab", k=2)) + text[: chance.randint(0, len(text))]
         cut = split_like([TextDelta(whole)], deltas)
         assert "".join(item.text for item in cut if isinstance(item, TextDelta)) == whole
 
@@ -122,7 +122,10 @@ REPLIES: tuple[tuple[ReplyEvent, ...], ...] = (
     (ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("Noon"), TextDelta(".", {"content": []})),
     (
         ToolCallStarted(0, "a", "respond"),
-        *(ToolCallArgumentsDelta(0, one) for one in ('{"message": "It', " is", "\\n", "so", '"}')),
+        *(
+            ToolCallArgumentsDelta(0, fragment)
+            for fragment in ('{"message": "It', " is", "\\n", "so", '"}')
+        ),
     ),
     (
         ToolCallStarted(0, "a", "get_time"),
@@ -143,7 +146,7 @@ POLICIES = (
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("size", [2, 3, 9])
-def test_batches_have_the_same_result_as_single_events(
+def test_batches_give_the_same_result_as_single_events(
     reply: tuple[ReplyEvent, ...], policy: Policy, size: int
 ) -> None:
     events = [ReplyStarted("c"), *reply, UsageReported({}), ReplyFinished("stop")]
@@ -170,16 +173,16 @@ def test_events_before_a_strict_end_are_returned() -> None:
 
 def _merged(events: list[ReplyEvent]) -> list[ReplyEvent]:
     """Join the deltas that follow each other."""
-    found: list[ReplyEvent] = []
+    merged: list[ReplyEvent] = []
     for event in events:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if isinstance(event, TextDelta) and isinstance(last, TextDelta):
-            found[-1] = TextDelta(last.text + event.text)
+            merged[-1] = TextDelta(last.text + event.text)
         elif isinstance(event, ReasoningDelta) and isinstance(last, ReasoningDelta):
-            found[-1] = ReasoningDelta(last.text + event.text)
+            merged[-1] = ReasoningDelta(last.text + event.text)
         else:
-            found.append(event)
-    return found
+            merged.append(event)
+    return merged
 
 
 OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.ACCEPT, order_syntaxes(()))
@@ -192,7 +195,7 @@ def guarded(*, streams_calls: bool = False) -> GuardedReader:
     return GuardedReader(OFFER, release, CountedIds(), shown)
 
 
-def test_guarded_content_is_read_before_it_is_shown() -> None:
+def test_guarded_content_is_judged_before_it_is_shown() -> None:
     reader = guarded()
     assert reader.read(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
     assert reader.read(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
@@ -207,7 +210,7 @@ def test_guarded_content_is_read_before_it_is_shown() -> None:
 NOW = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'
 
 
-def test_a_reply_that_repeats_its_calls_is_heard_up_to_there() -> None:
+def test_a_reply_that_repeats_its_calls_is_read_up_to_there() -> None:
     reader = guarded()
     again = [TextDelta(NOW) for _ in range(6)]
     assert reader.read_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
@@ -235,7 +238,7 @@ def test_held_text_is_shown_at_the_end() -> None:
 
 def test_a_call_is_shown_while_it_is_written() -> None:
     reader = guarded(streams_calls=True)
-    written = '{"city": "Paris"}'
+    arguments = '{"city": "Paris"}'
     assert reader.read(ToolCallStarted(4, None, "get_weather")) == []
     assert reader.read(ToolCallArgumentsDelta(4, '{"city": "Par')) == [
         ToolCallStarted(0, "made_1", "get_weather"),
@@ -243,12 +246,12 @@ def test_a_call_is_shown_while_it_is_written() -> None:
     ]
     assert reader.read(ToolCallArgumentsDelta(4, 'is"}')) == [ToolCallArgumentsDelta(0, "is")]
     _, verdict = reader.finish("tool_calls")
-    assert verdict == Accepted("", (ToolCall("made_1", "get_weather", written),), "tool_calls")
+    assert verdict == Accepted("", (ToolCall("made_1", "get_weather", arguments),), "tool_calls")
     assert isinstance(verdict, Accepted)
     assert reader.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
 
 
-def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
+def test_a_call_after_a_call_in_text_waits_for_the_verdict() -> None:
     reader = guarded(streams_calls=True)
     reader.read(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
     reader.read(TextDelta("\n\n"))
@@ -256,7 +259,7 @@ def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
     assert reader.read(ToolCallArgumentsDelta(0, "{}")) == []
 
 
-def test_calls_with_the_same_id_get_different_ones() -> None:
+def test_calls_with_the_same_id_get_different_ids() -> None:
     reader = guarded()
     for index in (0, 1):
         reader.read(ToolCallStarted(index, "same", "get_time"))
@@ -271,7 +274,7 @@ def test_progress_is_passed_on() -> None:
     assert PassthroughReader(CountedIds()).read(progress) == [progress]
 
 
-def test_passing_on_shows_everything_as_it_comes() -> None:
+def test_passthrough_shows_everything_as_received() -> None:
     reader = PassthroughReader(CountedIds())
     started = ToolCallStarted(0, "made_1", "anything")
     assert reader.read(ToolCallStarted(0, None, "anything")) == [started]
@@ -294,7 +297,7 @@ def test_passthrough_can_show_whole_calls() -> None:
     assert reader.complete(verdict, is_own=True) == [ToolCalled(0, verdict.calls[0])]
 
 
-def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
+def test_observe_mode_shows_the_original_and_records_the_verdict() -> None:
     reader = ObservingReader(OFFER, CountedIds())
     assert reader.read(TextDelta("Noon.")) == [TextDelta("Noon.")]
     started = ToolCallStarted(0, "a", "launch")
@@ -319,14 +322,16 @@ BUGGY = Syntax("buggy", ("<bug>",), read_with_a_bug)
 @pytest.mark.parametrize(
     "pieces", [["Noon. <bug> x", "and on"], ["Noon. <bug>"]], ids=["on the way", "at the end"]
 )
-def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[str]) -> None:
+def test_an_internal_error_of_the_guardrails_does_not_affect_an_observed_client(
+    pieces: list[str],
+) -> None:
     offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (BUGGY,))
     reader = ObservingReader(offer, CountedIds())
     for piece in pieces:
         assert reader.read(TextDelta(piece)) == [TextDelta(piece)]
     _, verdict = reader.finish("stop")
-    told = Unchecked("the reply", "KeyError: 'oh'")
-    assert verdict == Accepted("".join(pieces), (), "stop", (told,))
+    unchecked = Unchecked("the reply", "KeyError: 'oh'")
+    assert verdict == Accepted("".join(pieces), (), "stop", (unchecked,))
 
 
 LIKELY = TextDelta("<think>", {"content": []})
@@ -351,7 +356,7 @@ STARTED = ToolCallStarted(0, "a", "get_time")
         ([STARTED], [STARTED], []),
     ],
 )
-def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
+def test_without_guardrails_reasoning_is_still_split_off(
     came: list[ReplyEvent], shown: list[ReplyEvent], rest: list[ReplyEvent]
 ) -> None:
     for size in (1, len(came)):
@@ -366,7 +371,7 @@ def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
 
 
 @pytest.mark.parametrize("is_opened", [True, False])
-def test_an_end_of_thoughts_without_a_beginning_is_noted(*, is_opened: bool) -> None:
+def test_an_unopened_end_of_reasoning_is_recorded(*, is_opened: bool) -> None:
     reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter(is_opened))
     shown = reader.read(TextDelta("Hm.\n</think>\nHello."))
     _, verdict = reader.finish("stop")

@@ -14,15 +14,15 @@ def tickets(stack: ExitStack, budget: RetryBudget, count: int) -> list[RetryTick
 @pytest.mark.parametrize(
     ("live", "allowed"), [(1, 1), (3, 3), (10, 3), (15, 3), (20, 2), (50, 5), (100, 10), (1000, 10)]
 )
-def test_three_may_retry_at_once_and_of_many_as_many_as_all_have_saved_for(
+def test_three_requests_may_always_retry_and_more_as_the_budget_allows(
     live: int, allowed: int
 ) -> None:
     with ExitStack() as stack:
-        asked = tickets(stack, RetryBudget(), live)
-        assert sum(ticket.may_retry() for ticket in asked) == allowed
+        live_tickets = tickets(stack, RetryBudget(), live)
+        assert sum(ticket.may_retry() for ticket in live_tickets) == allowed
 
 
-def test_under_load_there_are_a_fifth_more_attempts_than_requests_and_no_more() -> None:
+def test_under_load_attempts_exceed_requests_by_at_most_a_fifth() -> None:
     budget, further = RetryBudget(), 0
     with ExitStack() as stack:
         tickets(stack, budget, 50)
@@ -65,7 +65,7 @@ def test_the_budget_is_never_exceeded_nor_leaked(steps: list[int]) -> None:
         if step < 15 or not open_requests:
             stack = ExitStack()
             ticket = stack.enter_context(budget.request())
-            before = sum(one.is_retrying for _, one in open_requests)
+            before = sum(ticket.is_retrying for _, ticket in open_requests)
             may_retry = ticket.may_retry()
             if len(open_requests) < 15:
                 assert may_retry is (before < 3)

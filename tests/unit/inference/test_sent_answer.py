@@ -14,15 +14,15 @@ PARIS = ToolCall("a", "get_weather", '{"city": "Paris"}')
 ROME = ToolCall("b", "get_weather", '{"city": "Rome"}')
 
 
-def opened(written: str = '{"city": "Pa') -> SentAnswer:
+def opened(arguments: str = '{"city": "Pa') -> SentAnswer:
     shown = SentAnswer()
     release = ArgumentsGate(Members(WEATHER_SCHEMA))
     shown.start_call("a", "get_weather", release.shown)
-    release.feed(written)
+    release.feed(arguments)
     return shown
 
 
-def test_an_answer_begins_with_text_or_with_a_call() -> None:
+def test_an_answer_starts_with_text_or_with_a_call() -> None:
     shown = SentAnswer()
     assert shown.show_text("") == []
     assert [shown.is_begun, bool(shown.show_text("Hi")), shown.is_begun] == [False, True, True]
@@ -39,7 +39,7 @@ def test_an_open_call_is_completed_by_matching_arguments() -> None:
     assert shown.close_call(PARIS.arguments) is None
 
 
-def test_an_answer_is_admitted_if_one_of_its_calls_goes_on() -> None:
+def test_an_answer_is_accepted_if_it_continues_one_of_its_calls() -> None:
     assert SentAnswer().admits(())
     assert opened().admits((ROME, PARIS))
     assert not opened().admits((ROME,))
@@ -47,7 +47,7 @@ def test_an_answer_is_admitted_if_one_of_its_calls_goes_on() -> None:
     assert not opened().admits((ToolCall("a", "get_time", PARIS.arguments),))
 
 
-def test_a_call_that_was_shown_whole_does_not_go_on_with_another() -> None:
+def test_a_completely_shown_call_is_not_continued_by_another() -> None:
     shown = SentAnswer()
     shown.complete_calls([PARIS])
     release = ArgumentsGate(Members(WEATHER_SCHEMA))
@@ -56,7 +56,7 @@ def test_a_call_that_was_shown_whole_does_not_go_on_with_another() -> None:
     assert shown.admits([PARIS, PARIS])
 
 
-def test_the_call_of_the_same_id_goes_on_if_several_could() -> None:
+def test_among_several_candidates_the_call_with_the_same_id_continues() -> None:
     other = ToolCall("c", "get_weather", '{"city": "Palermo"}')
     shown = opened()
     assert shown.complete_calls((other, PARIS)) == [
@@ -74,7 +74,7 @@ def test_calls_that_were_shown_are_not_repeated() -> None:
     assert shown.complete_calls([again, again]) == [ToolCalled(2, again)]
 
 
-def test_calls_begin_behind_those_that_were_shown() -> None:
+def test_calls_start_after_the_shown_ones() -> None:
     shown = SentAnswer()
     shown.complete_calls([PARIS])
     release = ArgumentsGate(Members(WEATHER_SCHEMA))

@@ -48,12 +48,12 @@ def continuing(text: str, *, adds_text: bool = True) -> ContinuationGate:
     return ContinuationGate(shown, adds_text=adds_text)
 
 
-def test_reasoning_is_shown_at_once_whatever_the_policy() -> None:
+def test_reasoning_is_shown_immediately_under_any_policy() -> None:
     assert make(shows_prose=False).show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
     assert continuing("Hi").show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
 
 
-def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
+def test_reasoning_of_a_later_attempt_starts_a_new_paragraph() -> None:
     shown = SentAnswer()
     first, later = (
         FirstReplyGate(shown, shows_prose=False),
@@ -65,7 +65,7 @@ def test_thoughts_of_a_later_attempt_begin_a_new_paragraph() -> None:
     assert later.show(ReasoningDelta(" four")) == [ReasoningDelta(" four")]
 
 
-def test_welcome_prose_is_shown_at_once() -> None:
+def test_accepted_prose_is_shown_immediately() -> None:
     release = make()
     assert release.show(Prose("Good")) == [TextDelta("Good")]
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
@@ -82,7 +82,7 @@ def test_white_space_alone_commits_to_nothing() -> None:
     ]
 
 
-def test_other_prose_is_held_until_the_reply_is_judged() -> None:
+def test_other_prose_is_held_until_the_verdict() -> None:
     release = make(shows_prose=False)
     assert release.show(Prose("Good")) == []
     assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta("Good day")]
@@ -98,7 +98,7 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     assert continuing("Hi").is_unseen
 
 
-def test_a_message_takes_held_prose_along() -> None:
+def test_a_message_releases_held_prose() -> None:
     release = make(shows_prose=False)
     assert release.show(Prose("One.")) == []
     assert release.show(RespondText("\n\nTwo.")) == [TextDelta("One.\n\nTwo.")]
@@ -114,7 +114,7 @@ def test_text_of_another_reply_is_not_added() -> None:
     assert make().complete(Accepted("Good day", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
 
 
-def test_from_a_botched_call_on_everything_is_held() -> None:
+def test_after_a_broken_call_everything_is_held() -> None:
     release = make()
     assert release.show(Prose("One.")) == [TextDelta("One.")]
     assert release.show(WithheldText("<tool_call>{")) == []
@@ -161,21 +161,21 @@ def test_a_continuation_adds_no_text_twice() -> None:
     assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
 
 
-def test_beside_a_corrected_call_text_is_left_out() -> None:
+def test_text_next_to_a_corrected_call_is_dropped() -> None:
     release = continuing("I'll look.", adds_text=False)
     assert release.complete(Accepted("Sorry.", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
     release = continuing("I'll look.", adds_text=False)
     assert release.complete(Accepted("Sorry."), is_own=False) == [TextDelta("\n\nSorry.")]
 
 
-def test_text_behind_a_call_alone_needs_no_paragraph() -> None:
+def test_text_after_a_bare_call_needs_no_paragraph() -> None:
     shown = SentAnswer()
     shown.complete_calls([PARIS])
     release = ContinuationGate(shown, adds_text=True)
     assert release.complete(Accepted("Sunny."), is_own=False) == [TextDelta("Sunny.")]
 
 
-def test_text_and_calls_commit_to_an_answer_and_thoughts_do_not() -> None:
+def test_text_and_calls_commit_to_an_answer_and_reasoning_does_not() -> None:
     assert is_content(TextDelta("a"))
     assert is_content(ToolCallStarted(0, "a", "b"))
     assert not is_content(ReasoningDelta("a"))
@@ -185,8 +185,8 @@ def test_text_and_calls_commit_to_an_answer_and_thoughts_do_not() -> None:
 def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
     def work(text: str) -> None:
         release = make(shows_prose=shows_prose)
-        for place in range(0, len(text), 50):
-            release.show(Prose(text[place : place + 50]))
+        for start in range(0, len(text), 50):
+            release.show(Prose(text[start : start + 50]))
         release.show(RespondText("Hi"))
 
     assert is_linear(work, lambda size: "x" * size, 400_000)
@@ -213,7 +213,7 @@ def test_only_prose_that_would_be_an_answer_is_watched() -> None:
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_nothing_of_a_call_is_seen(text: str) -> None:
+def test_no_part_of_a_call_is_visible(text: str) -> None:
     release = make_watched()
     assert [event for letter in text for event in release.show(Prose(letter))] == []
 
@@ -226,14 +226,14 @@ def test_prose_is_shown_with_its_first_piece() -> None:
     assert release.complete(Accepted(f"It is{BEGINNING}."), is_own=True) == [TextDelta(".")]
 
 
-def test_held_prose_is_shown_whole() -> None:
+def test_held_prose_is_shown_entirely() -> None:
     release = make_watched()
     assert release.show(Prose(BEGINNING)) == []
     assert release.show(Prose("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
     assert release.show(Prose(" them")) == [TextDelta(" them")]
 
 
-def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
+def test_the_confirmation_word_is_held_only_if_it_was_requested() -> None:
     assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
     release = LookaheadGate(FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_retry=True)
     assert release.show(Prose("Done")) == []
@@ -246,7 +246,7 @@ def test_white_space_waits_for_the_next_text() -> None:
     assert release.show(Prose("It")) == [TextDelta("\nIt")]
 
 
-def test_thoughts_wait_for_nothing() -> None:
+def test_reasoning_is_never_held() -> None:
     release = make_watched()
     release.show(Prose(BEGINNING))
     assert release.show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
@@ -273,7 +273,7 @@ def test_a_message_a_call_and_the_end_release_held_text() -> None:
     assert release.end() == []
 
 
-def test_where_prose_is_held_anyway_it_waits_for_the_verdict() -> None:
+def test_held_prose_waits_for_the_verdict() -> None:
     release = make_watched(shows_prose=False)
     assert release.is_unseen
     assert release.show(Prose("It")) == []
@@ -294,10 +294,10 @@ def test_where_prose_is_held_anyway_it_waits_for_the_verdict() -> None:
     ],
 )
 def test_the_work_is_linear(text: Callable[[int], str]) -> None:
-    def show(written: str) -> None:
+    def show(text: str) -> None:
         release = make_watched()
-        for start in range(0, len(written), 4):
-            release.show(Prose(written[start : start + 4]))
+        for start in range(0, len(text), 4):
+            release.show(Prose(text[start : start + 4]))
 
     assert is_linear(show, text, 20_000)
 

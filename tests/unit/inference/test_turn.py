@@ -88,18 +88,18 @@ def test_the_usage_of_one_attempt_is_unchanged() -> None:
     assert annotate(FIRST, [FIRST]) is FIRST
 
 
-def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts() -> None:
-    told = annotate(SECOND, [FIRST, SECOND])
+def test_the_usage_of_attempts_is_summed_next_to_that_of_the_last() -> None:
+    usage_event = annotate(SECOND, [FIRST, SECOND])
     sums = {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
-    assert told.timings == {"x": 1}
-    assert told.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
+    assert usage_event.timings == {"x": 1}
+    assert usage_event.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
 
 
 def test_missing_counts_are_zero() -> None:
     usages: list[JsonObject] = [{}, {"completion_tokens": None}, {"completion_tokens": "7"}]
     sums = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
-    told = annotate(FIRST, [UsageReported(usage) for usage in usages])
-    assert told.usage["temper"] == {"attempts": 3, **sums}
+    usage_event = annotate(FIRST, [UsageReported(usage) for usage in usages])
+    assert usage_event.usage["temper"] == {"attempts": 3, **sums}
 
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
@@ -110,7 +110,7 @@ BAD_UNIT = '{"city": "Paris", "unit": "kelvin"}'
 LEAKED = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
 
 
-def test_a_good_call_reaches_the_client_as_it_was_written() -> None:
+def test_a_good_call_reaches_the_client_unchanged() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
@@ -119,7 +119,7 @@ def test_a_good_call_reaches_the_client_as_it_was_written() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_without_tools_everything_is_passed_on_at_once() -> None:
+def test_without_tools_everything_is_passed_on_immediately() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(ReplyStarted("id")).expect(ReplyStarted("id"))
     book.receive(ReasoningDelta("hm")).expect(ReasoningDelta("hm"))
@@ -131,7 +131,7 @@ def test_without_tools_everything_is_passed_on_at_once() -> None:
     book.end()
 
 
-def test_with_guardrails_off_a_call_goes_through_unjudged() -> None:
+def test_with_guardrails_off_a_call_is_passed_on_unjudged() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OFF)).ask()
     call(book, "launch_rocket", "{broken")
     book.expect(ToolCalled(0, ToolCall("backend_id", "launch_rocket", "{broken")))
@@ -139,14 +139,14 @@ def test_with_guardrails_off_a_call_goes_through_unjudged() -> None:
     book.end()
 
 
-def test_a_choice_of_no_tools_leaves_nothing_to_guard() -> None:
+def test_tool_choice_none_leaves_nothing_to_guard() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
-def test_a_call_that_the_client_does_not_allow_is_left_out() -> None:
+def test_a_disallowed_call_is_dropped() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     book.ask()
@@ -163,7 +163,7 @@ def test_a_call_that_the_client_does_not_allow_is_left_out() -> None:
     assert Dropped("forbidden_call") in again.turn.facts
 
 
-def test_a_client_that_allows_no_call_gets_none_from_a_model_that_insists() -> None:
+def test_a_client_that_forbids_calls_gets_none_from_an_insisting_model() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     call(book.ask(), "get_weather", PARIS)
@@ -192,7 +192,7 @@ MARS = '{"name": "Mars",  "moons": 2}'
         (f"It has two moons.\n```json\n{MARS}\n```", "\n"),
     ],
 )
-def test_an_answer_in_the_wrong_place_is_found(
+def test_an_answer_in_the_wrong_field_is_found(
     thoughts: str, text: str, has_tools: bool, stream: bool
 ) -> None:
     tools = (WEATHER,) if has_tools else ()
@@ -234,7 +234,7 @@ def test_an_answer_without_tools_streams() -> None:
         ("functions.finish", '{"result": "It is sunny."}'),
     ],
 )
-def test_an_answer_by_a_tool_that_there_is_not_becomes_text(
+def test_an_answer_by_an_unknown_tool_becomes_text(
     name: str, arguments: str, policy: Policy, stream: bool
 ) -> None:
     book = Playbook.of(make_request(stream=stream), policy).ask()
@@ -285,9 +285,9 @@ def test_a_value_with_the_mark_of_its_call_is_retried_once(stream: bool) -> None
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
-def test_an_answer_tool_of_the_clients_own_is_called() -> None:
-    own = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
-    book = Playbook.of(make_request(tools=(own,))).ask()
+def test_an_answer_tool_of_the_client_is_called() -> None:
+    tool = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
+    book = Playbook.of(make_request(tools=(tool,))).ask()
     call(book, "finish", '{"result": "Done."}')
     book.expect(ToolCalled(0, ToolCall("backend_id", "finish", '{"result": "Done."}')))
     book = Playbook.of(make_request(tools=(WEATHER,))).ask()
@@ -334,7 +334,7 @@ def test_a_call_that_leaked_as_text_becomes_a_call() -> None:
     assert Rescued("hermes", "get_time") in book.turn.facts
 
 
-def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> None:
+def test_real_calls_win_over_respond_and_its_message_is_kept() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"message": "Looking."}')).expect(TextDelta("Looking."))
@@ -344,7 +344,7 @@ def test_real_calls_win_over_respond_and_its_message_stands_beside_them() -> Non
     book.end()
 
 
-def test_prose_costs_one_nudge_and_the_answer_then_streams() -> None:
+def test_prose_costs_one_nudge_and_the_answer_is_streamed() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -374,12 +374,12 @@ def test_an_empty_reply_is_retried_once() -> None:
     book.receive(ReplyFinished("stop"))
     book.ask()
     book.receive(ReplyFinished("stop"))
-    told = "The model gave no usable reply in 2 attempts: an empty reply."
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    message = "The model gave no usable reply in 2 attempts: an empty reply."
+    book.expect(TextDelta(message), ReplyFinished("stop"))
     book.end()
 
 
-def test_prose_where_a_call_is_required_ends_in_the_constrained_attempt() -> None:
+def test_prose_instead_of_a_required_call_ends_in_the_constrained_attempt() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, "No.")
     book.ask()
@@ -394,7 +394,7 @@ def test_prose_where_a_call_is_required_ends_in_the_constrained_attempt() -> Non
     book.end()
 
 
-def test_a_required_or_named_choice_takes_no_prose_whatever_the_policy() -> None:
+def test_a_required_or_named_choice_accepts_no_prose_under_any_policy() -> None:
     book = Playbook.of(make_request(choice=NamedTool("get_time")), ACCEPT).ask()
     write(book, "Noon.")
     book.ask()
@@ -407,7 +407,7 @@ def test_a_required_or_named_choice_takes_no_prose_whatever_the_policy() -> None
     book.end()
 
 
-def test_a_tool_that_the_client_does_not_allow_is_answered_and_not_handed_out() -> None:
+def test_a_disallowed_tool_is_answered_and_not_emitted() -> None:
     request = replace(make_request(), allowed_tools=frozenset(("get_time",)))
     book = Playbook.of(request, ACCEPT).ask()
     call(book, "get_weather", PARIS)
@@ -459,11 +459,11 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
     book.ask()
     book.receive(TextDelta("Sorry."))
     call(book, "get_weather", BAD_UNIT)
-    told = (
+    message = (
         "The model gave no usable reply in 3 attempts: invalid arguments (get_weather: "
         '/unit: expected one of "c", "f", got "kelvin").'
     )
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    book.expect(TextDelta(message), ReplyFinished("stop"))
     book.end()
     assert LadderEnded("invalid_arguments") in book.turn.facts
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
@@ -475,7 +475,7 @@ MARKUP = f"tool get_weather json{PARIS}"
 
 
 @pytest.mark.parametrize(
-    ("replies", "told"),
+    ("replies", "message"),
     [
         ([BROKEN, BROKEN, CUT], "broken arguments (get_weather)"),
         ([f"One moment. {BROKEN}", BROKEN, CUT], "broken arguments (get_weather)"),
@@ -484,7 +484,7 @@ MARKUP = f"tool get_weather json{PARIS}"
     ],
 )
 @pytest.mark.parametrize("explains", [True, False])
-def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: bool) -> None:
+def test_no_markup_is_ever_the_answer(replies: list[str], message: str, explains: bool) -> None:
     book = Playbook.of(make_request(), Policy(explains=explains)).ask()
     shown: list[ReplyEvent] = []
     for number, reply in enumerate(replies):
@@ -494,26 +494,26 @@ def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: b
         shown += book.shown
         book.shown.clear()
     book.end()
-    said = "".join(event.text for event in shown if isinstance(event, TextDelta))
+    text = "".join(event.text for event in shown if isinstance(event, TextDelta))
     assert shown[-1] == ReplyFinished("stop")
     before = "One moment." if "One" in replies[0] else ""
-    expected = f"The model gave no usable reply in {len(replies)} attempts: {told}."
-    assert said.strip() == f"{before}\n\n{expected * explains}".strip()
+    expected = f"The model gave no usable reply in {len(replies)} attempts: {message}."
+    assert text.strip() == f"{before}\n\n{expected * explains}".strip()
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
 @pytest.mark.parametrize(
     "rest", ['You are "}}\n</tool_call>', '<tool_response>{"a": 1}</tool_call>']
 )
-def test_the_rest_of_a_call_is_no_answer_either(rest: str) -> None:
-    """Seen of a small model that nothing binds."""
+def test_the_rest_of_a_call_is_no_answer(rest: str) -> None:
+    """Observed with an unconstrained small model."""
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     for _ in range(2):
         write(book, rest)
         book.ask()
     call(book, "delete_file", "{}")
-    told = "The model gave no usable reply in 3 attempts: an unknown tool (delete_file)."
-    book.expect(TextDelta(told), ReplyFinished("stop"))
+    message = "The model gave no usable reply in 3 attempts: an unknown tool (delete_file)."
+    book.expect(TextDelta(message), ReplyFinished("stop"))
     book.end()
 
 
@@ -535,7 +535,7 @@ def test_without_rescue_only_a_constrained_attempt_reads_calls_in_text() -> None
     book.end()
 
 
-def test_a_call_that_was_cut_off_is_called_so() -> None:
+def test_a_truncated_call_is_reported_as_such() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, BROKEN, "length")
     book.ask()
@@ -544,12 +544,12 @@ def test_a_call_that_was_cut_off_is_called_so() -> None:
     book.receive(ReplyFinished("length"))
     book.ask()
     write(book, CUT, "length")
-    told = "The model gave no usable reply in 3 attempts: a truncated reply (get_weather)."
-    book.expect(TextDelta(told), ReplyFinished("length"))
+    message = "The model gave no usable reply in 3 attempts: a truncated reply (get_weather)."
+    book.expect(TextDelta(message), ReplyFinished("length"))
     book.end()
 
 
-def test_a_strict_turn_ends_an_exhausted_ladder_with_an_error() -> None:
+def test_a_strict_turn_ends_exhausted_retries_with_an_error() -> None:
     book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
     with pytest.raises(GuardrailsExhausted) as raised:
         call(book, "launch_rocket", "{}")
@@ -558,7 +558,7 @@ def test_a_strict_turn_ends_an_exhausted_ladder_with_an_error() -> None:
     book.end()
 
 
-def test_a_strict_turn_still_takes_the_prose_that_a_model_insists_on() -> None:
+def test_a_strict_turn_accepts_the_prose_of_an_insisting_model() -> None:
     book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
     write(book, "Yes.")
     book.expect(TextDelta("Yes."), ReplyFinished("stop"))
@@ -582,7 +582,7 @@ def test_an_unreadable_reply_is_retried_raw() -> None:
     ]
 
 
-def test_text_the_client_has_seen_is_completed_not_replaced() -> None:
+def test_shown_text_is_completed_and_not_replaced() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("Looking.")).expect(TextDelta("Looking."))
     call(book, "get_weather", BAD_UNIT)
@@ -595,14 +595,14 @@ def test_text_the_client_has_seen_is_completed_not_replaced() -> None:
     book.end()
 
 
-def test_a_call_cut_off_by_the_token_limit_is_never_completed() -> None:
+def test_a_call_truncated_by_the_token_limit_is_never_completed() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", '{"city": "Par', "length")
     book.expect(ReplyFinished("length"))
     book.end()
 
 
-def test_a_leaked_call_cut_off_by_the_token_limit_is_not_shown_either() -> None:
+def test_a_leaked_call_truncated_by_the_token_limit_is_not_shown() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, 'Well. <tool_call>{"name": "get_weather", "arguments": {"ci', "length")
     book.expect(TextDelta("Well."), ReplyFinished("length"))
@@ -610,14 +610,14 @@ def test_a_leaked_call_cut_off_by_the_token_limit_is_not_shown_either() -> None:
     assert Dropped("cut_off_call") in book.turn.facts
 
 
-def test_a_call_cut_off_by_a_stop_string_is_never_completed() -> None:
+def test_a_call_truncated_by_a_stop_string_is_never_completed() -> None:
     book = Playbook.of(make_request(stop_strings=True)).ask()
     call(book, "get_weather", '{"city": "Par')
     book.expect(ReplyFinished("length"))
     book.end()
 
 
-def test_prose_cut_off_by_the_token_limit_is_not_retried() -> None:
+def test_prose_truncated_by_the_token_limit_is_not_retried() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, "It is", "length")
     book.expect(TextDelta("It is"), ReplyFinished("length"))
@@ -642,7 +642,7 @@ def test_usage_is_that_of_the_answer_with_the_sum_of_all_attempts() -> None:
 
 
 @pytest.mark.parametrize(("spent", "bound"), [(100, 512), (400, 800), (None, None)])
-def test_the_constrained_attempt_is_bounded_by_the_first_ones_tokens(
+def test_the_constrained_attempt_is_limited_by_the_tokens_of_the_first(
     spent: int | None, bound: int | None
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
@@ -666,7 +666,7 @@ def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
     book.end()
 
 
-def test_a_later_attempt_that_fails_costs_nothing_that_an_earlier_one_gave() -> None:
+def test_a_failing_later_attempt_keeps_the_result_of_an_earlier_one() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -687,7 +687,7 @@ def test_an_empty_fallback_is_no_answer() -> None:
     assert book.turn.abandon() == ()
 
 
-def test_a_reply_that_breaks_off_before_the_clients_eyes_is_not_replaced() -> None:
+def test_a_visible_reply_that_breaks_off_is_not_replaced() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -695,7 +695,7 @@ def test_a_reply_that_breaks_off_before_the_clients_eyes_is_not_replaced() -> No
     assert book.turn.abandon() == ()
 
 
-def test_a_reply_without_an_end_is_cut_off_where_it_is() -> None:
+def test_an_endless_reply_is_cut_off_in_place() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -703,7 +703,7 @@ def test_a_reply_without_an_end_is_cut_off_where_it_is() -> None:
     book.end()
 
 
-def test_held_text_of_an_endless_reply_is_shown_without_half_calls() -> None:
+def test_held_text_of_an_endless_reply_is_shown_without_partial_calls() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta("Let me see.\n"), TextDelta('<tool_call>\n{"name": "get_ti'))
     book.shown += book.turn.cut_off()
@@ -719,7 +719,7 @@ def test_endless_prose_is_cut_off_without_another_attempt() -> None:
     book.end()
 
 
-def test_nothing_is_cut_off_of_a_reply_that_has_not_begun() -> None:
+def test_a_reply_that_has_not_begun_is_not_cut_off() -> None:
     book = Playbook.of(make_request())
     assert book.turn.cut_off() == ()
     book.ask()
@@ -757,7 +757,7 @@ def test_a_broken_call_is_retried_and_never_shown() -> None:
     book.end()
 
 
-def test_a_reply_that_began_within_its_thoughts_is_an_answer_without_them() -> None:
+def test_a_reply_that_starts_within_reasoning_is_an_answer_without_it() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
@@ -787,7 +787,7 @@ def test_observing_changes_nothing_and_reports_the_verdict() -> None:
     assert Rescued("hermes", "get_time") in book.turn.facts
 
 
-def test_an_observed_defect_goes_through_and_is_reported() -> None:
+def test_an_observed_defect_is_passed_on_and_reported() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE, is_strict=True)).ask()
     call(book, "get_weather", BAD_UNIT)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", BAD_UNIT)))

@@ -16,13 +16,13 @@ ANNA = Requester("anna", "abc-1", "req-1")
 async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str]:
     while len(confirmations.pending) != many:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
-    return [one.id for one in confirmations.pending]
+    return [pending.id for pending in confirmations.pending]
 
 
 @pytest.mark.parametrize(
     ("allow", "decision"), [(True, Decision.ALLOWED), (False, Decision.REFUSED)]
 )
-async def test_a_question_is_answered_once(*, allow: bool, decision: Decision) -> None:
+async def test_a_confirmation_is_answered_once(*, allow: bool, decision: Decision) -> None:
     confirmations = Confirmations()
     asking = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
@@ -32,7 +32,7 @@ async def test_a_question_is_answered_once(*, allow: bool, decision: Decision) -
     assert await asking is decision
 
 
-async def test_what_waits_is_shown_whole_with_the_seconds_that_are_left() -> None:
+async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> None:
     now = 100.0
     confirmations = Confirmations(lambda: now)
     arguments: JsonObject = {"text": "\u202eevil\x1b" + "x" * 10_000}
@@ -67,39 +67,39 @@ async def test_every_change_has_a_number() -> None:
     assert confirmations.number == 2
 
 
-async def test_the_answer_holds_for_the_same_call_of_the_request_only() -> None:
+async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None:
     confirmations = Confirmations()
-    own = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
+    request_confirmations = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
     same = [
-        asyncio.create_task(own.ask(DELETE, arguments))  # type: ignore[arg-type]
+        asyncio.create_task(request_confirmations.ask(DELETE, arguments))  # type: ignore[arg-type]
         for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
     ]
     (name,) = await until_waiting(confirmations)
     confirmations.answer(name, allow=True, who="a")
-    assert [await one for one in same] == [Decision.ALLOWED] * 2
-    assert await own.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
+    assert [await decision for decision in same] == [Decision.ALLOWED] * 2
+    assert await request_confirmations.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
     others = (
-        own.ask(DELETE, {"a": 1.0, "b": 2}),
-        own.ask(DELETE, {"a": True, "b": 2}),
-        own.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
-        own.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
+        request_confirmations.ask(DELETE, {"a": 1.0, "b": 2}),
+        request_confirmations.ask(DELETE, {"a": True, "b": 2}),
+        request_confirmations.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
+        request_confirmations.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
         RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
     )
     asking = [asyncio.create_task(other) for other in others]
     for name in await until_waiting(confirmations, len(others)):
         confirmations.answer(name, allow=False, who="a")
-    assert [await one for one in asking] == [Decision.REFUSED] * len(others)
+    assert [await decision for decision in asking] == [Decision.REFUSED] * len(others)
 
 
-async def test_nobody_is_asked_again_where_nobody_has_answered() -> None:
+async def test_after_an_unanswered_confirmation_no_further_one_is_requested() -> None:
     confirmations = Confirmations()
-    own = RequestConfirmations(confirmations, ANNA, 0.01)
-    assert await own.ask(DELETE, {}) is Decision.UNANSWERED
-    assert await own.ask(DELETE, {}) is Decision.UNANSWERED
+    request_confirmations = RequestConfirmations(confirmations, ANNA, 0.01)
+    assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
+    assert await request_confirmations.ask(DELETE, {}) is Decision.UNANSWERED
     assert confirmations.number == 2
 
 
-def test_the_model_is_told_what_came_of_it() -> None:
+def test_the_model_gets_the_decision() -> None:
     assert Decision.ALLOWED.refusal is None
     refused, unanswered = Decision.REFUSED.refusal, Decision.UNANSWERED.refusal
     assert refused is not None
@@ -112,7 +112,7 @@ def test_the_model_is_told_what_came_of_it() -> None:
     assert (refused.error, unanswered.error) == ("refused", "unanswered")
 
 
-async def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
     confirmations = Confirmations()
     asking = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
@@ -141,11 +141,11 @@ async def test_no_more_calls_wait_than_a_person_could_read() -> None:
     assert await asking[2] is Decision.UNANSWERED
     for name in names:
         confirmations.answer(name, allow=True, who="a")
-    assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2
+    assert [await decision for decision in asking[:2]] == [Decision.ALLOWED] * 2
 
 
 @pytest.mark.fault("F102")
-async def test_no_client_fills_the_questions_for_others() -> None:
+async def test_one_client_cannot_fill_the_pending_confirmations() -> None:
     confirmations = Confirmations(most=2)
     asking = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))

@@ -52,13 +52,13 @@ async def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None
             assert result.structured_content == {"result": 3}
 
 
-async def test_a_server_over_http_turns_away_who_has_no_key() -> None:
+async def test_a_server_over_http_refuses_clients_without_a_key() -> None:
     async with tool_server_over_http() as server:
-        told = LogTail()
+        log = LogTail()
         with pytest.raises((MCPError, ExceptionGroup)):
-            async with connect(ServerSpec("adder", server.url), told, lambda _: None):
+            async with connect(ServerSpec("adder", server.url), log, lambda _: None):
                 pass
-        assert told.lines[-1] == "HTTP 401 Unauthorized"
+        assert log.lines[-1] == "HTTP 401 Unauthorized"
 
 
 JSON = "content-type: application/json"
@@ -117,7 +117,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(
         (json.dumps([1] * 40_000 + ["a,[", "\\"]), False),
         (json.dumps([1] * 60_000), True),
         (json.dumps([[]] * 30_000), True),
-        (json.dumps({str(one): one for one in range(60_000)}), True),
+        (json.dumps({str(number): number for number in range(60_000)}), True),
         ("[" * 60_000, True),
     ],
 )
@@ -125,7 +125,7 @@ def test_values_are_counted_without_decoding_them(document: str, *, is_many: boo
     assert has_many_values(document.encode()) is is_many
 
 
-async def test_the_end_of_a_program_is_told() -> None:
+async def test_the_exit_of_a_program_is_reported() -> None:
     lost = asyncio.Event()
     async with connect(program(), LogTail(), lambda _: lost.set()) as client:
         with pytest.raises(MCPError, match="Connection closed"):
@@ -134,7 +134,7 @@ async def test_the_end_of_a_program_is_told() -> None:
 
 
 @pytest.mark.fault("F68")
-async def test_what_a_program_says_unasked_is_not_kept() -> None:
+async def test_unsolicited_messages_are_not_kept() -> None:
     tracemalloc.start()
     try:
         async with connect(program("chatter"), LogTail(), print) as client:
@@ -147,10 +147,10 @@ async def test_what_a_program_says_unasked_is_not_kept() -> None:
 
 
 @pytest.mark.fault("F68")
-def test_what_nobody_asked_for_is_forgiven_with_time() -> None:
+def test_unsolicited_messages_are_forgiven_over_time() -> None:
     now = 0.0
-    told: list[str] = []
-    allowance = Allowance(told.append, clock=lambda: now)
+    events: list[str] = []
+    allowance = Allowance(events.append, clock=lambda: now)
     assert allowance.covers(bounds.UNASKED - 1, KIB)
     assert not allowance.covers(1, 0)
     now = 1.0
@@ -159,7 +159,7 @@ def test_what_nobody_asked_for_is_forgiven_with_time() -> None:
     now = 1e9
     assert allowance.covers(bounds.UNASKED, 0)
     assert not allowance.covers(0, 1)
-    assert len(told) == 3
+    assert len(events) == 3
 
 
 async def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:

@@ -20,14 +20,14 @@ ANSWERS = {"get": Ended("got"), "put": Ended("Error: no", Status.FAILED, "tool_e
 
 
 def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
-    return [ToolCall(f"{place}", name, arguments) for place, name in enumerate(names)]
+    return [ToolCall(f"{index}", name, arguments) for index, name in enumerate(names)]
 
 
 def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
     return [(outcome.call.name, outcome.text) for outcome in outcomes]
 
 
-async def test_outcomes_come_in_the_order_of_the_calls() -> None:
+async def test_outcomes_have_the_order_of_the_calls() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS)
     assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
@@ -39,7 +39,7 @@ async def test_outcomes_come_in_the_order_of_the_calls() -> None:
     assert source.calls[1][:2] == ("put", {"a": 1})
 
 
-async def test_no_more_calls_run_at_once_than_allowed() -> None:
+async def test_concurrent_calls_are_limited() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS, CallLimits(parallel=2))
     running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
@@ -50,7 +50,7 @@ async def test_no_more_calls_run_at_once_than_allowed() -> None:
     assert source.most == 2
 
 
-async def test_the_shorter_of_two_bounds_for_results_counts() -> None:
+async def test_the_smaller_result_limit_applies() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
     await tools.execute(calls("get"), RoundContext(result_chars=100))
@@ -60,7 +60,7 @@ async def test_the_shorter_of_two_bounds_for_results_counts() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["[]", "{", "1"])
-async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> None:
+async def test_non_object_arguments_reach_no_server(arguments: str) -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     (outcome,) = await OwnedTools(source, TOOLS).execute(
         calls("get", arguments=arguments), RoundContext()
@@ -69,42 +69,42 @@ async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> N
     assert source.calls == []
 
 
-async def test_each_call_is_told_of_when_it_is_over() -> None:
-    told: list[ToolRecord] = []
+async def test_each_finished_call_is_reported() -> None:
+    records: list[ToolRecord] = []
     ticks = count()
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     clock = lambda: float(next(ticks))  # noqa: E731 - one word each
-    tools = OwnedTools(source, TOOLS, notice=told.append, clock=clock)
+    tools = OwnedTools(source, TOOLS, notice=records.append, clock=clock)
     (outcome,) = await tools.execute(calls("p_put"), RoundContext())
-    (called,) = told
+    (called,) = records
     assert outcome.seconds == called.seconds == 1.0
     assert called == ToolRecord(
         "fake", "put", "0", 1, 0.0, 1.0, "failed", "tool_error", "pipe", "version of fake"
     )
 
 
-async def test_a_call_that_is_done_is_told_while_others_go_on() -> None:
+async def test_a_finished_call_is_reported_while_others_run() -> None:
     finished: list[Outcome] = []
-    told = asyncio.Event()
+    done = asyncio.Event()
 
     def note(outcome: Outcome) -> None:
         finished.append(outcome)
-        told.set()
+        done.set()
 
     tools = OwnedTools(FakeSource({"fake": TOOLS}, ANSWERS), TOOLS)
     context = RoundContext(finished=note)
     running = asyncio.create_task(tools.execute(calls("hang", "get"), context))
-    await told.wait()
+    await done.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert [one.call.name for one in finished] == ["get"]
+    assert [record.call.name for record in finished] == ["get"]
 
 
 async def test_cancelling_a_round_cancels_its_calls() -> None:
-    told: list[ToolRecord] = []
+    records: list[ToolRecord] = []
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, TOOLS, notice=told.append)
+    tools = OwnedTools(source, TOOLS, notice=records.append)
     running = asyncio.create_task(tools.execute(calls("hang", "hang"), RoundContext()))
     while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
@@ -112,55 +112,59 @@ async def test_cancelling_a_round_cancels_its_calls() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert source.running == 0
-    assert {one.status for one in told} == {"cancelled"}
+    assert {record.status for record in records} == {"cancelled"}
 
 
-async def test_a_call_that_needs_a_yes_is_made_after_it_and_its_waiting_is_told() -> None:
-    told: list[ToolRecord] = []
-    asked: list[tuple[str, JsonObject]] = []
+async def test_a_call_that_needs_approval_runs_after_it_and_its_wait_is_reported() -> None:
+    records: list[ToolRecord] = []
+    questions: list[tuple[str, JsonObject]] = []
     ticks = count()
 
     async def confirm(tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        asked.append((f"{tool.own_name} {call.id}", arguments))
+        questions.append((f"{tool.own_name} {call.id}", arguments))
         return Decision.ALLOWED
 
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     offered = (replace(TOOLS[0], needs_yes=True), TOOLS[1])
     clock = lambda: float(next(ticks))  # noqa: E731 - one word each
-    tools = OwnedTools(source, offered, notice=told.append, clock=clock, confirm=confirm)
+    tools = OwnedTools(source, offered, notice=records.append, clock=clock, confirm=confirm)
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert (outcome.text, outcome.seconds) == ("got", 1.0)
-    assert asked == [("get 0", {"a": 1})]
-    assert (told[0].begun, told[0].seconds, told[0].waited) == (1.0, 1.0, 1.0)
+    assert questions == [("get 0", {"a": 1})]
+    assert (records[0].begun, records[0].seconds, records[0].waited) == (1.0, 1.0, 1.0)
     await tools.execute(calls("p_put"), RoundContext())
-    assert (len(asked), told[1].waited) == (1, 0.0)
+    assert (len(questions), records[1].waited) == (1, 0.0)
 
 
 @pytest.mark.parametrize("decision", [Decision.REFUSED, Decision.UNANSWERED])
 async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) -> None:
-    told: list[ToolRecord] = []
+    records: list[ToolRecord] = []
 
     async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
         return decision
 
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     offered = (replace(TOOLS[0], needs_yes=True),)
-    tools = OwnedTools(source, offered, notice=told.append, confirm=confirm)
+    tools = OwnedTools(source, offered, notice=records.append, confirm=confirm)
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert decision.refusal is not None
     assert (outcome.text, outcome.status) == (decision.refusal.text, Status.REFUSED)
-    assert (told[0].status, told[0].error, told[0].seconds) == ("refused", decision.value, 0.0)
+    assert (records[0].status, records[0].error, records[0].seconds) == (
+        "refused",
+        decision.value,
+        0.0,
+    )
     assert source.calls == []
 
 
-async def test_where_nobody_can_be_asked_nothing_is_run_that_needs_a_yes() -> None:
+async def test_without_an_approver_no_call_that_needs_approval_runs() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),))
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert (outcome.status, source.calls) == (Status.REFUSED, [])
 
 
-async def test_nobody_is_asked_about_arguments_that_are_no_object() -> None:
+async def test_no_approval_is_requested_for_non_object_arguments() -> None:
     async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
         raise AssertionError
 
@@ -187,10 +191,10 @@ def asks(server: str, *allowed: str) -> RequestedTools:
 
 
 def names(
-    offer: ToolOffer, *wanted: RequestedTools, owner: str = "", own: bool = True
+    offer: ToolOffer, *wanted: RequestedTools, owner: str = "", has_client_tools: bool = True
 ) -> list[str]:
-    found = offer.tools_for(OWN if own else (), wanted, owner)
-    return [one.tool.name for one in found]
+    offered = offer.tools_for(OWN if has_client_tools else (), wanted, owner)
+    return [tool.tool.name for tool in offered]
 
 
 def hosted(kind: str) -> RequestedTools:
@@ -198,7 +202,7 @@ def hosted(kind: str) -> RequestedTools:
 
 
 @pytest.mark.parametrize(
-    ("offer", "wanted", "own", "offered"),
+    ("offer", "wanted", "has_client_tools", "offered"),
     [
         (ASKED, [], True, []),
         (ASKED, [], False, []),
@@ -216,24 +220,24 @@ def hosted(kind: str) -> RequestedTools:
         (HOSTED, [hosted("new")], True, []),
     ],
 )
-def test_a_request_gets_tools_by_the_rules_and_its_wishes(
-    *, offer: ToolOffer, wanted: list[RequestedTools], own: bool, offered: list[str]
+def test_a_request_gets_tools_by_the_rules_and_its_selection(
+    *, offer: ToolOffer, wanted: list[RequestedTools], has_client_tools: bool, offered: list[str]
 ) -> None:
-    assert names(offer, *wanted, own=own) == offered
+    assert names(offer, *wanted, has_client_tools=has_client_tools) == offered
 
 
-def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
+def test_of_two_tools_with_one_name_the_requested_servers_is_offered() -> None:
     for offer in (ASKED, ALWAYS):
-        found = offer.tools_for((), [asks("files")], "")
-        assert FILES[1] in found
-        assert SEARCH[0] not in found
+        offered = offer.tools_for((), [asks("files")], "")
+        assert FILES[1] in offered
+        assert SEARCH[0] not in offered
     both = ASKED.tools_for((), [asks("files", "find"), asks("search", "find")], "")
     assert both == (SEARCH[0],)
 
 
-def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
-    found = ASKED.tools_for([served("find", "").tool], [asks("search")], "")
-    assert [one.tool.name for one in found] == ["s_open"]
+def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
+    offered = ASKED.tools_for([served("find", "").tool], [asks("search")], "")
+    assert [tool.tool.name for tool in offered] == ["s_open"]
 
 
 @pytest.mark.parametrize(
@@ -244,13 +248,15 @@ def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
         (asks("search", "find", "gone"), "tools.0.allowed_tools.1", "has no tool 'gone'"),
     ],
 )
-def test_what_there_is_not_is_refused(wanted: RequestedTools, param: str, words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words) as told:
+def test_an_unknown_server_or_tool_is_refused(
+    wanted: RequestedTools, param: str, words: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=words) as raised:
         names(ASKED, wanted)
-    assert told.value.param == param
+    assert raised.value.param == param
 
 
-def test_a_server_that_is_not_there_is_unavailable_to_those_who_name_it() -> None:
+def test_an_unreachable_server_is_unavailable_to_requests_that_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
         names(ASKED, asks("late"))
     assert names(ALWAYS) == ["find", "s_open", "read"]

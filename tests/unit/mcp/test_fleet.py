@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_SECONDS
 
 def all_tools(fleet: ToolServerFleet) -> OwnedTools:
     return OwnedTools(
-        fleet, tuple(one for name in fleet.names for one in fleet.tools_of(name) or ())
+        fleet, tuple(tool for name in fleet.names for tool in fleet.tools_of(name) or ())
     )
 
 
@@ -28,7 +28,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
     return ToolCall(name, name, arguments)
 
 
-async def test_a_program_and_an_address_answer_one_reply_together() -> None:
+async def test_a_program_and_an_http_server_serve_one_reply_together() -> None:
     async with tool_server_over_http() as server:
         specs = (
             program(tools=("echo",), prefix="p_"),
@@ -47,7 +47,7 @@ async def test_a_program_and_an_address_answer_one_reply_together() -> None:
 
 
 @pytest.mark.fault("F69")
-async def test_a_caller_who_leaves_cancels_a_call_over_http() -> None:
+async def test_a_disconnecting_client_cancels_a_call_over_http() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), PATIENCE) as fleet:
@@ -59,7 +59,7 @@ async def test_a_caller_who_leaves_cancels_a_call_over_http() -> None:
             await server.cancelled.wait()
 
 
-async def test_an_address_that_fails_fails_the_call_and_comes_back() -> None:
+async def test_a_failing_http_server_fails_the_call_and_recovers() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), PATIENCE) as fleet:
@@ -73,7 +73,7 @@ async def test_an_address_that_fails_fails_the_call_and_comes_back() -> None:
             assert (added.text, added.status) == ("3", Status.DONE)
 
 
-async def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None:
+async def test_a_lost_http_server_loses_its_calls_and_is_reconnected() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         fleet = ToolServerFleet(PATIENCE)
@@ -92,7 +92,7 @@ async def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None
         await fleet.close()
 
 
-async def test_servers_are_closed_all_at_once_and_stubborn_ones_as_well(tmp_path: Path) -> None:
+async def test_all_servers_are_closed_concurrently_even_stubborn_ones(tmp_path: Path) -> None:
     logs = [tmp_path / f"{number}" for number in range(3)]
     specs = [
         program("stubborn", name=log.name, env={"LOG": str(log)}, prefix=f"{log.name}_")
@@ -107,7 +107,7 @@ async def test_servers_are_closed_all_at_once_and_stubborn_ones_as_well(tmp_path
             os.kill(int(started.split()[1]), 0)
 
 
-async def test_what_is_not_there_holds_nobody_up() -> None:
+async def test_an_unreachable_server_delays_nothing() -> None:
     patience = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
     specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
     async with open_fleet(specs, patience) as fleet:
@@ -140,19 +140,19 @@ async def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> Non
         assert not is_alive(pid)
 
 
-async def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> None:
-    late, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
-    spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
+async def test_a_server_that_stays_down_is_retried(tmp_path: Path) -> None:
+    late_program, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
+    spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late_program)))
     async with open_fleet((spec,), PATIENCE) as fleet:
         await fleet.wait_settled(PATIENCE_SECONDS)
         assert fleet.servers[0].state is RestartState.DOWN
-        late.write_text(source)
+        late_program.write_text(source)
         fleet.renew((spec,))
         await fleet.wait_settled(PATIENCE_SECONDS)
         assert await pids(all_tools(fleet))
 
 
-async def test_a_server_that_is_replaced_ends_its_calls_first() -> None:
+async def test_replacing_a_server_ends_its_calls_first() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), PATIENCE) as fleet:
@@ -184,7 +184,7 @@ async def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_pa
 
 
 async def pids(tools: OwnedTools) -> dict[str, int]:
-    """Return the processes behind tools, by their names."""
+    """Return the processes of tools by their names."""
     calls = [call(spec.name) for spec in tools.specs()]
     outcomes = await tools.execute(calls, RoundContext())
     return {outcome.call.name: int(outcome.text) for outcome in outcomes}

@@ -36,7 +36,7 @@ SETTINGS = Settings.model_validate(
 )
 
 
-def test_settings_become_what_servers_are() -> None:
+def test_settings_are_converted_to_servers() -> None:
     first, second = specs_of(SETTINGS)
     assert (first.url, first.headers, first.tools) == ("http://h/mcp", {"x": "secret"}, ("find",))
     assert (second.command[-1], second.env, second.prefix) == (PROGRAM, {"K": "secret"}, "b_")
@@ -44,7 +44,7 @@ def test_settings_become_what_servers_are() -> None:
     assert "secret" not in repr((first, second))
 
 
-def test_a_missing_sdk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sdk_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(_: str) -> ModuleSpec | None:
         return None
 
@@ -54,7 +54,7 @@ def test_a_missing_sdk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) 
     assert specs_of(Settings()) == ()
 
 
-def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
+def test_tool_access_and_limits_come_from_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
     assert hosting.offer.offering == "always"
@@ -73,7 +73,7 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     assert offered.request.tools == (served("find", "a").tool,)
 
 
-def test_who_waits_for_a_person_goes_on_waiting_under_new_terms() -> None:
+def test_a_pending_confirmation_survives_a_reload() -> None:
     hosting = hosting_of(SETTINGS.tools, FakeSource({}))
     changed = hosting_of(Tools(confirm_seconds=5), hosting.offer.source, hosting.confirmations)
     assert changed.confirmations is hosting.confirmations

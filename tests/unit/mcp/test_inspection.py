@@ -15,23 +15,25 @@ def settings(*options: str, tools: tuple[str, ...] = ("echo", "gone")) -> Settin
     return Settings.model_validate({"mcp": {"fake": {"command": command, "tools": tools}}})
 
 
-def test_a_server_is_listed_with_all_that_it_defines_and_what_is_offered() -> None:
-    (one,) = asyncio.run(inspect_servers(settings()))
-    assert (one.state, one.protocol, one.problem) == ("ready", "2025-11-25", "")
-    assert [tool.tool.name for tool in one.offered] == ["echo"]
-    assert one.warnings == ("has no tool 'gone'",)
-    assert one.digest == digest_of([tool for tool in one.definitions if tool.name == "echo"])
-    document = one.document()
+def test_a_server_is_listed_with_all_definitions_and_the_offered_ones() -> None:
+    (listing,) = asyncio.run(inspect_servers(settings()))
+    assert (listing.state, listing.protocol, listing.problem) == ("ready", "2025-11-25", "")
+    assert [tool.tool.name for tool in listing.offered] == ["echo"]
+    assert listing.warnings == ("has no tool 'gone'",)
+    assert listing.digest == digest_of(
+        [tool for tool in listing.definitions if tool.name == "echo"]
+    )
+    document = listing.document()
     assert document["server"] == "fake"
-    assert document["digest"] == one.digest
+    assert document["digest"] == listing.digest
 
 
 def test_the_digest_is_of_all_where_nothing_was_named() -> None:
-    (one,) = asyncio.run(inspect_servers(settings(tools=())))
-    assert one.digest == digest_of(one.definitions)
+    (listing,) = asyncio.run(inspect_servers(settings(tools=())))
+    assert listing.digest == digest_of(listing.definitions)
 
 
-def test_a_call_of_a_server_that_does_not_answer_says_why() -> None:
+def test_a_call_to_an_unresponsive_server_says_why() -> None:
     broken = Settings.model_validate({"mcp": {"fake": {"command": ["/no/such/program"]}}})
     with pytest.raises(InvalidConfiguration, match="cannot run /no/such/program"):
         asyncio.run(call_once(broken, "fake.echo", {}))
@@ -39,5 +41,5 @@ def test_a_call_of_a_server_that_does_not_answer_says_why() -> None:
         asyncio.run(call_once(Settings(), "fake.echo", {}))
 
 
-def test_a_tool_may_be_called_that_is_not_offered() -> None:
+def test_a_tool_that_is_not_offered_may_be_called_directly() -> None:
     assert asyncio.run(call_once(settings(), "fake.structured", {})) == ('{"degrees":21}', True)

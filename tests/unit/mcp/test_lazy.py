@@ -41,7 +41,7 @@ asyncio.run(main())
 """
 
 
-def test_nothing_of_tool_servers_is_imported_where_there_is_none() -> None:
+def test_without_tool_servers_their_modules_are_not_imported() -> None:
     root = str(Path(__file__).parents[3])
     answered = subprocess.run(
         [sys.executable, "-c", UNUSED],
@@ -58,12 +58,12 @@ def settings_of(rounds: int = 10, **servers: dict[str, object]) -> Settings:
 
 
 def one(log: Path, prefix: str = "") -> dict[str, object]:
-    """Describe a program that writes down how often it is started."""
+    """Describe a program that records how often it is started."""
     command = [sys.executable, "-P", PROGRAM]
     return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
 
 
-async def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> None:
+async def test_a_reload_starts_new_servers_and_stops_removed_ones(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
         assert tools.apply(settings_of()) is None

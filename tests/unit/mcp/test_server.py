@@ -1,4 +1,4 @@
-"""One server at a time, mostly a program that misbehaves on demand."""
+"""One server at a time, usually a program that misbehaves on demand."""
 
 import asyncio
 import json
@@ -49,13 +49,13 @@ def test_a_result_becomes_text(given: mcp.CallToolResult, text: str) -> None:
     assert text_of(given, 1000) == text
 
 
-def test_what_is_no_text_becomes_a_line_that_says_what_it_was() -> None:
+def test_non_text_content_becomes_a_line_that_describes_it() -> None:
     image = mcp.ImageContent(type="image", data="AAAAAAAA", mime_type="image/png")
     sound = mcp.AudioContent(type="audio", data="AAAA", mime_type="audio/wav")
     link = mcp.ResourceLink(type="resource_link", name="notes", uri="file:///n")
     blob = mcp.BlobResourceContents(uri="file:///b", blob="AAAA")
     text = mcp.TextResourceContents(uri="file:///t", text="written")
-    files = [mcp.EmbeddedResource(type="resource", resource=one) for one in (blob, text)]
+    files = [mcp.EmbeddedResource(type="resource", resource=resource) for resource in (blob, text)]
     assert text_of(result(image, sound, link, *files), 1000).splitlines() == [
         "[image: image/png, 6 bytes; not shown]",
         "[audio: audio/wav, 3 bytes; not shown]",
@@ -93,7 +93,7 @@ async def call(server: McpServer, name: str, text: str = "hi", seconds: float = 
     return await server.call(name, {"text": text}, limits, {})
 
 
-async def test_a_server_tells_its_tools_and_runs_them() -> None:
+async def test_a_server_lists_its_tools_and_runs_them() -> None:
     async with running(program(tools=("echo", "fail"), prefix="f_")) as server:
         assert await server.wait_settled(PATIENCE_SECONDS)
         assert [tool.tool.name for tool in server.tools or ()] == ["f_echo", "f_fail"]
@@ -127,7 +127,7 @@ async def test_a_real_server_with_a_working_directory_is_understood(tmp_path: Pa
         assert "On branch main" in ended.text
 
 
-async def test_a_program_gets_no_variable_but_the_usual_and_its_own(
+async def test_a_program_gets_only_the_usual_and_its_configured_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEMPER_SERVER__API_KEY", "canary")
@@ -137,7 +137,7 @@ async def test_a_program_gets_no_variable_but_the_usual_and_its_own(
         assert {*variables} - usual == {"OWN"}
 
 
-async def test_what_is_no_result_is_a_failure() -> None:
+async def test_an_invalid_result_is_a_failure() -> None:
     async with running(program("noise")) as server:
         garbage, refused = await call(server, "garbage"), await call(server, "refuse", "no")
         assert "sent an invalid result" in garbage.text
@@ -152,7 +152,7 @@ async def test_a_result_of_five_megabytes_is_cut() -> None:
 
 
 @pytest.mark.fault("F68")
-async def test_a_refusal_of_any_length_is_cut_as_a_result_is() -> None:
+async def test_a_long_error_is_cut_like_a_result() -> None:
     limits = CallLimits(seconds=PATIENCE_SECONDS, result_chars=200)
     async with running(program()) as server:
         ended = await server.call("refuse", {"text": "x" * 1_000_000}, limits, {})
@@ -167,7 +167,7 @@ async def test_five_hundred_tools_are_read_to_the_last_page() -> None:
         assert await call(server, "tool_499") == Ended("tool_499: hi")
 
 
-async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path) -> None:
+async def test_a_call_that_times_out_is_canceled_at_the_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with running(program(env={"LOG": str(log)})) as server:
         ended = await call(server, "hang", seconds=0.05)
@@ -176,7 +176,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: P
         await until(log, "cancelled")
 
 
-async def test_a_call_to_a_program_that_reads_no_more_is_given_up_too() -> None:
+async def test_a_call_to_a_program_that_stops_reading_times_out_too() -> None:
     async with running(program("deaf"), replace(PATIENCE, send=0.05)) as server:
         for text in ("hi", "more than a pipe holds" * 100_000, "hi"):
             ended = await call(server, "echo", text, seconds=0.05)
@@ -184,7 +184,7 @@ async def test_a_call_to_a_program_that_reads_no_more_is_given_up_too() -> None:
 
 
 @pytest.mark.fault("F69")
-async def test_a_caller_who_leaves_cancels_the_call_at_the_server(tmp_path: Path) -> None:
+async def test_a_disconnecting_client_cancels_the_call_at_the_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with running(program(env={"LOG": str(log)})) as server:
         calling = asyncio.create_task(call(server, "hang"))
@@ -215,7 +215,7 @@ async def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(
 
 
 @pytest.mark.fault("F63")
-async def test_a_program_that_dies_again_and_again_stays_down(
+async def test_a_repeatedly_crashing_program_stays_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log"
@@ -238,7 +238,7 @@ async def test_a_program_that_cannot_be_started_says_why() -> None:
 
 
 @pytest.mark.fault("F61")
-async def test_a_server_that_never_answers_holds_up_neither_calls_nor_the_end() -> None:
+async def test_an_unresponsive_server_delays_neither_calls_nor_shutdown() -> None:
     patience = ServerTimeouts(start=0.2, call=0.1, restarts=RestartPolicy(first_delay=1000))
     async with running(program("mute"), patience) as server:
         assert (await call(server, "echo")).text == UNREACHABLE
@@ -271,14 +271,14 @@ async def test_a_definition_that_changes_is_withdrawn(
     assert caplog.text.count("changed the definition of 'echo': the tool is withdrawn") == 1
 
 
-async def test_what_is_odd_about_its_tools_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_suspicious_definitions_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     async with running(program(tools=("gone",))) as server:
         await server.wait_settled(PATIENCE_SECONDS)
         assert server.tools == ()
     assert "tool server fake has no tool 'gone'" in caplog.text
 
 
-async def test_a_server_nobody_started_can_be_stopped() -> None:
+async def test_a_server_that_was_never_started_can_be_stopped() -> None:
     server = McpServer(program())
     server.stop()
     await server.wait_closed()
@@ -302,14 +302,14 @@ async def test_an_address_where_nothing_is_is_tried_for_ever() -> None:
             assert (await call(server, "x")).text == UNREACHABLE
 
 
-async def test_the_program_is_gone_when_it_was_stopped() -> None:
+async def test_a_stopped_program_has_exited() -> None:
     async with running(program()) as server:
         pid = int((await call(server, "pid")).text)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-async def test_the_program_is_gone_also_when_it_was_stopped_while_it_was_being_closed(
+async def test_a_program_stopped_while_it_is_closing_has_exited(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
@@ -323,7 +323,7 @@ async def test_the_program_is_gone_also_when_it_was_stopped_while_it_was_being_c
 @pytest.mark.parametrize(
     ("seconds", "lines"), [(0.5, 2), (1.0, 1)], ids=["it took too long", "it was stopped first"]
 )
-async def test_a_program_that_was_still_being_started_is_gone_too_however_long_that_takes(
+async def test_a_program_stopped_while_it_is_starting_exits_too(
     tmp_path: Path, seconds: float, lines: int
 ) -> None:
     log = tmp_path / "log"
@@ -335,10 +335,10 @@ async def test_a_program_that_was_still_being_started_is_gone_too_however_long_t
             os.kill(int(started.split()[0]), 0)
 
 
-async def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
+async def test_a_session_forgotten_by_the_server_is_started_again() -> None:
     forgetful = ForgetfulToolServer()
-    async with listening(forgetful) as behind:
-        spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+    async with listening(forgetful) as url:
+        spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
         async with running(spec) as server:
             assert await call(server, "echo") == Ended("hi")
             forgetful.sessions.clear()
@@ -351,10 +351,10 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew() -> None:
 
 @pytest.mark.fault("F68")
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_address_that_floods_for_ever_is_left_alone(method: str) -> None:
+async def test_an_endlessly_sending_server_is_disconnected(method: str) -> None:
     once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
-    async with listening(ForgetfulToolServer(method)) as behind:
-        spec = ServerSpec("old", f"{behind.url}/mcp", tools=("echo",))
+    async with listening(ForgetfulToolServer(method)) as url:
+        spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
         async with running(spec, once) as server:
             ended = await call(server, "echo")
             await soon(lambda: server.state is RestartState.DOWN)

@@ -3,7 +3,7 @@ from proxy.mcp.specification import LOST, Ended, ServerSpec
 from proxy.tools.executor import Status
 
 
-def test_a_server_shows_none_of_its_secrets() -> None:
+def test_a_server_reveals_no_secrets() -> None:
     spec = ServerSpec("a", "http://h", {"x": "canary"}, ("x", "canary"), {"KEY": "canary"})
     assert "canary" not in repr(spec)
 

@@ -20,7 +20,7 @@ STAGES = [*RequestStage]
 
 @dataclass
 class Living:
-    """A living request, as a board asks for it."""
+    """A running request in the form that a board reads."""
 
     stage: RequestStage = RequestStage.RECEIVING
     cancelled: list[bool] = field(default_factory=list)
@@ -38,7 +38,7 @@ def a_board(most: int = 3) -> Board:
     return Board(most, clock=lambda: 0.0)
 
 
-def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
+def test_a_request_is_a_row_while_it_runs_and_afterwards() -> None:
     board, living = a_board(), Living()
     number = board.open(living)
     living.stage = RequestStage.QUEUED
@@ -52,7 +52,7 @@ def test_a_request_is_a_row_while_it_lives_and_when_it_is_over() -> None:
     assert board.living() == ()
 
 
-def test_whoever_has_seen_a_change_is_told_of_later_ones_only() -> None:
+def test_a_watcher_gets_only_changes_after_its_position() -> None:
     board = a_board()
     first, second = (board.open(Living()) for _ in range(2))
     seen = board.changes(0)
@@ -64,7 +64,7 @@ def test_whoever_has_seen_a_change_is_told_of_later_ones_only() -> None:
     assert row.id == board.name_of(first)
 
 
-def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
+def test_a_slow_watcher_learns_of_dropped_rows() -> None:
     board = a_board(most=1)
     seen = board.number
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_a_slow_watcher_learns_that_rows_are_gone() -> None:
     assert board.cancel(1) is None
 
 
-def test_older_rows_are_read_from_where_the_newer_ones_end() -> None:
+def test_older_rows_continue_where_the_newer_ones_end() -> None:
     board = a_board(most=9)
     for _ in range(5):
         board.close(board.open(Living()), RECORD)
@@ -83,7 +83,7 @@ def test_older_rows_are_read_from_where_the_newer_ones_end() -> None:
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
-def test_the_latest_rows_leave_out_nothing_that_lives() -> None:
+def test_the_latest_rows_include_every_running_request() -> None:
     board = a_board(most=9)
     stuck = board.open(Living())
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_the_latest_rows_leave_out_nothing_that_lives() -> None:
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
-def test_where_more_has_changed_than_was_asked_for_no_row_is_made() -> None:
+def test_rows_are_not_built_if_more_has_changed_than_requested() -> None:
     board = a_board(most=9)
     for _ in range(3):
         board.close(board.open(Living()), RECORD)
@@ -99,7 +99,7 @@ def test_where_more_has_changed_than_was_asked_for_no_row_is_made() -> None:
     assert (board.changes(0, 2).rows, board.changes(0, 2).is_lost) == ((), True)
 
 
-def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
+def test_a_running_request_can_be_canceled_once_it_is_cancelable() -> None:
     board, living = a_board(), Living()
     number = board.open(living)
     assert board.cancel(number) is True
@@ -110,7 +110,7 @@ def test_a_living_request_can_be_cancelled_once_it_is_known_how() -> None:
     assert len(living.cancelled) == 2
 
 
-def test_a_row_says_whether_its_exchange_is_kept() -> None:
+def test_a_row_says_whether_its_exchange_is_stored() -> None:
     kept = set[int]()
     board = Board(has_exchange=kept.__contains__)
     number = board.open(Living())
@@ -123,14 +123,14 @@ def test_a_row_says_whether_its_exchange_is_kept() -> None:
 @pytest.mark.parametrize(
     "name", ["", "1", "zzz-1", "{own}-", "{own}-x", "{own}-²", "{own}-" + "9" * 40]
 )
-def test_a_name_of_somebody_else_is_none(name: str) -> None:
+def test_a_name_of_another_board_is_unknown(name: str) -> None:
     board = a_board()
     assert board.number_of(name.format(own=board.instance)) is None
     assert board.number_of(board.name_of(12)) == 12
 
 
 @given(st.lists(st.integers(min_value=0, max_value=99), max_size=80), st.randoms())
-def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
+def test_in_any_order_of_events_each_request_counts_once_within_the_bounds(
     steps: list[int], chance: random.Random
 ) -> None:
     now = [0.0]
@@ -153,14 +153,14 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     assert numbers == sorted(set(numbers), reverse=True)
     assert len(rows) == len(alive) + min(over, 4)
     assert totals_of([board.history.counts()], board.clock()).start[""].requests == over
-    running = [one for one in alive.values() if one.stage not in STAGES[:3]]
-    waiting = [one for one in alive.values() if one.stage in STAGES[1:3]]
+    running = [request for request in alive.values() if request.stage not in STAGES[:3]]
+    waiting = [request for request in alive.values() if request.stage in STAGES[1:3]]
     now[0] = 60.0  # a bucket in which nothing but the current state stood
     (point,) = board.history.points(board.clock(), 1)
     assert (point.running, point.waiting) == (len(running), len(waiting))
 
 
-def test_time_goes_on_evenly_from_now() -> None:
+def test_the_clock_of_rows_is_monotonic() -> None:
     clock = steady_clock()
     first, second = clock(), clock()
     assert first <= second

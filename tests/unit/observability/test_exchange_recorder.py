@@ -75,35 +75,35 @@ async def batches_of(*events: ReplyEvent) -> ReplyEvents:
 
 
 def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
-    """Put a question to a backend behind a recorder."""
+    """Send a request to a backend through a recorder."""
     backend = FollowedBackend(ScriptedBackend([list(script)]), recorder)
 
     async def ask() -> list[ReplyEvent]:
         return [event async for batch in backend.stream(QUESTION, {}) for event in batch]
 
-    heard = asyncio.run(ask())
-    assert heard == list(script)
+    records = asyncio.run(ask())
+    assert records == list(script)
 
 
 @pytest.mark.parametrize("event", PIECES)
-def test_what_is_written_down_can_be_read_again(event: ReplyEvent) -> None:
+def test_a_recorded_exchange_can_be_read_again(event: ReplyEvent) -> None:
     piece = piece_of(event)
     assert piece is not None
     assert event_of(piece) == event
 
 
-def test_what_nobody_judges_is_not_written_down() -> None:
+def test_an_unjudged_exchange_is_not_recorded() -> None:
     assert piece_of(ReplyStarted()) is None
     assert piece_of(PromptProgress(3, 2, 1)) is None
 
 
 @pytest.mark.parametrize("piece", [["text"], ["text", 1], ["odd", "x"], ["call", "1", None, "f"]])
-def test_what_is_no_piece_is_refused(piece: list[str | int | None]) -> None:
+def test_an_unknown_event_is_refused(piece: list[str | int | None]) -> None:
     with pytest.raises(ValueError, match="is not a piece"):
         event_of(piece)
 
 
-def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
+def test_backend_events_are_stored_in_as_few_entries_as_possible() -> None:
     recorder = ExchangeRecorder()
     listened(
         recorder,
@@ -131,7 +131,7 @@ def test_what_a_backend_says_is_kept_in_as_few_pieces_as_it_takes() -> None:
     )
 
 
-def test_a_failure_is_kept_as_its_word() -> None:
+def test_a_failure_is_stored_by_its_name() -> None:
     recorder = ExchangeRecorder()
     with pytest.raises(BackendTimedOut):
         listened(recorder, TextDelta("a"), BackendTimedOut("b", "was slow"))
@@ -139,7 +139,7 @@ def test_a_failure_is_kept_as_its_word() -> None:
     assert generation == (["text", "a"], ["failed", "timed_out"])
 
 
-def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
+def test_an_exchange_contains_everything_to_judge_it_again() -> None:
     recorder = ExchangeRecorder()
     call = ToolCalled(0, ToolCall("id", "f", "{}"))
     events: list[ReplyEvent] = [TextDelta("He"), TextDelta("llo"), call, ReplyFinished("stop")]
@@ -169,9 +169,7 @@ def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
 
 
 @pytest.mark.parametrize("where", ["generation", "answer"])
-def test_what_is_kept_of_one_exchange_is_bounded(
-    where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_an_exchange_is_limited(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taping, "_MOST_CHARACTERS", 10)
     recorder = ExchangeRecorder()
     recorder.begin(QUESTION, None)
@@ -187,7 +185,7 @@ def test_what_is_kept_of_one_exchange_is_bounded(
     assert len(str(kept.generations[0])) + len(kept.answer.text) < 40
 
 
-def test_rounds_have_their_generations_and_what_became_of_their_calls() -> None:
+def test_rounds_contain_their_generations_and_call_results() -> None:
     recorder = ExchangeRecorder()
     ended = ReplyFinished("stop")
     recorder.begin_round()
@@ -209,7 +207,7 @@ def test_rounds_have_their_generations_and_what_became_of_their_calls() -> None:
     )
 
 
-def test_results_count_for_what_an_exchange_may_hold() -> None:
+def test_results_count_towards_the_size_of_an_exchange() -> None:
     recorder = ExchangeRecorder()
     recorder.begin_round()
     ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))

@@ -35,7 +35,7 @@ records = st.builds(
 
 
 @given(st.lists(st.tuples(records, st.floats(min_value=0, max_value=40)), max_size=30))
-def test_counts_and_buckets_equal_what_the_metrics_count(
+def test_counts_and_buckets_equal_the_metrics(
     taken: list[tuple[RequestRecord, float]],
 ) -> None:
     history, metrics, now = History(), Metrics(), 10_000.0
@@ -45,28 +45,28 @@ def test_counts_and_buckets_equal_what_the_metrics_count(
         history.take(record, now)
         metrics.take(record)
     seen = Exposition.read(metrics.exposition("")[0].decode())
-    told = totals_of([history.counts()], now)
+    totals = totals_of([history.counts()], now)
     for name in ("one", "two", "other"):
-        counts = told.start.get(name, Counts())
+        counts = totals.start.get(name, Counts())
         for outcome in ReplyOutcome:
             counted = seen.value("temper_requests_total", model=name, outcome=outcome.value)
             assert getattr(counts, outcome.value) == counted
         assert counts.prompt == seen.value("temper_tokens_total", model=name, type="input")
         assert counts.output == seen.value("temper_tokens_total", model=name, type="output")
-    assert told.start[""].requests == told.hour[""].requests == len(taken)
+    assert totals.start[""].requests == totals.hour[""].requests == len(taken)
     if now < 10_000 + STEP * (BUCKETS - 1):
         points = history.points(now)
-        assert sum(point.clean for point in points) == told.start[""].clean
-        assert sum(point.output for point in points) == told.start[""].output
+        assert sum(point.clean for point in points) == totals.start[""].clean
+        assert sum(point.output for point in points) == totals.start[""].output
 
 
-def test_an_answer_an_error_and_a_client_that_left_are_told_apart() -> None:
+def test_answers_errors_and_disconnects_are_distinguished() -> None:
     assert kind_of(replace(RECORD, outcome=ReplyOutcome.CLEAN)) == "clean"
     assert kind_of(replace(RECORD, status=502)) == "failed"
     assert kind_of(replace(RECORD, status=CLIENT_LEFT)) == "left"
 
 
-def test_the_share_of_the_cache_is_of_those_whose_backend_told() -> None:
+def test_the_cache_share_covers_requests_with_reported_counts() -> None:
     history = History()
     history.take(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
     history.take(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
@@ -74,15 +74,15 @@ def test_the_share_of_the_cache_is_of_those_whose_backend_told() -> None:
     assert (counts.prompt, counts.measured, counts.cached) == (200, 100, 80)
 
 
-def test_what_is_older_than_an_hour_counts_since_the_start_only() -> None:
+def test_after_an_hour_requests_count_only_in_the_total() -> None:
     history = History()
     history.take(RECORD, 0.0)
     history.take(RECORD, 3000.0)
-    told = totals_of([history.counts()], 3700.0)
-    assert (told.hour[""].requests, told.start[""].requests) == (1, 2)
+    totals = totals_of([history.counts()], 3700.0)
+    assert (totals.hour[""].requests, totals.start[""].requests) == (1, 2)
 
 
-def test_there_are_never_more_services_and_buckets_than_that() -> None:
+def test_the_number_of_services_and_buckets_is_limited() -> None:
     history = History()
     for number in range(500):
         history.take(replace(RECORD, service=f"s{number}", first_token=0.1), number * 5.0)
@@ -94,7 +94,7 @@ def test_there_are_never_more_services_and_buckets_than_that() -> None:
     assert history.points(2500.0)[-1].median == 9.0
 
 
-def test_a_quiet_bucket_knows_who_was_still_running() -> None:
+def test_an_idle_bucket_counts_running_requests() -> None:
     history = History()
     history.note_load(2, 1, 1.0)
     history.note_load(1, 0, 2.0)
@@ -105,11 +105,11 @@ def test_a_quiet_bucket_knows_who_was_still_running() -> None:
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.95, 4.0), (0.0, 1.0), (1.0, 4.0)])
-def test_a_percentile_is_a_value_that_was_there(share: float, value: float) -> None:
+def test_a_percentile_is_an_observed_value(share: float, value: float) -> None:
     assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
 
 
-def test_whoever_is_served_at_once_has_not_waited() -> None:
+def test_a_request_served_immediately_has_not_waited() -> None:
     history = History()
     history.note_load(0, 1, 1.0)
     history.note_load(1, 0, 1.001)
@@ -117,13 +117,13 @@ def test_whoever_is_served_at_once_has_not_waited() -> None:
     assert (point.running, point.waiting) == (1, 0)
 
 
-def test_what_was_told_before_stays_as_it_was() -> None:
+def test_returned_counts_do_not_change_later() -> None:
     history = History()
     history.take(RECORD, 58.0)
     history.take(RECORD, 60.0)  # in another bucket, of another minute
-    told = history.counts()
+    published = history.counts()
     history.take(RECORD, 61.0)
-    assert [minute for minute, _ in told.minutes] == [0, 1]
-    assert [counts["one"].requests for _, counts in told.minutes] == [1, 1]
-    assert told.start["one"].requests == 2
+    assert [minute for minute, _ in published.minutes] == [0, 1]
+    assert [counts["one"].requests for _, counts in published.minutes] == [1, 1]
+    assert published.start["one"].requests == 2
     assert history.counts().start["one"].requests == 3

@@ -39,7 +39,7 @@ class Crowd:
 
 
 def ticking() -> Iterator[float]:
-    """Let a second pass between any two looks at the clock."""
+    """Advance the clock by a second at every reading."""
     now = 100.0
     while True:
         yield now
@@ -75,17 +75,19 @@ def test_moments_become_durations() -> None:
     assert record.left is None
 
 
-def test_each_attempt_has_its_own_defect_and_its_own_error() -> None:
+def test_each_attempt_has_a_separate_defect_and_error() -> None:
     account = an_account()
     run_attempts(account, None, BackendTimedOut("b", "was slow"))
     account.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
-    assert [(one.kind, one.defect, one.error) for one in account.record().attempts] == [
+    assert [
+        (attempt.kind, attempt.defect, attempt.error) for attempt in account.record().attempts
+    ] == [
         ("as_asked", "prose", None),
         ("nudged", None, "timed_out"),
     ]
 
 
-def test_nonsense_is_shown_in_the_debug_log_alone_escaped_and_cut(
+def test_invalid_output_appears_only_in_the_debug_log_escaped_and_cut(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")
@@ -97,23 +99,23 @@ def test_nonsense_is_shown_in_the_debug_log_alone_escaped_and_cut(
     assert len(logged.getMessage()) < 3_000
 
 
-def test_an_attempt_that_proved_too_long_is_kept_though_its_turn_is_gone() -> None:
+def test_an_attempt_with_an_overflow_is_kept_although_its_turn_is_gone() -> None:
     account = an_account()
     run_attempts(account, errors.ContextOverflow("too long", 9, 8), None)
     account.facts = (AskedFact("as_asked"),)
-    assert [(one.kind, one.error) for one in account.record().attempts] == [
+    assert [(attempt.kind, attempt.error) for attempt in account.record().attempts] == [
         ("as_asked", "context_overflow"),
         ("as_asked", None),
     ]
 
 
-def test_usage_is_counted_as_far_as_it_was_told() -> None:
+def test_reported_usage_is_counted() -> None:
     account = an_account()
     account.usage = UsageReported({"prompt_tokens": 3, "prompt_tokens_details": None})
     assert account.record().tokens == Tokens(3, None, None)
 
 
-def test_a_client_that_left_had_come_so_far() -> None:
+def test_a_disconnect_records_the_reached_stage() -> None:
     gone = LiveRequest("r")
     assert gone.record().left == "receiving"
     account = an_account()
@@ -130,7 +132,7 @@ def test_a_client_that_left_had_come_so_far() -> None:
     assert account.record().left == "streaming"
 
 
-def test_the_crowd_is_followed_and_left_from_wherever_one_stands() -> None:
+def test_the_queue_position_is_updated() -> None:
     crowd = Crowd()
     account = an_account()
     account.wait(crowd)
@@ -143,7 +145,7 @@ def test_the_crowd_is_followed_and_left_from_wherever_one_stands() -> None:
     assert (crowd.waiting, crowd.running) == (0, 0)
 
 
-def test_waiting_for_the_model_is_waiting_as_well() -> None:
+def test_waiting_for_the_model_counts_as_waiting() -> None:
     crowd = Crowd()
     account = an_account()
     with account.wait_for_model(crowd):
@@ -154,7 +156,7 @@ def test_waiting_for_the_model_is_waiting_as_well() -> None:
     assert (crowd.waiting, crowd.running) == (0, 0)
 
 
-def test_whoever_was_never_admitted_waited_to_the_end() -> None:
+def test_a_request_never_admitted_waited_until_its_end() -> None:
     loading = an_account()
     with suppress(BackendTimedOut), loading.wait_for_model(None):
         raise BackendTimedOut("b", "was slow")
@@ -167,7 +169,7 @@ def test_whoever_was_never_admitted_waited_to_the_end() -> None:
     assert an_account().record().queued is None
 
 
-def test_headers_travel_as_they_are_unless_there_is_a_trace() -> None:
+def test_headers_are_unchanged_without_a_trace() -> None:
     with an_account().attempt({"traceparent": "theirs"}) as headers:
         assert headers == {"traceparent": "theirs"}
     trace = trace_of("")
@@ -195,11 +197,11 @@ def test_headers_travel_as_they_are_unless_there_is_a_trace() -> None:
         (errors.BackendFailed("b", "failed"), "failed"),
     ],
 )
-def test_every_failure_has_its_word(error: TemperError, word: str) -> None:
+def test_every_failure_has_a_name(error: TemperError, word: str) -> None:
     assert word_for(error) == word
 
 
-def test_a_slot_that_was_given_back_may_be_waited_for_again() -> None:
+def test_a_released_slot_may_be_awaited_again() -> None:
     crowd, live = Crowd(), LiveRequest("r", clock=iter(range(100)).__next__)
     live.wait(crowd)  # joined at 1
     live.admit(0.5)  # at 2
@@ -213,7 +215,7 @@ def test_a_slot_that_was_given_back_may_be_waited_for_again() -> None:
     assert (crowd.waiting, crowd.running) == (0, 0)
 
 
-def test_whoever_leaves_while_tools_run_waits_for_nothing() -> None:
+def test_disconnecting_during_tools_waits_for_nothing() -> None:
     live = LiveRequest("r", clock=iter(range(100)).__next__)
     live.wait(None)
     live.admit(0.0)
@@ -221,7 +223,7 @@ def test_whoever_leaves_while_tools_run_waits_for_nothing() -> None:
     assert live.record().queued == 1
 
 
-def test_a_call_has_its_place_in_the_trace_and_in_time() -> None:
+def test_a_call_has_a_span_and_times() -> None:
     live = LiveRequest("r", trace_of(""), clock=iter(range(100)).__next__)
     sent = live.begin_call("1", "find")
     live.end_call(ToolRecord("search", "find", "1", 1, 7.0, 0.5, "done"))
@@ -233,7 +235,7 @@ def test_a_call_has_its_place_in_the_trace_and_in_time() -> None:
     assert LiveRequest("r").begin_call("1", "find") == {}
 
 
-def test_a_board_is_told_of_each_turning_point() -> None:
+def test_a_board_is_notified_of_each_stage() -> None:
     board = Board(clock=lambda: 0.0)
     account = LiveRequest("r", clock=ticking().__next__, link=BoardLink(board))
     account.client = "anna"
@@ -277,7 +279,7 @@ def test_a_board_is_told_of_each_turning_point() -> None:
     assert record.prefix_broken == PrefixBroken(1, "rewritten")
 
 
-def test_how_much_of_a_prompt_was_read_is_news_once_a_second() -> None:
+def test_prompt_progress_is_published_once_a_second() -> None:
     board, now = Board(clock=lambda: 0.0), [100.0]
     account = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
     changes = board.number
@@ -290,7 +292,7 @@ def test_how_much_of_a_prompt_was_read_is_news_once_a_second() -> None:
     assert account.snapshot()[1:] == (RequestStage.RECEIVING, 1.0)
 
 
-def test_what_happens_to_a_turn_is_seen_while_it_happens() -> None:
+def test_events_of_a_turn_are_visible_while_it_runs() -> None:
     account = an_account()
     account.facts_so_far = lambda: (AskedFact("as_asked"), RejectedReply("prose"))
     with account.attempt({}):
@@ -300,7 +302,7 @@ def test_what_happens_to_a_turn_is_seen_while_it_happens() -> None:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
+def test_canceling_a_request_is_like_a_disconnect(*, leaves: bool) -> None:
     left: list[bool] = []
     link = BoardLink(Board(), leave=(lambda: left.append(True)) if leaves else None)
     account = LiveRequest("r", link=link)
@@ -310,14 +312,14 @@ def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
     assert not LiveRequest("r").cancel()
 
 
-def test_a_request_waits_for_a_person_while_any_of_its_calls_does() -> None:
+def test_a_request_waits_for_approval_while_any_of_its_calls_does() -> None:
     board = Board()
     live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
     live.wait_for_person("1", "search", "delete")
     live.begin_call("2", "find")
     record, stage, _ = live.snapshot()
     assert stage is RequestStage.WAITING_FOR_PERSON
-    assert [(one.server, one.name, one.status) for one in record.tools] == [
+    assert [(tool.server, tool.name, tool.status) for tool in record.tools] == [
         ("search", "delete", "waiting"),
         ("", "find", "running"),
     ]

@@ -1,4 +1,4 @@
-"""Logs: what a line holds in both forms, and that nobody can write lines but us."""
+"""Log lines in both formats; clients cannot forge one."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ def test_a_machine_in_kubernetes_is_called_as_its_pod(monkeypatch: pytest.Monkey
     assert replica_name() == socket.gethostname()
 
 
-def test_the_name_of_a_pod_counts_where_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_name_wins_if_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("POD_NAME", "temper-7d9f-x2k")
     assert replica_name() == "temper-7d9f-x2k"
@@ -63,12 +63,12 @@ COLOUR = re.compile("\x1b\\[[0-9]+m")
 
 
 def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = False) -> str:
-    written = logging.LogRecord("proxy.requests", logging.INFO, "", 0, "request", (), None)
-    written.request = record
-    return ShortFormatter(lambda: columns, is_colored=is_colored).format(written)
+    log_record = logging.LogRecord("proxy.requests", logging.INFO, "", 0, "request", (), None)
+    log_record.request = record
+    return ShortFormatter(lambda: columns, is_colored=is_colored).format(log_record)
 
 
-def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
+def test_a_request_line_has_outcome_model_seconds_tokens_and_repairs() -> None:
     time, _, rest = line_for(SHORT).partition("  ")
     assert re.fullmatch(r"\d\d:\d\d:\d\d", time)
     assert rest == (
@@ -102,12 +102,12 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
         ),
     ],
 )
-def test_how_it_ended_is_told_in_words(record: RequestRecord, words: str) -> None:
+def test_the_end_of_a_request_is_described(record: RequestRecord, words: str) -> None:
     assert words in line_for(record)
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
-def test_a_client_that_left_is_told_of_in_every_phase(phase: Phase) -> None:
+def test_a_disconnect_is_described_in_every_phase(phase: Phase) -> None:
     gone = replace(SHORT, outcome=None, status=499, left=phase)
     assert "the client disconnected" in line_for(gone)
 
@@ -121,29 +121,29 @@ def test_a_line_is_never_wider_than_the_terminal(columns: int) -> None:
             assert "\n" not in line
 
 
-def test_on_forty_columns_there_is_no_time_but_what_happened() -> None:
+def test_on_forty_columns_the_time_is_omitted_and_the_outcome_kept() -> None:
     assert line_for(SHORT, 40) == "repaired  qwen3  1.2 s  1,234 in, 56 out"
 
 
-def test_colours_are_there_where_they_are_wanted_only() -> None:
+def test_colors_appear_only_where_they_are_enabled() -> None:
     assert "\x1b" not in line_for(SHORT)
     coloured = line_for(SHORT, is_colored=True)
     assert "\x1b[33mrepaired\x1b[0m" in coloured
     assert COLOUR.sub("", coloured).partition("  ")[2] == line_for(SHORT).partition("  ")[2]
 
 
-def test_a_client_can_neither_begin_a_line_nor_steer_the_terminal() -> None:
+def test_a_client_can_neither_start_a_line_nor_control_the_terminal() -> None:
     line = line_for(replace(SHORT, model="\x1b[2J\nfake\u202e"))
     assert line.isprintable()
 
 
-def test_other_lines_are_whole_and_say_how_grave_they_are() -> None:
+def test_other_lines_are_complete_and_show_their_level() -> None:
     shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
-    told = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
-    assert told.endswith(f"  warning  {text}")
-    told = shorter.format(logging.LogRecord("proxy", logging.INFO, "", 0, text, (), None))
-    assert "info" not in told
+    line = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
+    assert line.endswith(f"  warning  {text}")
+    line = shorter.format(logging.LogRecord("proxy", logging.INFO, "", 0, text, (), None))
+    assert "info" not in line
 
 
 def test_a_traceback_keeps_its_lines() -> None:
@@ -152,23 +152,23 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError as error:
         raised = (ValueError, error, error.__traceback__)
     record = logging.LogRecord("proxy", logging.ERROR, "", 0, "a bug", (), raised)
-    told = ShortFormatter(lambda: 80, is_colored=True).format(record).splitlines()
-    assert told[0].endswith("a bug")
-    assert told[-1] == "ValueError: odd"
+    lines = ShortFormatter(lambda: 80, is_colored=True).format(record).splitlines()
+    assert lines[0].endswith("a bug")
+    assert lines[-1] == "ValueError: odd"
 
 
-def test_the_width_is_the_terminals_or_what_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_comes_from_the_terminal_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "57")
     assert columns_of(StringIO()) == 57
-    own, child = os.openpty()
+    parent, child = os.openpty()
     with os.fdopen(child, "w") as terminal:
         assert columns_of(terminal) == 57
         monkeypatch.delenv("COLUMNS")
         assert columns_of(terminal) == 80  # a terminal that knows no size of its own
-    os.close(own)
+    os.close(parent)
 
 
-def test_colours_need_a_terminal_and_nobody_who_is_against_them(
+def test_colors_need_a_terminal_without_no_color(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(StringIO):
@@ -229,7 +229,7 @@ def text_of(record: RequestRecord) -> str:
     return stream.getvalue()
 
 
-def test_a_request_is_one_line_of_names_and_values() -> None:
+def test_a_request_is_one_line_of_keys_and_values() -> None:
     time, _, rest = text_of(RECORD).partition(" ")
     assert time.endswith("Z")
     assert rest == (
@@ -242,7 +242,7 @@ def test_a_request_is_one_line_of_names_and_values() -> None:
     )
 
 
-def test_what_is_not_known_is_left_out_of_the_text() -> None:
+def test_unknown_values_are_omitted_from_the_text() -> None:
     line = text_of(a_record("r2"))
     assert line.endswith(
         'request id=r2 status=400 total_ms=1.0 dialect=chat overhead_ms=1.0 attempts=0 repairs=""'
@@ -250,7 +250,7 @@ def test_what_is_not_known_is_left_out_of_the_text() -> None:
     )
 
 
-def test_what_kept_an_answer_from_coming_is_told() -> None:
+def test_the_reason_of_a_missing_answer_is_logged() -> None:
     failed = AttemptRecord("as_asked", 0, 0.1, error="unavailable")
     line = text_of(replace(RECORD, status=502, outcome=None, attempts=(failed,)))
     assert " error=unavailable " in line
@@ -302,7 +302,7 @@ def test_a_hostile_value_stays_inside_its_line_and_its_quotes() -> None:
     )
 
 
-def test_a_hostile_value_is_plain_ascii_in_json_and_comes_back_whole() -> None:
+def test_a_hostile_value_is_ascii_in_json_and_decodes_unchanged() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream)
     RequestLog().take(a_record(HOSTILE))
@@ -338,7 +338,7 @@ def test_a_long_value_is_cut() -> None:
     assert f"id={'x' * LONGEST_VALUE} " in text_of(a_record("x" * LONGEST_VALUE))
 
 
-def test_libraries_are_heard_from_warnings_upwards_only() -> None:
+def test_libraries_log_only_warnings_and_above() -> None:
     stream = StringIO()
     configure_logging("text", "debug", stream)
     logging.getLogger("httpcore.http11").debug("authorization: canary")
@@ -358,7 +358,7 @@ def test_a_higher_level_silences_lines_below_it() -> None:
     assert stream.getvalue() == ""
 
 
-def test_configuring_twice_does_not_write_twice() -> None:
+def test_configuring_twice_does_not_log_twice() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     configure_logging("text", "info", stream)
@@ -366,14 +366,14 @@ def test_configuring_twice_does_not_write_twice() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_what_is_no_terminal_gets_json_where_nobody_says_otherwise() -> None:
+def test_without_a_terminal_logs_default_to_json() -> None:
     stream = StringIO()
     configure_logging("auto", "info", stream)
     RequestLog().take(RECORD)
     assert as_json(stream)["id"] == "r1"
 
 
-def test_a_terminal_gets_short_lines_and_at_debug_level_everything() -> None:
+def test_a_terminal_gets_short_lines_and_details_at_debug_level() -> None:
     stream = FakeTerminal()
     configure_logging("auto", "info", stream)
     RequestLog().take(RECORD)
@@ -400,7 +400,7 @@ def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert "id=r1" in captured.err
 
 
-def test_a_refusal_is_told_in_the_words_that_the_client_got() -> None:
+def test_a_refusal_is_logged_with_the_clients_message() -> None:
     refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal="tools: \x1b[1m not")
     assert "error 400" in line_for(refused)
     assert "tools: \\x1b[1m not" in line_for(refused)

@@ -36,8 +36,8 @@ def after(*records: RequestRecord) -> Exposition:
 
 def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
     seen = after(RECORD, RECORD)
-    told = {"model": "default", "status": "200", "outcome": "retried"}
-    assert seen.value("temper_requests_total", dialect="chat", **told) == 2
+    labels = {"model": "default", "status": "200", "outcome": "retried"}
+    assert seen.value("temper_requests_total", dialect="chat", **labels) == 2
     assert seen.value("temper_request_duration_seconds_sum", model="default") == 6.0
     assert seen.value("temper_time_to_first_token_seconds_sum") == 3.0
     assert seen.value("temper_queue_duration_seconds_sum") == 1.0
@@ -50,13 +50,13 @@ def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
     assert counted == [200, 120, 14]
 
 
-def test_requests_are_told_apart_by_the_language_of_their_clients() -> None:
+def test_requests_are_labeled_by_dialect() -> None:
     seen = after(RECORD, replace(RECORD, dialect="messages"), replace(RECORD, dialect="messages"))
     assert seen.value("temper_requests_total", dialect="messages") == 2
     assert seen.value("temper_requests_total") == 3
 
 
-def test_attempts_are_counted_by_reason_and_by_what_came_of_them() -> None:
+def test_attempts_are_counted_by_reason_and_result() -> None:
     failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
     left = replace(RECORD, status=499, outcome=None, left="streaming")
     seen = after(RECORD, replace(RECORD, attempts=(failed,)), left)
@@ -85,9 +85,7 @@ def test_attempts_are_counted_by_reason_and_by_what_came_of_them() -> None:
         (facts.Withheld(), "temper_withheld_attempts_total", {}),
     ],
 )
-def test_what_happened_is_counted_by_its_word(
-    fact: Fact, name: str, labels: dict[str, str]
-) -> None:
+def test_outcomes_are_counted_by_name(fact: Fact, name: str, labels: dict[str, str]) -> None:
     seen = after(replace(RECORD, facts=(fact, fact, facts.LadderEnded("prose"))))
     assert seen.value(name, model="default", **labels) == 2
 
@@ -102,7 +100,7 @@ def test_a_cut_is_counted_once_and_every_prompt_is_measured() -> None:
     assert seen.value("temper_context_tokens_bucket", le="1024.0") == 2
 
 
-def test_what_no_service_is_called_makes_no_series_of_its_own() -> None:
+def test_an_unknown_model_name_creates_no_series() -> None:
     strangers = [replace(RECORD, service=None, model=f"m{number}") for number in range(50)]
     seen = after(*strangers)
     assert seen.value("temper_requests_total", model="other") == 50
@@ -112,21 +110,21 @@ def test_what_no_service_is_called_makes_no_series_of_its_own() -> None:
     assert models == {"default", "other"}
 
 
-def test_owners_of_keys_are_told_apart_and_so_are_their_tokens() -> None:
+def test_key_owners_and_their_tokens_are_labeled() -> None:
     seen = after(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
     assert seen.value("temper_client_requests_total", client="ann", outcome="retried") == 2
     assert seen.value("temper_client_tokens_total", client="ann", type="output") == 14
     assert seen.value("temper_client_requests_total") == 2  # without keys nobody is counted
 
 
-def test_however_many_names_keys_have_there_is_an_end_to_their_series() -> None:
+def test_the_number_of_key_series_is_limited() -> None:
     seen = after(*(replace(RECORD, client=f"c{number}") for number in range(250)))
     assert seen.value("temper_client_requests_total") == 250
     assert seen.value("temper_client_requests_total", client="other") == 50
     assert seen.value("temper_client_requests_total", client="c199") == 1
 
 
-def test_the_load_is_there_from_the_start_and_goes_up_and_down() -> None:
+def test_the_load_gauge_exists_from_the_start_and_follows_the_load() -> None:
     metrics = Metrics()
     metrics.follow(["a", "b"])
 
@@ -161,7 +159,7 @@ def test_a_backend_is_up_or_not() -> None:
         assert seen.value("temper_backend_restarts", model="a") == 2
 
 
-def test_prometheus_gets_the_format_it_asks_for() -> None:
+def test_prometheus_gets_the_requested_format() -> None:
     metrics = Metrics()
     metrics.follow(["default"])
     metrics.take(RECORD)
@@ -176,7 +174,7 @@ def test_prometheus_gets_the_format_it_asks_for() -> None:
 
 
 @pytest.mark.parametrize("before", [None, "/elsewhere"])
-def test_processes_share_a_folder_that_is_gone_afterwards(
+def test_processes_share_a_folder_that_is_removed_afterwards(
     before: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
@@ -193,7 +191,7 @@ def test_processes_share_a_folder_that_is_gone_afterwards(
     assert os.environ.get("PROMETHEUS_MULTIPROC_DIR") == before
 
 
-def test_calls_of_tools_are_counted_by_their_server_and_rounds_by_model() -> None:
+def test_tool_calls_are_counted_by_server_and_rounds_by_model() -> None:
     calls = [
         ToolRecord("search", "find", "1", 1, 0.0, 0.5, "done"),
         ToolRecord("search", "find", "2", 1, 0.0, 1.0, "lost"),
@@ -216,12 +214,12 @@ def test_a_tool_server_is_up_or_not() -> None:
     assert seen.value("temper_tool_server_up", server="search") == 1
     assert seen.value("temper_tool_server_up", server="time") == 0
     metrics.report_tool_servers({"time": True})
-    told = metrics.exposition("")[0].decode()
-    assert Exposition.read(told).value("temper_tool_server_up", server="time") == 1
-    assert "search" not in told
+    exposition = metrics.exposition("")[0].decode()
+    assert Exposition.read(exposition).value("temper_tool_server_up", server="time") == 1
+    assert "search" not in exposition
 
 
-def test_the_store_that_replicas_share_is_up_or_not_and_its_failures_count() -> None:
+def test_the_shared_store_is_up_or_down_and_its_failures_are_counted() -> None:
     metrics = Metrics()
     metrics.report_state("127.0.0.1:6379", is_up=True)
     metrics.report_state("127.0.0.1:6379", is_up=False)
@@ -265,7 +263,7 @@ def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
     assert list(metric.buckets) == sorted(set(metric.buckets))
 
 
-def test_no_label_can_grow_with_what_clients_and_models_write() -> None:
+def test_no_label_depends_on_client_or_model_text() -> None:
     labels = {name: metric.labels for name, metric in METRICS.items()}
     assert {label for several in labels.values() for label in several} == BOUNDED
     others = {

@@ -8,7 +8,7 @@ from proxy.observability.record import RequestRecord
 
 @dataclass
 class Kept:
-    """Keeps what it is told."""
+    """Keeps the reported records."""
 
     records: list[RequestRecord] = field(default_factory=list)
 
@@ -16,21 +16,21 @@ class Kept:
         self.records.append(record)
 
 
-def test_everybody_is_told_of_a_request() -> None:
+def test_every_observer_is_notified_of_a_request() -> None:
     record = RequestRecord(id="r", begun_at=0, seconds=1, status=200)
     sinks = (Kept(), Kept())
     Observers(sinks).take(record)
     assert [sink.records for sink in sinks] == [[record], [record]]
 
 
-def test_without_a_word_from_the_operator_there_are_log_lines_only() -> None:
+def test_by_default_there_are_only_log_lines() -> None:
     observers = Observers()
     assert [type(sink) for sink in observers.sinks] == [RequestLog]
     assert observers.load("default") is None
     assert not observers.traces
 
 
-async def test_records_that_are_held_come_soon_or_when_there_are_many_or_when_asked_for() -> None:
+async def test_buffered_records_are_flushed_by_time_by_number_and_on_request() -> None:
     sink = Kept()
     observers = Observers((sink,), holds=True)
     records = [RequestRecord(id=f"r{n}", begun_at=0, seconds=1, status=200) for n in range(34)]

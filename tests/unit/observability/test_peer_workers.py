@@ -39,31 +39,31 @@ def of_another(shared: SharedCounts, number: int = 1) -> Path:
     return shared.identity.folder / f"requests-{os.getpid() + number}.json"
 
 
-def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
+def test_workers_read_published_counts_and_skip_their_own(
     shared: SharedCounts,
 ) -> None:
     shared.publish(counted(1.0, 2.0))
     assert shared.others() == ()
-    (own,) = shared.identity.folder.iterdir()
-    own.rename(of_another(shared))
+    (file,) = shared.identity.folder.iterdir()
+    file.rename(of_another(shared))
     assert shared.others() == (counted(1.0, 2.0),)
 
 
-def test_processes_are_added_up_over_the_hour_and_over_all(shared: SharedCounts) -> None:
+def test_counts_of_processes_are_summed_per_hour_and_in_total(shared: SharedCounts) -> None:
     for number, moments in ((1, (1.0, 3500.0)), (2, (3550.0, 3601.0))):
         of_another(shared, number).write_bytes(msgspec.json.encode(counted(*moments)))
-    told = totals_of(shared.others(), 3661.0)
-    assert told.start["one"] == told.start[""] == Counts(requests=4, failed=4)
-    assert told.hour["one"].requests == 3
+    totals = totals_of(shared.others(), 3661.0)
+    assert totals.start["one"] == totals.start[""] == Counts(requests=4, failed=4)
+    assert totals.hour["one"].requests == 3
 
 
-def test_a_file_that_cannot_be_read_counts_for_nothing(shared: SharedCounts) -> None:
+def test_an_unreadable_file_counts_for_nothing(shared: SharedCounts) -> None:
     of_another(shared).write_bytes(b"{")
     of_another(shared, 2).mkdir()
     assert shared.others() == ()
 
 
-def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
     shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
     shared.publish(counted(1.0))
     assert shared.others() == ()
@@ -81,20 +81,20 @@ def sockets_in(folder: Path) -> list[Path]:
     return [*folder.iterdir()]
 
 
-async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> None:
-    one, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
+async def test_the_worker_whose_board_created_the_name_is_queried(folder: Path) -> None:
+    first, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
     other.respond = lambda question: BoardResponse("x" * 1_000_000 + question.what + question.name)
-    async with one.serving(), other.serving():
-        told = await one.send(BoardRequest("row", "def-7"))
-        assert told is not None
-        assert told.document.endswith("xrowdef-7")
+    async with first.serving(), other.serving():
+        row = await first.send(BoardRequest("row", "def-7"))
+        assert row is not None
+        assert row.document.endswith("xrowdef-7")
         early = await other.send(BoardRequest("row", "abc-7"))
         assert early == BoardResponse(problem="before_restart")
     assert sockets_in(folder) == []
 
 
 @pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
-async def test_where_no_worker_has_it_nobody_answers(folder: Path, name: str) -> None:
+async def test_an_unknown_name_gets_no_answer(folder: Path, name: str) -> None:
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", name)) is None
 
 
@@ -103,7 +103,7 @@ async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", "dead-1")) is None
 
 
-async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
+async def test_an_invalid_peer_is_disconnected(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
     async with boards.serving():
         for sent in (b"", b"nonsense\n", b"x" * 100_000):
@@ -112,5 +112,5 @@ async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
             writer.write_eof()
             assert await all_that_comes(reader) == b""
             writer.close()
-        told = await SiblingBoards(folder, "def").send(BoardRequest("row", "abc-1"))
-    assert told == BoardResponse(problem="before_restart")
+        row = await SiblingBoards(folder, "def").send(BoardRequest("row", "abc-1"))
+    assert row == BoardResponse(problem="before_restart")

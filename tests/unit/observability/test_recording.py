@@ -26,23 +26,23 @@ CANARY = "cAnArY-93"
 
 
 @pytest.mark.parametrize("text", [CANARY, f"before {CANARY} after", f"{CANARY}{CANARY}"])
-def test_a_known_secret_is_found_wherever_it_stands(text: str) -> None:
+def test_a_known_secret_is_redacted_everywhere(text: str) -> None:
     value: JsonValue = {"a": [{"b": text}], "c": 5, "d": None}
     redacted = Redaction([CANARY]).redact(value)
     assert CANARY not in str(redacted)
     assert redacted == {"a": [{"b": text.replace(CANARY, REDACTED)}], "c": 5, "d": None}
 
 
-def test_the_longer_of_two_secrets_is_taken_whole() -> None:
+def test_the_longer_of_two_secrets_is_redacted_entirely() -> None:
     assert Redaction(["abcd", "abcdefgh"]).redact_text("abcdefgh") == REDACTED
 
 
-def test_more_secrets_may_become_known() -> None:
+def test_more_secrets_can_be_added() -> None:
     redaction = Redaction([CANARY]).with_secrets("another-one", "")
     assert redaction.redact_text(f"{CANARY} another-one") == f"{REDACTED} {REDACTED}"
 
 
-def test_what_is_too_short_to_be_a_secret_is_none() -> None:
+def test_a_short_text_is_no_secret() -> None:
     assert Redaction(["", "a", "key"]).redact_text("a key") == "a key"
 
 
@@ -64,7 +64,7 @@ def test_what_is_too_short_to_be_a_secret_is_none() -> None:
         "token",
     ],
 )
-def test_what_stands_under_a_telling_name_is_redacted(name: str) -> None:
+def test_values_of_sensitive_names_are_redacted(name: str) -> None:
     redaction = Redaction([])
     assert redaction.redact({name: "anything"}) == {name: REDACTED}
     assert "anything" not in redaction.redact_text(f'{{"{name}": "anything"}}')
@@ -73,12 +73,12 @@ def test_what_stands_under_a_telling_name_is_redacted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokens", "keyboard", "secretary", "name", "key"])
-def test_what_only_looks_like_a_telling_name_is_not(name: str) -> None:
+def test_merely_similar_names_are_not_redacted(name: str) -> None:
     assert Redaction([]).redact({name: "kept"}) == {name: "kept"}
     assert Redaction([]).redact_text(f'{{"{name}": "kept"}}') == f'{{"{name}": "kept"}}'
 
 
-def test_a_schema_that_has_such_a_property_stays_whole() -> None:
+def test_a_schema_with_a_sensitive_property_is_kept() -> None:
     schema: JsonValue = {"properties": {"password": {"type": "string"}}, "required": ["password"]}
     assert Redaction([]).redact(schema) == schema
 
@@ -98,11 +98,11 @@ def test_a_schema_that_has_such_a_property_stays_whole() -> None:
         ("risk-averse", "risk-averse"),
     ],
 )
-def test_what_has_the_form_of_a_key_is_redacted(text: str, expected: str) -> None:
+def test_values_that_look_like_keys_are_redacted(text: str, expected: str) -> None:
     assert Redaction([]).redact_text(text) == expected
 
 
-def test_the_oldest_make_room_for_the_latest() -> None:
+def test_the_oldest_exchanges_are_evicted_first() -> None:
     kept = KeptExchanges(10)
     for number in range(1, 4):
         kept.keep(number, b"12345")
@@ -111,7 +111,7 @@ def test_the_oldest_make_room_for_the_latest() -> None:
     assert kept.reason(1) == "dropped"
 
 
-def test_what_is_too_large_costs_nobody_his_place() -> None:
+def test_an_oversized_exchange_evicts_nothing() -> None:
     kept = KeptExchanges(10)
     kept.keep(1, b"12345")
     kept.keep(2, b"12345678901")
@@ -135,7 +135,7 @@ EXCHANGE = RecordedExchange(
 )
 
 
-def test_an_exchange_is_one_line_that_can_be_read_back(tmp_path: Path) -> None:
+def test_an_exchange_is_one_line_that_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     recording = Recording(path, 100_000, ())
     recording.write(EXCHANGE)
@@ -145,7 +145,7 @@ def test_an_exchange_is_one_line_that_can_be_read_back(tmp_path: Path) -> None:
     assert list(read_recording(path)) == [EXCHANGE, EXCHANGE]
 
 
-def test_secrets_are_taken_out_and_the_rest_stays(tmp_path: Path) -> None:
+def test_secrets_are_removed_and_the_rest_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     recording = Recording(path, 100_000, ("canary-1",))
     recording.write(EXCHANGE, "canary-2")
@@ -156,13 +156,13 @@ def test_secrets_are_taken_out_and_the_rest_stays(tmp_path: Path) -> None:
     assert read.verdict == EXCHANGE.verdict
 
 
-def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_a_recording_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     Recording(path, 100_000, ()).close()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_it_goes_on_where_it_ended_and_ends_at_its_bound(
+def test_a_recording_continues_and_ends_at_its_limit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -176,12 +176,12 @@ def test_it_goes_on_where_it_ended_and_ends_at_its_bound(
     second.close()
     assert path.stat().st_size == 2 * size
     assert second.is_over
-    (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "recording.max_bytes" in warning.getMessage()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_ends_only_the_recording(caplog: pytest.LogCaptureFixture) -> None:
     recording = Recording(Path("/dev/full"), 100_000, ())
     recording.write(EXCHANGE)
     recording.close()
@@ -189,7 +189,7 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCaptu
     assert "No space left" in caplog.text
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"recording\.path: cannot write to"):
         Recording(tmp_path / "no" / "folder", 100_000, ())
 
@@ -203,14 +203,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         (json.dumps({**json.loads(msgspec.json.encode(EXCHANGE).decode()), "extra": 1}), "extra"),
     ],
 )
-def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, problem: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"{msgspec.json.encode(EXCHANGE).decode()}\n{line}\n")
     with pytest.raises(InvalidConfiguration, match=problem):
         list(read_recording(path))
 
 
-def test_lines_of_the_version_before_are_still_read(tmp_path: Path) -> None:
+def test_lines_of_the_previous_version_can_be_read(tmp_path: Path) -> None:
     before = json.loads(msgspec.json.encode(EXCHANGE).decode())
     assert before.pop("run") is None
     path = tmp_path / "recording.jsonl"
@@ -220,7 +220,7 @@ def test_lines_of_the_version_before_are_still_read(tmp_path: Path) -> None:
     assert read.generations == EXCHANGE.generations
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         list(read_recording(tmp_path / "nothing"))
 
@@ -244,13 +244,13 @@ def test_a_line_that_a_full_disk_has_torn_is_skipped(
     assert "line 2 is incomplete; skipping it" in caplog.text
 
 
-def test_empty_lines_do_not_count(tmp_path: Path) -> None:
+def test_empty_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"\n{msgspec.json.encode(EXCHANGE).decode()}\n\n")
     assert list(read_recording(path)) == [EXCHANGE]
 
 
-def test_the_latest_exchanges_are_kept_in_memory_as_they_stand_in_the_file(tmp_path: Path) -> None:
+def test_the_latest_exchanges_in_memory_equal_those_in_the_file(tmp_path: Path) -> None:
     path, kept = tmp_path / "recording.jsonl", KeptExchanges(100_000)
     recording = Recording(path, 100_000, ("canary-1",), kept)
     recording.write(EXCHANGE, "canary-2", number=7)

@@ -65,15 +65,15 @@ def played(recorded: RecordedExchange) -> tuple[ReplayedTurns, list[ReplyEvent]]
 ONE, LAST = RecordedRound(generations=1, outcomes=(SUNNY,)), RecordedRound(generations=1)
 
 
-def test_what_became_of_a_call_leads_to_the_next_question() -> None:
+def test_a_call_result_leads_to_the_next_upstream_request() -> None:
     turns, events = played(run_of(ONE, LAST, generations=(CALLED, SAID)))
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Fine.")]
     assert isinstance(events[-1], ReplyFinished)
-    assert [one.role for one in turns.sent[1].messages] == ["user", "assistant", "tool"]
+    assert [message.role for message in turns.sent[1].messages] == ["user", "assistant", "tool"]
     assert (turns.unfinished, turns.following) == ("", None)
 
 
-def test_a_run_ends_where_its_calls_are_others() -> None:
+def test_a_replay_ends_where_its_calls_differ() -> None:
     other = structs.replace(SUNNY, arguments="{}")
     turns, _ = played(
         run_of(structs.replace(ONE, outcomes=(other,)), LAST, generations=(CALLED, SAID))
@@ -81,12 +81,12 @@ def test_a_run_ends_where_its_calls_are_others() -> None:
     assert (turns.unfinished, len(turns.sent)) == ("calls other tools", 1)
 
 
-def test_a_run_that_is_over_sooner_leaves_generations_over() -> None:
+def test_a_replay_that_ends_earlier_leaves_generations_unused() -> None:
     turns, _ = played(run_of(LAST, LAST, generations=(SAID, SAID)))
     assert (turns.unfinished, len(turns.sent)) == ("", 1)
 
 
-def test_a_run_whose_model_says_nothing_more_has_no_end() -> None:
+def test_a_replay_without_further_output_has_no_end() -> None:
     turns, _ = played(run_of(ONE, RecordedRound(generations=0), generations=(CALLED,)))
     assert turns.unfinished == "asks again"
     following = turns.following
@@ -94,7 +94,7 @@ def test_a_run_whose_model_says_nothing_more_has_no_end() -> None:
     assert following.messages[-1].text == "sunny"
 
 
-def test_a_run_without_rounds_asks_nothing() -> None:
+def test_a_replay_without_rounds_sends_nothing() -> None:
     turns, events = played(run_of(generations=()))
     assert (events, turns.sent, turns.following) == ([], [], None)
     assert replay(run_of(generations=()), PROFILES).changes[0].now == "asks again"
@@ -109,28 +109,32 @@ def test_generations_of_prompts_that_proved_too_long_are_lost_in_any_round() -> 
     assert played(recorded)[0].unfinished == ""
 
 
-def test_a_generation_without_an_end_makes_no_sense() -> None:
+def test_a_generation_without_an_end_is_invalid() -> None:
     with pytest.raises(ValueError, match="has to end"):
         played(exchange((["text", "It"],)))
 
 
 def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
-    return {one.what: (one.before, one.now) for one in replay(recorded, PROFILES).changes}
+    return {
+        change.what: (change.before, change.now) for change in replay(recorded, PROFILES).changes
+    }
 
 
-def test_what_is_judged_as_it_was_is_the_same() -> None:
+def test_an_unchanged_verdict_is_no_change() -> None:
     assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
-def test_thoughts_that_were_split_off_are_split_off_again() -> None:
-    said = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
-    said = structs.replace(said, policy=structs.replace(said.policy, text_policy=TextPolicy.AUTO))
-    knows = structs.replace(said.model, opens_thoughts=True)
-    assert "text" in changes(said)
-    assert changes(structs.replace(said, model=knows)) == {}
+def test_split_reasoning_is_split_again() -> None:
+    recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
+    recorded = structs.replace(
+        recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
+    )
+    knows = structs.replace(recorded.model, opens_thoughts=True)
+    assert "text" in changes(recorded)
+    assert changes(structs.replace(recorded, model=knows)) == {}
 
 
-def test_a_call_that_was_not_found_then_is_found_now() -> None:
+def test_a_formerly_missed_call_is_found() -> None:
     then = exchange(
         answer=RecordedAnswer(text=CALL, finish_reason="stop"),
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
@@ -145,15 +149,15 @@ def test_a_call_that_was_not_found_then_is_found_now() -> None:
     }
 
 
-def test_a_call_that_was_good_enough_then_is_asked_about_now() -> None:
+def test_a_formerly_accepted_call_is_retried() -> None:
     recorded = exchange((["text", CALL.replace("city", "town")], ["finished", "stop"]))
-    found = changes(recorded)
-    assert found["outcome"] == ("repaired", "asks again")
-    assert found["attempts"] == ("as_asked (accepted)", "as_asked (invalid_arguments)")
-    assert found["calls.0.name"] == ("get_weather", "")
+    changes_ = changes(recorded)
+    assert changes_["outcome"] == ("repaired", "asks again")
+    assert changes_["attempts"] == ("as_asked (accepted)", "as_asked (invalid_arguments)")
+    assert changes_["calls.0.name"] == ("get_weather", "")
 
 
-def test_attempts_that_are_no_longer_made_leave_their_generations_over() -> None:
+def test_attempts_no_longer_made_leave_generations_unused() -> None:
     more = exchange(
         (["text", CALL], ["finished", "stop"]),
         (["text", CALL], ["finished", "stop"]),
@@ -163,21 +167,21 @@ def test_attempts_that_are_no_longer_made_leave_their_generations_over() -> None
             repairs="rescued=hermes;rejected=prose",
         ),
     )
-    found = changes(more)
-    assert found["outcome"] == ("retried", "repaired")
-    assert found["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
+    changes_ = changes(more)
+    assert changes_["outcome"] == ("retried", "repaired")
+    assert changes_["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
 
 
 def test_an_answer_that_an_earlier_attempt_saved_needs_that_attempt() -> None:
     assert changes(exchange((["failed", "timed_out"],)))["outcome"] == ("repaired", "fails")
 
 
-def test_a_request_that_is_refused_now_says_why() -> None:
+def test_a_request_refused_now_says_why() -> None:
     broken: JsonObject = {**REQUEST, "messages": "none"}
     assert changes(exchange(request=broken))["outcome"][1].startswith("refused: messages")
 
 
-def test_leave_that_was_not_given_then_is_not_given_now() -> None:
+def test_permissions_not_granted_then_are_not_granted_now() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         prose,
@@ -189,15 +193,15 @@ def test_leave_that_was_not_given_then_is_not_given_now() -> None:
     assert changes(recorded) == {}
 
 
-def test_a_profile_that_the_operator_chose_is_used_if_there_is_one() -> None:
+def test_a_profile_chosen_by_the_operator_is_used_if_it_exists() -> None:
     assert changes(exchange(profile="hermes")) == {}
     assert changes(exchange(profile="gone")) == {}
 
 
-def test_what_never_came_to_its_end_cannot_be_compared() -> None:
+def test_an_unfinished_exchange_cannot_be_compared() -> None:
     verdict = RecordedVerdict(outcome=None, attempts=(), repairs="")
-    found = replay(exchange(verdict=verdict), PROFILES)
-    assert (found.is_complete, found.status) == (False, "incomplete")
+    result = replay(exchange(verdict=verdict), PROFILES)
+    assert (result.is_complete, result.status) == (False, "incomplete")
 
 
 @pytest.mark.parametrize(
@@ -211,14 +215,14 @@ def test_what_never_came_to_its_end_cannot_be_compared() -> None:
         ([],),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused(pieces: tuple[Piece, ...], tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused(pieces: tuple[Piece, ...], tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(msgspec.json.encode(exchange(pieces)).decode())
     with pytest.raises(InvalidConfiguration, match="generation"):
         replay_file(path, None)
 
 
-def test_the_outcome_is_told_to_programs() -> None:
+def test_the_result_is_available_as_json() -> None:
     replayed = [ReplayResult("a", "m", (Change("text", "x", "y"),)), ReplayResult("b", "m")]
     assert json.dump_text(document(replayed)) == (
         '{"changed":1,"exchanges":['
@@ -228,7 +232,7 @@ def test_the_outcome_is_told_to_programs() -> None:
     )
 
 
-def test_the_outcome_is_told_to_people_without_steering_their_terminal() -> None:
+def test_the_result_is_printed_without_controlling_the_terminal() -> None:
     changed = ReplayResult("a", "m\x1b[31m", (Change("text", "", "y\n" + "z" * 300),))
     lines = list(summary([changed, ReplayResult("b", "m", is_complete=False)]))
     assert lines[0] == r"a  m\x1b[31m: changed"
@@ -247,7 +251,7 @@ PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished"
 RESCUED: tuple[Piece, ...] = (["text", CALL], ["finished", "stop"])
 
 
-def test_each_generation_stands_beside_what_was_made_of_it() -> None:
+def test_each_generation_is_shown_next_to_its_result() -> None:
     seen = shown(RESCUED)
     (generation,) = seen.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")
@@ -256,7 +260,7 @@ def test_each_generation_stands_beside_what_was_made_of_it() -> None:
     assert json.parse(seen.line)
 
 
-def test_what_temper_said_between_two_generations_is_made_again() -> None:
+def test_nudges_between_generations_are_created_again() -> None:
     verdict = RecordedVerdict(
         outcome="retried", attempts=(("as_asked", "prose"), ("nudged", None)), repairs=""
     )
@@ -268,7 +272,7 @@ def test_what_temper_said_between_two_generations_is_made_again() -> None:
     assert second.nudge == []
 
 
-def test_calls_and_thoughts_are_told_apart_from_text() -> None:
+def test_calls_and_reasoning_are_distinguished_from_text() -> None:
     pieces: tuple[Piece, ...] = (
         ["reasoning", "Hm."],
         ["call", 0, "id", "get_weather"],
@@ -282,7 +286,7 @@ def test_calls_and_thoughts_are_told_apart_from_text() -> None:
     assert generation.calls == (RecordedCall(name="get_weather", arguments='{"city": "Paris"}'),)
 
 
-def test_a_prompt_that_was_too_long_leads_to_a_second_turn_and_gets_no_nudge() -> None:
+def test_an_overflow_leads_to_a_second_turn_without_a_nudge() -> None:
     lost: tuple[Piece, ...] = (["failed", "context_overflow"],)
     first, second, third = shown(lost, PROSE, RESCUED).generations
     assert (first.ending, first.nudge) == ("failed: context_overflow", [])
@@ -290,8 +294,8 @@ def test_a_prompt_that_was_too_long_leads_to_a_second_turn_and_gets_no_nudge() -
     assert third.nudge == []
 
 
-def test_what_makes_no_sense_any_more_is_shown_without_what_was_between() -> None:
+def test_invalid_nudges_are_omitted() -> None:
     unfinished: tuple[Piece, ...] = (["text", "It"],)
     seen = shown(unfinished, RESCUED, answer=RecordedAnswer(text="It"))
-    assert [one.nudge for one in seen.generations] == [[], []]
+    assert [generation.nudge for generation in seen.generations] == [[], []]
     assert seen.text == "It"

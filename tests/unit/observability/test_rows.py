@@ -41,7 +41,7 @@ RECORD = RequestRecord(
 )
 
 
-def test_a_row_tells_what_the_record_knows() -> None:
+def test_a_row_has_the_fields_of_the_record() -> None:
     row = row_of(RECORD, "abc-1")
     assert (row.id, row.request_id, row.client, row.phase) == ("abc-1", "r", "anna", "over")
     assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
@@ -73,7 +73,7 @@ def test_a_living_request_has_neither_a_status_nor_an_end() -> None:
     assert row_of(record, "abc-1").left == "queued"
 
 
-def test_a_row_is_small_whatever_others_wrote_into_it() -> None:
+def test_a_row_is_small_for_any_content() -> None:
     long = "\u202ex" * 500_000
     tools = (ToolRecord(long, long, long, 1, 0.0, 0.0, long),) * 1000
     attempts = (AttemptRecord("as_asked", 0.0, 0.0, long),) * 1000
@@ -99,7 +99,7 @@ def test_a_row_is_small_whatever_others_wrote_into_it() -> None:
     assert "\u202e" not in repr(row.repairs) + row.request_id + (row.model or "")
 
 
-def test_a_call_that_waits_for_a_person_takes_no_time_yet() -> None:
+def test_a_call_waiting_for_approval_takes_no_time() -> None:
     waiting = ToolRecord("search", "drop", "1", 1, 0.5, 0.0, WAITING)
     ran = ToolRecord("search", "drop", "2", 1, 2.5, 0.25, "done", waited=2.00004)
     row = row_of(replace(RECORD, tools=(waiting, ran)), "abc-1", phase="waiting_for_person")
@@ -111,8 +111,8 @@ def test_a_call_that_waits_for_a_person_takes_no_time_yet() -> None:
 
 def record(*statuses: str, server: str = "search", error: str | None = None) -> RequestRecord:
     tools = tuple(
-        ToolRecord(server, "find", str(place), 1, 0.0, 1.0, status, error)
-        for place, status in enumerate(statuses)
+        ToolRecord(server, "find", str(index), 1, 0.0, 1.0, status, error)
+        for index, status in enumerate(statuses)
     )
     return RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=tools)
 
@@ -122,14 +122,14 @@ def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
     calls.take(record("done", "failed", "timed_out", "lost", "cancelled", "refused"))
     calls.take(record("done", server="time"))
     calls.take(record())
-    found = calls.of("search")
-    assert (found.calls, found.failures, found.refused) == (6, 3, 1)
+    counts = calls.of("search")
+    assert (counts.calls, counts.failures, counts.refused) == (6, 3, 1)
     assert calls.of("time") == ServerCalls(1)
     assert calls.of("unknown") == ServerCalls()
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "told"),
+    ("status", "error", "sentence"),
     [
         ("failed", "tool_error", "find failed (tool_error)."),
         ("failed", "a\nb", r"find failed (a\nb)."),
@@ -140,7 +140,7 @@ def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
         ("cancelled", "cancelled", ""),
     ],
 )
-def test_the_last_failure_is_a_sentence(status: str, error: str | None, told: str) -> None:
+def test_the_last_failure_is_a_sentence(status: str, error: str | None, sentence: str) -> None:
     calls = ToolCalls()
     calls.take(record(status, error=error))
-    assert calls.of("search").failure == told
+    assert calls.of("search").failure == sentence

@@ -25,15 +25,15 @@ from proxy.observability.sentences import (
 )
 
 
-def test_printable_text_of_any_script_is_left_alone() -> None:
+def test_printable_text_of_any_script_is_unchanged() -> None:
     assert escape("naïve 日本語 🙂") == "naïve 日本語 🙂"
 
 
-def test_what_could_steer_a_terminal_or_begin_a_line_is_shown() -> None:
+def test_control_characters_and_line_breaks_are_made_visible() -> None:
     assert escape("a\nb\x1b[31m\u202e\\") == r"a\nb\x1b[31m\u202e\\"
 
 
-def test_json_hides_nothing_and_stays_the_same_value() -> None:
+def test_json_hides_nothing_and_keeps_the_value() -> None:
     value: JsonObject = {"a\u202e": ["\x1b\x7f\x00\u2028\n\\u202e", "日本 🙂"], "n": 2**70}
     shown = visible_json(value)
     assert shown == (
@@ -47,7 +47,7 @@ def test_json_hides_nothing_and_stays_the_same_value() -> None:
 
 
 @given(st.recursive(st.text() | st.integers() | st.booleans() | st.none(), st.lists))
-def test_whatever_is_written_can_be_seen_and_read_back(value: JsonValue) -> None:
+def test_any_text_is_visible_and_reversible(value: JsonValue) -> None:
     shown = visible_json(value)
     assert all(line.isprintable() for line in shown.split("\n"))
     assert json.parse(shown) == value
@@ -114,10 +114,12 @@ TOLD: tuple[tuple[Fact, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("fact", "told"), TOLD, ids=[type(one).__name__ for one, _ in TOLD])
-def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
+@pytest.mark.parametrize(
+    ("fact", "sentence"), TOLD, ids=[type(outcome).__name__ for outcome, _ in TOLD]
+)
+def test_an_outcome_is_described_in_a_sentence(fact: Fact, sentence: str) -> None:
     words = fact.words()
-    assert ("" if words is None else words.sentence) == told
+    assert ("" if words is None else words.sentence) == sentence
 
 
 @pytest.mark.parametrize(
@@ -154,34 +156,34 @@ def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
         ((facts.RejectedReply("new"),), "rejected new"),
     ],
 )
-def test_a_line_tells_it_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
+def test_an_outcome_is_summarized_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
     assert summarize(happened) == words
 
 
 @pytest.mark.parametrize("defect", Defect)
-def test_every_defect_has_few_words(defect: Defect) -> None:
-    told = summarize((facts.RejectedReply(defect.value),))
-    assert len(told.split()) > 2
-    assert "_" not in told
+def test_every_defect_has_a_short_summary(defect: Defect) -> None:
+    summary = summarize((facts.RejectedReply(defect.value),))
+    assert len(summary.split()) > 2
+    assert "_" not in summary
 
 
-@pytest.mark.parametrize("fact", [one for one, _ in TOLD], ids=repr)
-def test_whatever_is_told_has_few_words_too(fact: Fact) -> None:
+@pytest.mark.parametrize("fact", [outcome for outcome, _ in TOLD], ids=repr)
+def test_every_outcome_has_a_short_summary(fact: Fact) -> None:
     has_words = fact.words() is not None
     assert bool(summarize((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
 
 
-def test_every_kind_of_fact_has_its_words() -> None:
+def test_every_kind_of_outcome_has_a_sentence() -> None:
     assert {type(fact) for fact, _ in TOLD} == set(Fact.__subclasses__())
 
 
-def test_every_rung_defect_and_error_has_its_words() -> None:
+def test_every_rung_defect_and_error_has_a_name() -> None:
     assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
-    assert WORDS.defects.keys() == {one.value for one in Defect}
+    assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors
-    told = (one for one, _ in WORDS.defects.values())
-    every = (*WORDS.attempts.values(), *told, *WORDS.errors.values())
-    assert all(re.fullmatch(r"[A-Z].+[.?]", one) for one in every)
+    texts = (text for text, _ in WORDS.defects.values())
+    every = (*WORDS.attempts.values(), *texts, *WORDS.errors.values())
+    assert all(re.fullmatch(r"[A-Z].+[.?]", text) for text in every)
     assert attempt_sentence("nudged") == "Retry with a hint about the defect."
     assert attempt_sentence("new") == "Retried in another way (new)."
     assert problem_sentence("empty", None) == "The reply was empty."
@@ -190,14 +192,14 @@ def test_every_rung_defect_and_error_has_its_words() -> None:
     assert problem_sentence(None, None) == ""
 
 
-def test_what_happened_twice_is_told_once_and_nothing_is_told_of_no_news() -> None:
-    told = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
-    assert told == ("Invalid JSON in a call of a was repaired.",)
+def test_repeated_outcomes_are_listed_once_and_trivial_ones_omitted() -> None:
+    lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
+    assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40
 
 
-def test_foreign_words_are_cut_and_made_visible() -> None:
-    (told,) = sentences([facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look")])
-    assert told.isprintable()
-    assert len(told) < 300
+def test_foreign_text_is_cut_and_made_visible() -> None:
+    (line,) = sentences([facts.Renamed("\x1b[2J\u202e" + "x" * 1_000_000, "look")])
+    assert line.isprintable()
+    assert len(line) < 300
     assert cut("\0") == "\\x00"

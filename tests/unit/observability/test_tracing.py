@@ -49,10 +49,13 @@ PUBLISHED = {
 CONTENT = ("messages", "instructions", "prompt", "completion", "arguments", "result", "definitions")
 
 
-def test_every_name_is_published_or_our_own() -> None:
+def test_every_attribute_is_published_or_has_a_temper_prefix() -> None:
     names = {*REQUEST, *ATTEMPT, *TOOL}
-    own = ("temper.", "mcp.")  # MCP's have no table yet: they are those of the conventions' text
-    assert {name for name in names if not name.startswith(own)} <= PUBLISHED
+    prefixes = (
+        "temper.",
+        "mcp.",
+    )  # MCP's have no table yet: they are those of the conventions' text
+    assert {name for name in names if not name.startswith(prefixes)} <= PUBLISHED
 
 
 def test_no_content_is_among_them() -> None:
@@ -74,7 +77,7 @@ def test_no_content_is_among_them() -> None:
         ("/score", "score"),
     ],
 )
-def test_operations_have_published_names_where_there_are_any(path: str, name: str) -> None:
+def test_operations_have_their_published_names(path: str, name: str) -> None:
     record = RequestRecord(id="r", begun_at=0, seconds=0, status=200, path=path)
     assert operation(record) == name
     published = {value.value for value in gen_ai_attributes.GenAiOperationNameValues}
@@ -127,12 +130,12 @@ def attributes(span: ReadableSpan) -> dict[str, object]:
 
 def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     request, first, second = spans_of(RECORD)
-    assert [one.name for one in (request, first, second)] == [
+    assert [span.name for span in (request, first, second)] == [
         "POST /v1/chat/completions",
         "chat qwen3",
         "chat qwen3",
     ]
-    assert [one.kind for one in (request, first)] == [SpanKind.SERVER, SpanKind.CLIENT]
+    assert [span.kind for span in (request, first)] == [SpanKind.SERVER, SpanKind.CLIENT]
     assert (request.start_time, request.end_time) == (1000 * 10**9, 1004 * 10**9)
     assert (second.start_time, second.end_time) == (1002 * 10**9, 1003_500_000_000)
     assert request.parent is not None
@@ -143,7 +146,7 @@ def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     assert first.parent.span_id == 0x1
 
 
-def test_spans_name_the_replica_that_they_are_from_unless_the_environment_does(
+def test_spans_name_their_replica_unless_the_environment_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def instance() -> object:
@@ -158,7 +161,7 @@ def test_spans_name_the_replica_that_they_are_from_unless_the_environment_does(
     assert instance() == "another"
 
 
-def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
+def test_spans_use_the_semantic_conventions() -> None:
     request, first, second = map(attributes, spans_of(RECORD))
     assert request == {
         "gen_ai.operation.name": "chat",
@@ -192,7 +195,7 @@ def test_spans_say_what_happened_in_the_words_of_the_conventions() -> None:
     assert "temper.attempt.defect" not in second
 
 
-def test_what_failed_is_marked_and_what_its_client_left_is_not() -> None:
+def test_failures_are_marked_and_disconnects_are_not() -> None:
     failed = replace(
         RECORD,
         status=502,
@@ -213,7 +216,7 @@ def test_a_trace_that_began_here_has_no_parent() -> None:
     assert request.context.trace_id == 0xABC
 
 
-def test_whoever_began_a_trace_may_have_decided_not_to_keep_it() -> None:
+def test_an_unsampled_parent_is_respected() -> None:
     assert spans_of(replace(RECORD, trace=replace(TRACE, is_sampled=False))) == []
 
 
@@ -226,7 +229,7 @@ def test_a_long_value_is_cut() -> None:
     assert attributes(request)["gen_ai.request.model"] == "m" * 256
 
 
-def test_the_service_is_named_and_the_environment_may_name_it_otherwise(
+def test_the_service_name_can_be_overridden_by_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert spans_of(RECORD)[0].resource.attributes["service.name"] == "temper"
@@ -235,7 +238,7 @@ def test_the_service_is_named_and_the_environment_may_name_it_otherwise(
 
 
 class Stubborn(SpanExporter):
-    """A collector that does not answer before it is told to stop."""
+    """A collector that does not answer until it is stopped."""
 
     def __init__(self) -> None:
         self.told = Event()
@@ -248,7 +251,7 @@ class Stubborn(SpanExporter):
         self.told.set()
 
 
-def test_an_end_is_not_delayed_by_a_collector_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_is_not_delayed_by_a_lost_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "_PATIENCE", 0.01)
     exporter = Stubborn()
     sink = Tracing(exporter)
@@ -263,13 +266,13 @@ def test_spans_travel_to_the_collector_that_was_named() -> None:
     exporter.shutdown()
 
 
-def test_an_attempt_between_tools_tells_its_round() -> None:
+def test_an_attempt_between_tools_has_its_round() -> None:
     between = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
     alone = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
     spans = spans_of(replace(RECORD, attempts=(between, alone)))
-    attributes = [dict(one.attributes or {}) for one in spans]
-    attempts = [one for one in attributes if "temper.attempt.reason" in one]
-    assert [one.get("temper.round") for one in attempts] == [2, None]
+    attributes = [dict(span.attributes or {}) for span in spans]
+    attempts = [attribute for attribute in attributes if "temper.attempt.reason" in attribute]
+    assert [attempt.get("temper.round") for attempt in attempts] == [2, None]
 
 
 def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
@@ -277,19 +280,19 @@ def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
         ToolRecord("search", "find", "1", 1, 2.0, 0.5, "done", None, "pipe", "2026-07-28", 0x4),
         ToolRecord("search", "find", "2", 2, 3.0, 0.5, "timed_out", "timeout", span_id=0x5),
     )
-    spans = [one for one in spans_of(replace(RECORD, tools=tools)) if "tool" in one.name]
-    assert [one.name for one in spans] == ["execute_tool find"] * 2
-    assert [one.kind for one in spans] == [SpanKind.CLIENT] * 2
-    assert [one.context and one.context.span_id for one in spans] == [0x4, 0x5]
-    assert [one.parent and one.parent.span_id for one in spans] == [0x1, 0x1]
-    told = attributes(spans[0])
-    assert told["gen_ai.operation.name"] == "execute_tool"
-    assert told["mcp.protocol.version"] == "2026-07-28"
-    assert told["network.transport"] == "pipe"
-    assert told["temper.round"] == 1
-    assert "error.type" not in told
+    spans = [span for span in spans_of(replace(RECORD, tools=tools)) if "tool" in span.name]
+    assert [span.name for span in spans] == ["execute_tool find"] * 2
+    assert [span.kind for span in spans] == [SpanKind.CLIENT] * 2
+    assert [span.context and span.context.span_id for span in spans] == [0x4, 0x5]
+    assert [span.parent and span.parent.span_id for span in spans] == [0x1, 0x1]
+    attributes_ = attributes(spans[0])
+    assert attributes_["gen_ai.operation.name"] == "execute_tool"
+    assert attributes_["mcp.protocol.version"] == "2026-07-28"
+    assert attributes_["network.transport"] == "pipe"
+    assert attributes_["temper.round"] == 1
+    assert "error.type" not in attributes_
     assert attributes(spans[1])["error.type"] == "timeout"
-    assert [one.status.status_code for one in spans] == [StatusCode.UNSET, StatusCode.ERROR]
+    assert [span.status.status_code for span in spans] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
 def run_spans_of(work: object) -> dict[str, ReadableSpan]:
@@ -316,8 +319,8 @@ def work(spans: RunSpans) -> None:
 
 
 def test_a_run_is_above_its_generations_and_its_calls() -> None:
-    found = run_spans_of(work)
-    root, chat, tool = (found[name] for name in NAMES)
+    spans = run_spans_of(work)
+    root, chat, tool = (spans[name] for name in NAMES)
     assert (root.kind, chat.kind, tool.kind) == (
         SpanKind.INTERNAL,
         SpanKind.CLIENT,
@@ -330,9 +333,9 @@ def test_a_run_is_above_its_generations_and_its_calls() -> None:
     assert sent[-1]["a"] == "b"
 
 
-def test_spans_say_what_was_done_and_never_what_was_said() -> None:
-    found = run_spans_of(work)
-    root, chat, tool = (found[name] for name in NAMES)
+def test_spans_have_operations_and_no_content() -> None:
+    spans = run_spans_of(work)
+    root, chat, tool = (spans[name] for name in NAMES)
     assert attributes(root) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "temper",
@@ -361,7 +364,7 @@ def test_spans_say_what_was_done_and_never_what_was_said() -> None:
 @pytest.mark.parametrize(
     ("status", "word"), [(Status.TIMED_OUT, "timeout"), (Status.FAILED, "tool_error")]
 )
-def test_a_call_that_failed_says_how(status: Status, word: str) -> None:
+def test_a_failed_call_has_its_error(status: Status, word: str) -> None:
     def work(spans: RunSpans) -> None:
         spans.tool_started(called(1), 1)
         spans.tool_finished(done(called(1), "Error: no", status))
@@ -377,7 +380,7 @@ def test_a_call_that_never_ended_was_cancelled() -> None:
     assert attributes(span)["error.type"] == "cancelled"
 
 
-def test_a_generation_that_failed_says_how() -> None:
+def test_a_failed_generation_has_its_error() -> None:
     def work(spans: RunSpans) -> None:
         with pytest.raises(BackendUnavailable), spans.attempt({}, 1, None):
             raise BackendUnavailable("here", "is down")

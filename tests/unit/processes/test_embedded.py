@@ -41,7 +41,7 @@ def test_it_understands_the_sampling_of_every_profile() -> None:
     assert arguments(["-m", "m.gguf"]).temp is None
 
 
-def test_it_understands_what_is_asked_of_gpu_attention_and_cache() -> None:
+def test_it_accepts_options_for_gpu_attention_and_cache() -> None:
     wanted = LaunchPlan(
         ("x",),
         Path("m.gguf"),
@@ -68,12 +68,12 @@ def test_it_understands_that_a_model_embeds() -> None:
     assert resolve_enumerators(options) == {"pooling_type": mean}
 
 
-def test_it_understands_that_a_reply_may_outgrow_its_window() -> None:
+def test_it_accepts_context_shift() -> None:
     assert arguments(["-m", "m.gguf", "--context-shift"]).ctx_shift
     assert not arguments(["-m", "m.gguf"]).ctx_shift
 
 
-def test_it_understands_another_template_and_a_number_of_threads() -> None:
+def test_it_accepts_a_template_and_a_number_of_threads() -> None:
     given = arguments(["-m", "m.gguf", "--chat-template", "{{ x }}", "-t", "1"])
     assert (given.chat_template, given.threads) == ("{{ x }}", 1)
     usual = arguments(["-m", "m.gguf"])

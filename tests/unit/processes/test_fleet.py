@@ -13,7 +13,7 @@ from tests.fakes.servers import Server
 
 
 class World:
-    """A fleet of two servers of which one has room, and what is held of it."""
+    """A fleet of two servers, of which one fits, and its held slots."""
 
     def __init__(self, ttl: float | None, most_waiting: int) -> None:
         self.servers = {"a": Server(), "b": Server()}
@@ -83,7 +83,7 @@ async def test_waiting_requests_fail_with_the_reason_of_a_failed_load() -> None:
         assert world.servers["a"].starts == 1
 
 
-async def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -> None:
+async def test_an_abandoned_load_is_canceled_for_another_model() -> None:
     async with running() as world:
         world.lease("a")
         await world.servers["a"].wanted.wait()
@@ -94,7 +94,7 @@ async def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_mod
         assert world.servers["a"].stops == 1
 
 
-async def test_a_model_that_is_not_wanted_any_more_is_stopped_at_once() -> None:
+async def test_an_unwanted_model_is_stopped_immediately() -> None:
     async with running() as world:
         world.servers["a"].finish()
         await world.lease("a").wait_until_granted()
@@ -113,7 +113,7 @@ async def test_an_idle_model_is_stopped_after_its_ttl() -> None:
         assert world.fleet.condition("a") == "unloaded"
 
 
-async def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
+async def test_a_failed_server_is_noticed_and_can_be_restarted() -> None:
     async with running() as world:
         server = world.servers["a"]
         server.finish()
@@ -128,7 +128,7 @@ async def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
         await server.stopped.wait()
 
 
-async def test_no_more_requests_wait_than_may() -> None:
+async def test_waiting_requests_are_limited() -> None:
     async with running(most_waiting=1) as world:
         world.lease("a")
         with pytest.raises(QueueFull):
@@ -147,7 +147,7 @@ async def test_closing_stops_everything_and_starts_nothing() -> None:
         assert [server.stops for server in world.servers.values()] == [1, 1]
 
 
-async def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
+async def test_a_waiting_request_may_leave_without_affecting_others() -> None:
     async with running() as world:
         leaver, stayer = world.lease("a", "1"), world.lease("a", "2")
         waiting = asyncio.create_task(leaver.wait_until_granted())
@@ -158,7 +158,7 @@ async def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() ->
         await stayer.wait_until_granted()
 
 
-async def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
+async def test_a_model_can_be_preloaded() -> None:
     async with running() as world:
         world.fleet.preload("a")
         await world.servers["a"].wanted.wait()
@@ -169,7 +169,7 @@ async def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
         assert world.servers["a"].starts == 1
 
 
-async def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
+async def test_a_model_that_cannot_be_preloaded_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running() as world:
@@ -184,7 +184,7 @@ async def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
 
 
 @pytest.mark.fault("F102")
-async def test_no_key_fills_the_queue_for_a_model_for_others() -> None:
+async def test_one_key_cannot_fill_the_queue_for_a_model() -> None:
     async with running(most_waiting=3) as world:
         flood = [world.lease("a", f"x{number}", "x") for number in range(3)]
         with pytest.raises(QueueFull):

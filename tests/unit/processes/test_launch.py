@@ -49,7 +49,7 @@ def model(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_plan_says_everything_that_must_not_be_left_to_the_server(
+def test_a_plan_leaves_nothing_important_to_server_defaults(
     plan: LaunchPlan, begin: str, end: str
 ) -> None:
     expected = f"s {begin} --host 127.0.0.1 --port 0 --jinja --no-webui --slots {end}"
@@ -95,19 +95,19 @@ def test_without_any_server_the_remedy_is_named() -> None:
         choose_program(None, has_embedded=False)
 
 
-def test_the_program_is_looked_for_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_searched_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "llama-server"
     program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_program() == (str(program),)
 
 
-def test_a_program_of_ones_own_is_preferred_to_all_and_must_be_one(tmp_path: Path) -> None:
-    own = tmp_path / "my-llama-server"
-    own.touch(mode=0o755)
-    assert find_program(own) == (str(own),)
-    own.chmod(0o644)
-    for wrong in (own, tmp_path, tmp_path / "nowhere"):
+def test_a_configured_program_is_preferred_and_must_exist(tmp_path: Path) -> None:
+    program = tmp_path / "my-llama-server"
+    program.touch(mode=0o755)
+    assert find_program(program) == (str(program),)
+    program.chmod(0o644)
+    for wrong in (program, tmp_path, tmp_path / "nowhere"):
         with pytest.raises(LaunchFailed, match="is not a program") as raised:
             find_program(wrong)
         assert raised.value.is_lasting
@@ -119,7 +119,7 @@ def test_the_embedded_server_downloads_nothing() -> None:
         check_plan(replace(PLAN, program=embedded_program(), model="owner/name"))
 
 
-def test_a_port_that_a_stranger_holds_is_refused(model: Path) -> None:
+def test_a_port_used_by_another_process_is_refused(model: Path) -> None:
     plan = replace(PLAN, model=model, port=free_port())
     with (
         socket.create_server(("127.0.0.1", plan.port)),
@@ -130,11 +130,11 @@ def test_a_port_that_a_stranger_holds_is_refused(model: Path) -> None:
     check_plan(plan)
 
 
-def test_a_file_that_begins_like_a_model_may_be_tried(model: Path) -> None:
+def test_a_file_with_a_model_header_is_accepted(model: Path) -> None:
     check_model_file(model)
 
 
-def test_a_file_that_cannot_be_a_model_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_an_invalid_model_file_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello")
     for path, problem in (
         (tmp_path / "nowhere.gguf", "does not exist"),
@@ -148,12 +148,12 @@ def test_a_file_that_cannot_be_a_model_is_refused_before_anything_starts(tmp_pat
 
 @pytest.fixture(autouse=True)
 def programs_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is late is believed to have some."""
+    """A program that times out is assumed to have devices."""
     monkeypatch.setattr(launch, "_DEVICES_SECONDS", PATIENCE_SECONDS)
 
 
 def saying(text: str, code: int = 0) -> Sequence[str]:
-    """Return a program that says something, whatever it is asked."""
+    """Return a program that prints a text for any arguments."""
     return (sys.executable, "-c", f"import sys; print({text!r}); sys.exit({code})")
 
 
@@ -167,11 +167,11 @@ def saying(text: str, code: int = 0) -> Sequence[str]:
         ("", 0, True),
     ],
 )
-def test_a_server_lists_what_it_can_use(text: str, code: int, *, has_some: bool) -> None:
+def test_a_server_lists_its_devices(text: str, code: int, *, has_some: bool) -> None:
     assert uses_devices(saying(text, code)) is has_some
 
 
-def test_a_program_that_is_not_there_or_hangs_is_believed_to_have_some(
+def test_a_missing_or_hanging_program_is_assumed_to_have_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert uses_devices(("/no/such/program",))
@@ -179,7 +179,7 @@ def test_a_program_that_is_not_there_or_hangs_is_believed_to_have_some(
     assert uses_devices((sys.executable, "-c", "import time; time.sleep(60)"))
 
 
-def test_the_embedded_server_answers_as_well() -> None:
+def test_the_embedded_server_lists_devices_as_well() -> None:
     # a wheel for a GPU would have some, on a machine with one
     import xllamacpp
 

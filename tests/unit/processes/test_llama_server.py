@@ -44,7 +44,7 @@ def start(program: tuple[str, ...], model: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_program_that_ends_at_once_is_quoted(model: Path) -> None:
+def test_a_program_that_exits_immediately_is_quoted(model: Path) -> None:
     script = "import sys; sys.exit('error: invalid argument: -np')"
     with pytest.raises(LaunchFailed, match="does not know an argument") as failure:
         start((sys.executable, "-c", script), model)
@@ -57,40 +57,40 @@ def test_a_program_that_cannot_be_run_is_named(model: Path) -> None:
 
 
 @pytest.mark.fault("F22")
-def test_a_server_that_does_not_insist_on_our_key_is_not_ours(model: Path) -> None:
+def test_a_server_that_accepts_other_keys_is_a_stranger(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="which rejects its key"):
         start((sys.executable, "-c", STRANGER), model)
 
 
-async def downloaded(program: Path, repository: str, told: list[StartProgress]) -> Path:
+async def downloaded(program: Path, repository: str, reports: list[StartProgress]) -> Path:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        return await download((str(program),), repository, told.append)
+        return await download((str(program),), repository, reports.append)
 
 
-def test_a_download_tells_how_far_it_is_and_where_the_model_lies(tmp_path: Path) -> None:
+def test_a_download_reports_progress_and_the_path_of_the_model(tmp_path: Path) -> None:
     source = tmp_path / "source.gguf"
     source.write_bytes(b"GGUF")
-    told: list[StartProgress] = []
+    reports: list[StartProgress] = []
     program = downloading_server(tmp_path, source)
-    path = asyncio.run(downloaded(program, "owner/name", told))
+    path = asyncio.run(downloaded(program, "owner/name", reports))
     assert path == tmp_path / "m.gguf"
-    shares = [item.share for item in told if item.stage == "downloading"]
+    shares = [item.share for item in reports if item.stage == "downloading"]
     assert shares == [0.0, 0.37, 1.0]
 
 
-def test_one_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failed_download_says_why(tmp_path: Path) -> None:
     program = downloading_server(tmp_path, tmp_path / "none")
     with pytest.raises(LaunchFailed, match="could not download the model"):
         asyncio.run(downloaded(program, "nobody/none", []))
 
 
-def test_the_embedded_server_cannot_download_and_what_can_is_said() -> None:
+def test_the_embedded_server_cannot_download_and_names_an_alternative() -> None:
     with pytest.raises(LaunchFailed) as raised:
         asyncio.run(download(embedded_program(), "owner/name:Q4_K_M", lambda _progress: None))
-    said = str(raised.value)
-    assert "cannot download owner/name:Q4_K_M" in said
-    assert "hf download owner/name --include '*Q4_K_M*.gguf'" in said
-    assert "llama-server" in said
+    message = str(raised.value)
+    assert "cannot download owner/name:Q4_K_M" in message
+    assert "hf download owner/name --include '*Q4_K_M*.gguf'" in message
+    assert "llama-server" in message
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_the_embedded_server_cannot_download_and_what_can_is_said() -> None:
         ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
-def test_a_known_violation_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
+def test_a_known_crash_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
     cause = explain_failure("s", ("loading model", line, "exiting"))
     assert meaning in cause.problem
     assert cause.is_lasting
 
 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
-def test_an_unknown_violation_is_quoted_and_may_be_gone_the_next_time(lines: list[str]) -> None:
+def test_an_unknown_crash_is_quoted_and_may_be_temporary(lines: list[str]) -> None:
     cause = explain_failure("s", tuple(lines))
     assert cause.problem.startswith("ended before it was ready; last output: ")
     assert cause.problem.endswith("the dog ate it")

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class Scene:
-    """A backend over a server whose status and answers are set by the test."""
+    """A backend over a server; the test sets its status and answers."""
 
     def __init__(
         self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0
@@ -69,14 +69,14 @@ async def refusal(scene: Scene) -> BackendUnavailable:
     return raised.value
 
 
-async def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is() -> None:
+async def test_a_request_waits_for_the_start_and_is_sent_to_the_current_address() -> None:
     scene = Scene(STARTING)
     scene.answers(FIRST)
     scene.answers(SECOND)
-    asked = asyncio.create_task(scene.ask())
+    request = asyncio.create_task(scene.ask())
     await asyncio.sleep(0)
     scene.server.note(READY)
-    assert (await asked)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
+    assert (await request)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
     await scene.ask()
     scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
     await scene.ask()
@@ -85,29 +85,29 @@ async def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is
     await scene.backend.close()
 
 
-async def test_a_start_that_takes_too_long_is_told_as_loading() -> None:
+async def test_a_slow_start_is_reported_as_loading() -> None:
     error = await refusal(Scene(STARTING, load_wait=0.0))
     assert (error.loading, error.is_managed) == (True, False)
 
 
-async def test_a_question_waits_for_a_server_that_is_being_restarted() -> None:
+async def test_a_request_waits_for_a_restart() -> None:
     scene = Scene(WAITING)
     scene.answers(SECOND)
-    asked = asyncio.create_task(scene.ask())
+    request = asyncio.create_task(scene.ask())
     await asyncio.sleep(0)
     scene.server.note(STARTING)
     await asyncio.sleep(0)
     scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
-    assert (await asked)[-1] == ReplyFinished("stop")
+    assert (await request)[-1] == ReplyFinished("stop")
 
 
-async def test_a_restart_that_takes_too_long_says_when_to_come_back() -> None:
+async def test_a_slow_restart_is_reported_with_retry_after() -> None:
     error = await refusal(Scene(WAITING, load_wait=0.0))
     assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
     assert (error.is_managed, error.retry_after) == (True, 2)
 
 
-async def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
+async def test_a_request_that_finds_no_server_is_sent_to_the_next_one() -> None:
     scene = Scene(READY)
     scene.answers(SECOND)
     back = ServerStatus(RestartState.READY, address=SECOND)
@@ -125,12 +125,12 @@ async def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
     ("status", "problem"),
     [(READY, ""), (STARTING, ""), (WAITING, "it crashed"), (DOWN, "it crashed once too often")],
 )
-def test_why_it_does_not_run_is_told_while_it_does_not(status: ServerStatus, problem: str) -> None:
+def test_a_stopped_server_reports_the_reason(status: ServerStatus, problem: str) -> None:
     assert Scene(status).backend.problem == problem
 
 
 @pytest.mark.parametrize("status", [READY, DOWN])
-def test_there_is_nothing_to_wait_for_where_it_is_decided(status: ServerStatus) -> None:
+def test_a_permanent_failure_is_not_waited_for(status: ServerStatus) -> None:
     assert Scene(status).backend.lease() is None
 
 
@@ -141,7 +141,7 @@ def test_there_is_nothing_to_wait_for_where_it_is_decided(status: ServerStatus) 
         (WAITING, "restarting llama-server/qwen", "is being restarted: it crashed"),
     ],
 )
-async def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
+async def test_a_wait_has_a_reason_and_ends_when_the_server_is_ready(
     status: ServerStatus, news: str, problem: str
 ) -> None:
     scene = Scene(status)
@@ -170,7 +170,7 @@ async def test_a_server_that_lives_and_cannot_be_reached_is_not_waited_for() -> 
     assert "cannot be reached (too many open files)" in str(await refusal(scene))
 
 
-async def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
+async def test_a_server_that_stays_down_reports_its_reason() -> None:
     error = await refusal(Scene(DOWN))
     assert str(error) == "The backend llama-server/qwen is down: it crashed once too often."
     assert (error.is_managed, error.retry_after) == (True, None)
@@ -184,7 +184,7 @@ async def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
         (DOWN, "and will not be restarted: it crashed once too often.", None),
     ],
 )
-async def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
+async def test_a_crash_during_a_reply_is_explained_even_if_it_is_noticed_later(
     noticed: ServerStatus, ending: str, retry_after: int | None
 ) -> None:
     scene = Scene(READY)
@@ -199,7 +199,7 @@ async def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
     assert (error.is_managed, error.retry_after) == (True, retry_after)
 
 
-async def test_what_is_no_crash_is_left_as_it_is() -> None:
+async def test_an_unrelated_failure_is_unchanged() -> None:
     scene = Scene(READY)
     scene.breaks_off(httpx.ReadTimeout("slow"))
     with pytest.raises(BackendTimedOut):
@@ -211,7 +211,7 @@ async def test_what_is_no_crash_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("status", [ServerStatus(), STARTING, WAITING, DOWN])
-async def test_before_the_server_is_ready_the_plan_is_all_that_is_known(
+async def test_before_the_server_is_ready_only_the_plan_is_known(
     status: ServerStatus,
 ) -> None:
     scene = Scene(status)
@@ -225,7 +225,7 @@ async def test_before_the_server_is_ready_the_plan_is_all_that_is_known(
     await scene.backend.close()
 
 
-async def test_a_server_that_is_ready_tells_more() -> None:
+async def test_a_ready_server_reports_more() -> None:
     scene = Scene(READY)
     root, routes = FIRST.base_url, scene.routes
     properties = {
@@ -249,7 +249,7 @@ async def test_a_server_that_is_ready_tells_more() -> None:
     assert asked_tokens.called
 
 
-async def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
+async def test_a_lost_server_is_described_by_its_plan() -> None:
     scene = Scene(READY)
     scene.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
     scene.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
@@ -276,7 +276,7 @@ async def test_its_health_follows_from_its_state(
     assert await scene.backend.health() is expected
 
 
-async def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
+async def test_forwarded_requests_are_sent_to_the_current_address() -> None:
     scene = Scene(READY, notice_wait=0.0)
     route = scene.routes.post(f"{FIRST.base_url}/v1/embeddings").respond(content=b"{}")
     assert await relayed_by(scene.backend) == b"{}"
@@ -286,6 +286,6 @@ async def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
         await relayed_by(scene.backend)
 
 
-def test_a_server_is_lost_when_it_was_given_up_and_not_before() -> None:
+def test_a_server_is_lost_only_after_it_was_given_up() -> None:
     for status, is_down in ((STARTING, False), (WAITING, False), (READY, False), (DOWN, True)):
         assert Scene(status).backend.is_down is is_down

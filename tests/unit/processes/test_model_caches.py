@@ -1,4 +1,4 @@
-"""Caches of other programs, in made-up folders: whole ones, broken ones, hostile ones."""
+"""Caches of other programs in temporary folders: intact, broken and hostile ones."""
 
 import json
 import os
@@ -25,11 +25,11 @@ def found(home: Path, **environment: str) -> list[CachedModel]:
 def ollama_model(home: Path, name: str, blob: str = "sha256:abc", layers: object = None) -> Path:
     folder = home / "ollama"
     manifest = folder / "manifests" / "registry.ollama.ai" / name
-    told = layers or [
+    layer_list = layers or [
         {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:t"},
         {"mediaType": "application/vnd.ollama.image.model", "digest": blob, "size": 100},
     ]
-    text = json.dumps({"config": {"digest": "sha256:config"}, "layers": told})
+    text = json.dumps({"config": {"digest": "sha256:config"}, "layers": layer_list})
     model_at(manifest, text.encode())
     model_at(folder / "blobs" / "sha256-config", b'{"file_type": "Q4_K_M"}')
     return folder
@@ -41,40 +41,40 @@ def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
     model_at(folder / "Qwen3.gguf.downloadInProgress")
     model_at(folder / "manifest=ggml-org=Qwen3=Q8_0.json", b"{}")
     model_at(folder / "mmproj-Qwen3-Q8_0.gguf")
-    (one,) = found(tmp_path)
-    assert one == CachedModel("llama.cpp", path.stem, path, 100, "Q8_0")
+    (model,) = found(tmp_path)
+    assert model == CachedModel("llama.cpp", path.stem, path, 100, "Q8_0")
     (moved,) = found(tmp_path / "elsewhere", LLAMA_CACHE=str(folder))
     assert moved.path == path
 
 
-def test_caches_of_macs_lie_elsewhere(tmp_path: Path) -> None:
+def test_on_macos_caches_are_in_other_folders(tmp_path: Path) -> None:
     path = model_at(tmp_path / "Library" / "Caches" / "llama.cpp" / "a-Q4_0.gguf")
-    (one,) = list_cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
-    assert one.path == path
+    (model,) = list_cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
+    assert model.path == path
 
 
 def test_the_hub_of_hugging_face_is_listed_by_repositories(tmp_path: Path) -> None:
     hub = tmp_path / ".cache" / "huggingface" / "hub"
-    place = hub / "models--bartowski--Qwen--Coder-GGUF"
-    blob = model_at(place / "blobs" / "0a1b")
-    link = place / "snapshots" / "c0ffee" / "Coder-IQ4_XS.gguf"
+    folder = hub / "models--bartowski--Qwen--Coder-GGUF"
+    blob = model_at(folder / "blobs" / "0a1b")
+    link = folder / "snapshots" / "c0ffee" / "Coder-IQ4_XS.gguf"
     link.parent.mkdir(parents=True)
     link.symlink_to(blob)
-    (one,) = found(tmp_path)
-    assert (one.owner, one.name) == ("Hugging Face", "bartowski/Qwen--Coder-GGUF:IQ4_XS")
-    assert (one.path, one.size, one.quantisation) == (link, 100, "IQ4_XS")
+    (model,) = found(tmp_path)
+    assert (model.owner, model.name) == ("Hugging Face", "bartowski/Qwen--Coder-GGUF:IQ4_XS")
+    assert (model.path, model.size, model.quantisation) == (link, 100, "IQ4_XS")
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_the_hub_is_where_its_variables_say(tmp_path: Path, variable: str) -> None:
+def test_environment_variables_move_the_hub_cache(tmp_path: Path, variable: str) -> None:
     path = model_at(tmp_path / "hub" / "models--o--n" / "snapshots" / "c" / "n-F16.gguf")
-    (one,) = found(tmp_path / "home", **{variable: str(tmp_path / "hub")})
-    assert one.path == path
-    (one,) = found(tmp_path / "home", HF_HOME=str(tmp_path))
-    assert one.path == path
+    (model,) = found(tmp_path / "home", **{variable: str(tmp_path / "hub")})
+    assert model.path == path
+    (model,) = found(tmp_path / "home", HF_HOME=str(tmp_path))
+    assert model.path == path
 
 
-def test_models_of_ollama_are_listed_with_the_file_behind_their_name(tmp_path: Path) -> None:
+def test_ollama_models_are_listed_with_their_file(tmp_path: Path) -> None:
     folder = ollama_model(tmp_path, "library/qwen3/8b")
     ollama_model(tmp_path, "someone/tuned/latest", "sha256:def")
     path = model_at(folder / "blobs" / "sha256-abc")
@@ -86,11 +86,11 @@ def test_models_of_ollama_are_listed_with_the_file_behind_their_name(tmp_path: P
 
 def test_models_of_lm_studio_are_listed(tmp_path: Path) -> None:
     path = model_at(tmp_path / ".lmstudio" / "models" / "owner" / "name-GGUF" / "n-Q6_K.gguf")
-    (one,) = found(tmp_path)
-    assert one == CachedModel("LM Studio", "owner/name-GGUF:Q6_K", path, 100, "Q6_K")
+    (model,) = found(tmp_path)
+    assert model == CachedModel("LM Studio", "owner/name-GGUF:Q6_K", path, 100, "Q6_K")
 
 
-def test_the_parts_of_a_model_are_one_and_a_missing_one_is_told(tmp_path: Path) -> None:
+def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     for number in (1, 2):
         model_at(folder / f"big-Q4_K_M-0000{number}-of-00002.gguf")
@@ -117,13 +117,13 @@ def test_a_quantisation_is_read_from_the_name(tmp_path: Path, name: str, quantis
     assert [item.quantisation for item in found(tmp_path)] == [quantisation]
 
 
-def test_what_is_no_model_is_told_and_what_is_nothing_is_passed_over(tmp_path: Path) -> None:
+def test_an_invalid_model_is_reported_and_other_files_are_skipped(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     model_at(folder / "broken.gguf", b"<html>")
     (folder / "dangling.gguf").symlink_to(folder / "gone")
     (folder / "folder.gguf").mkdir()
-    told = {one.name: one.problem for one in found(tmp_path)}
-    assert told == {
+    problems = {model.name: model.problem for model in found(tmp_path)}
+    assert problems == {
         "broken": "is not a GGUF file: convert it or download the GGUF version",
         "dangling": "does not exist: check the path",
     }
@@ -141,7 +141,7 @@ def test_what_is_no_model_is_told_and_what_is_nothing_is_passed_over(tmp_path: P
         b"x" * (2**20 + 1),
     ],
 )
-def test_a_broken_manifest_is_passed_over(tmp_path: Path, manifest: bytes) -> None:
+def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     folder = tmp_path / "ollama"
     model_at(folder / "manifests" / "registry.ollama.ai" / "library" / "bad" / "1b", manifest)
     model_at(folder / "manifests" / "odd", b"{}")
@@ -151,9 +151,9 @@ def test_a_broken_manifest_is_passed_over(tmp_path: Path, manifest: bytes) -> No
 def test_a_digest_leads_nowhere_but_to_a_blob(tmp_path: Path) -> None:
     secret = model_at(tmp_path / "secret.gguf")
     folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
-    (one,) = found(tmp_path, OLLAMA_MODELS=str(folder))
-    assert one.path != secret
-    assert one.problem
+    (model,) = found(tmp_path, OLLAMA_MODELS=str(folder))
+    assert model.path != secret
+    assert model.problem
 
 
 def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) -> None:
@@ -165,14 +165,14 @@ def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) ->
     assert [item.name for item in found(tmp_path)] == ["a"]
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     assert found(tmp_path, LLAMA_CACHE="/nowhere") == []
     model_at(tmp_path / "file")
     assert found(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_without_permission_is_passed_over(tmp_path: Path) -> None:
+def test_a_folder_without_permission_is_skipped(tmp_path: Path) -> None:
     folder = model_at(tmp_path / ".cache" / "llama.cpp" / "locked" / "a.gguf").parent
     folder.chmod(0)
     try:

@@ -23,7 +23,7 @@ def start(count: int, version: int = 3) -> bytes:
     return struct.pack("<4sIQQ", b"GGUF", version, 0, count)
 
 
-def test_it_reads_what_the_library_reads(header_file: Path) -> None:
+def test_it_reads_the_same_as_the_gguf_library(header_file: Path) -> None:
     ours = read_header(header_file)
     fields = {
         name: field for name, field in GGUFReader(header_file).fields.items() if "GGUF." not in name
@@ -64,7 +64,7 @@ def test_numbers_of_every_kind_and_short_lists_are_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_is_cut_off_anywhere_is_unreadable(header_file: Path, tmp_path: Path) -> None:
+def test_a_file_truncated_anywhere_is_unreadable(header_file: Path, tmp_path: Path) -> None:
     whole = header_file.read_bytes()
     end = whole.index(b"token_embd.weight") - 8
     read_header(write(tmp_path / "cut.gguf", whole[:end]))
@@ -96,7 +96,7 @@ def test_nonsense_is_unreadable(content: bytes, tmp_path: Path) -> None:
         read_header(write(tmp_path / "nonsense.gguf", content))
 
 
-def test_a_large_vocabulary_is_stepped_over(tmp_path: Path) -> None:
+def test_a_large_vocabulary_is_skipped(tmp_path: Path) -> None:
     words = b"".join(struct.pack("<Q3s", 3, b"abc") for _ in range(150_000))
     content = start(2) + STRING + struct.pack("<IIQ", 9, 8, 150_000) + words
     path = write(tmp_path / "large.gguf", content + STRING + struct.pack("<II", 4, 7))
@@ -108,14 +108,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_model(tmp_path_factory.mktemp("model") / "some-model.gguf")
 
 
-def test_a_model_is_known_by_its_names_its_architecture_and_its_template(model: Path) -> None:
+def test_a_model_has_names_an_architecture_and_a_template(model: Path) -> None:
     file = read_model_file(model)
     assert file.names == (str(model), "scripted")
     assert file.architecture == "qwen2"
     assert "<tool_call>" in file.template
 
 
-def test_a_model_has_the_shape_that_its_file_tells(model: Path) -> None:
+def test_a_model_has_the_shape_of_its_metadata(model: Path) -> None:
     shape = read_model_file(model).shape
     assert shape is not None
     assert shape.layers == (Layer(1, 64, 64),)
@@ -135,7 +135,7 @@ def test_the_weights_of_a_split_model_are_those_of_all_its_files(
     assert shape.weights == model.stat().st_size + 1000
 
 
-def test_names_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
+def test_non_text_names_are_skipped(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "odd.gguf", "llama")
     writer.add_uint32("general.name", 3)
     writer.write_header_to_file()
@@ -153,11 +153,11 @@ def test_a_broken_file_has_its_name(model: Path, tmp_path: Path, size: int) -> N
 
 
 @pytest.mark.parametrize("content", [b"no model at all", b"GGUF\x03\0\0\0" + b"\xff" * 64])
-def test_a_file_of_another_kind_has_its_name(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_is_named(tmp_path: Path, content: bytes) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(content)
     assert read_model_file(other).names == (str(other),)
 
 
-def test_a_file_that_is_not_there_has_its_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert read_model_file(tmp_path / "none.gguf") == ModelFile((str(tmp_path / "none.gguf"),))

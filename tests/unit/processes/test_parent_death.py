@@ -37,14 +37,14 @@ def test_a_watched_program_is_killed_when_its_input_ends() -> None:
         assert program.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
 
-def test_a_watcher_does_not_hold_the_output_of_a_program_that_ended() -> None:
+def test_a_watcher_does_not_keep_the_output_of_an_ended_program() -> None:
     with start_watched("") as program:
         assert program.stdout is not None
         assert program.stdout.read() == "hello\n"
         assert program.wait(PATIENCE_SECONDS) == 0
 
 
-def test_a_program_whose_parent_died_before_it_could_ask_is_killed() -> None:
+def test_a_program_whose_parent_died_early_is_killed() -> None:
     script = "from proxy.processes import parent_death; parent_death.request_death_signal(-1)"
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=PATIENCE_SECONDS)

@@ -8,12 +8,12 @@ from tests.fakes.pdf import make_pdf
 NEEDED = "needs the extra `documents`"
 
 
-def test_the_text_of_each_page_is_read_by_another_process() -> None:
+def test_the_text_of_each_page_is_extracted_in_another_process() -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
     assert read_pdf(make_pdf("Hello", "there")) == PdfText("Hello\n\nthere", 2, 2)
 
 
-def test_what_cannot_be_read_is_refused_in_one_sentence() -> None:
+def test_an_unreadable_document_is_refused_in_one_sentence() -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
     with pytest.raises(InvalidRequest, match="it is broken, encrypted or too large"):
         read_pdf(b"%PDF-1.4 broken")
@@ -41,12 +41,12 @@ def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("found", "marked"),
+    ("pdf", "marked"),
     [
         (PdfText("Hi", 2, 2), "[The text of 2 pages of a PDF:]\nHi"),
         (PdfText("Hi", 2, 9), "[The text of the first 2 of 9 pages of a PDF:]\nHi"),
         (PdfText(" ", 2, 2), "[A PDF of 2 pages without text: they may be scanned images.]"),
     ],
 )
-def test_the_text_says_where_it_is_from(found: PdfText, marked: str) -> None:
-    assert found.marked == marked
+def test_the_text_names_its_source(pdf: PdfText, marked: str) -> None:
+    assert pdf.marked == marked

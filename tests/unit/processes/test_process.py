@@ -15,15 +15,15 @@ from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_are_the_same_however_the_output_is_cut(size: int) -> None:
+def test_lines_are_the_same_at_any_chunking(size: int) -> None:
     output = "first\nse\u00e9cond\r\n\n  \nloading ...\rthird".encode()
     tail = LogTail()
-    told: list[str] = []
+    lines: list[str] = []
     for start in range(0, len(output), size):
-        told += tail.feed(output[start : start + size])
-    told += tail.finish()
-    assert told == ["first", "se\u00e9cond", "loading ...", "third"]
-    assert tail.lines == tuple(told)
+        lines += tail.feed(output[start : start + size])
+    lines += tail.finish()
+    assert lines == ["first", "se\u00e9cond", "loading ...", "third"]
+    assert tail.lines == tuple(lines)
 
 
 def test_only_the_last_lines_are_kept() -> None:
@@ -40,12 +40,12 @@ def test_a_line_without_an_end_stays_within_bounds() -> None:
     assert tail.finish() == []
 
 
-def test_what_could_command_a_terminal_is_shown_as_an_escape() -> None:
+def test_control_characters_are_escaped() -> None:
     tail = LogTail()
     assert tail.feed(b"a\t\x1b[31mred\x07 \xff\n") == ["a \\x1b[31mred\\x07 \ufffd"]
 
 
-def test_a_row_of_dots_is_seen_while_it_grows() -> None:
+def test_a_growing_row_of_dots_is_visible() -> None:
     tail = LogTail()
     tail.feed(b"loading\n..")
     assert tail.dots == ".."
@@ -57,7 +57,7 @@ def test_a_row_of_dots_is_seen_while_it_grows() -> None:
     assert tail.dots == ""
 
 
-def test_of_a_progress_bar_the_latest_state_is_kept() -> None:
+def test_only_the_latest_state_of_a_progress_bar_is_kept() -> None:
     tail = LogTail()
     lines = tail.feed(b"start\rDownloading 1%\rDownloading 2%\x1b[K\rDownloading 3%\rend\n")
     assert len(lines) == 5
@@ -75,14 +75,14 @@ print("done")
 
 def open_files() -> set[str]:
     """Return them by descriptor and name; files of others may be closed at any time."""
-    found: set[str] = set()
-    for one in Path("/dev/fd").iterdir():
+    files: set[str] = set()
+    for descriptor in Path("/dev/fd").iterdir():
         with suppress(OSError):  # the folder itself was one of them
-            found.add(f"{one.name} {one.readlink()}")
-    return found
+            files.add(f"{descriptor.name} {descriptor.readlink()}")
+    return files
 
 
-def test_a_child_takes_it_for_a_terminal_and_its_lines_come_as_it_wrote_them() -> None:
+def test_a_child_has_a_terminal_and_unbuffered_lines() -> None:
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:
@@ -141,14 +141,14 @@ async def start(
     return process, spoke
 
 
-async def test_what_a_child_says_is_kept_and_its_end_is_noticed() -> None:
+async def test_the_output_of_a_child_is_kept_and_its_exit_noticed() -> None:
     script = "import os, sys; print(os.environ['GREETING'], flush=True); sys.exit('goodbye')"
     process, _ = await start(script)
     assert await process.wait() == 1
     assert process.tail == ("hello", "goodbye")
 
 
-async def test_a_polite_child_ends_at_the_first_request() -> None:
+async def test_a_cooperative_child_ends_at_the_first_signal() -> None:
     process, spoke = await start("import signal; print('up', flush=True); signal.pause()")
     await spoke.wait()
     assert await process.stop() == -signal.SIGTERM
@@ -162,19 +162,19 @@ async def test_a_stubborn_child_is_killed_after_the_grace_time_and_reaped() -> N
         os.kill(process.pid, 0)
 
 
-async def test_stopping_twice_or_after_the_end_does_no_harm() -> None:
+async def test_stopping_twice_or_after_the_end_is_harmless() -> None:
     process, _ = await start("")
     assert await process.wait() == 0
     first, second = await asyncio.gather(process.stop(), process.stop())
     assert (first, second) == (0, 0)
 
 
-async def test_a_stop_goes_on_when_the_one_who_asked_has_left() -> None:
+async def test_a_stop_continues_when_its_caller_is_canceled() -> None:
     process, spoke = await start(STUBBORN, grace_seconds=0.05)
     await spoke.wait()
-    asked = asyncio.create_task(process.stop())
+    stopping = asyncio.create_task(process.stop())
     await asyncio.sleep(0)
-    asked.cancel()
+    stopping.cancel()
     assert await process.wait() == -signal.SIGKILL
 
 
@@ -191,7 +191,7 @@ def test_a_child_ends_with_the_event_loop() -> None:
         os.kill(pids[0], 0)
 
 
-async def test_a_child_is_in_a_session_of_its_own() -> None:
+async def test_a_child_is_in_a_separate_session() -> None:
     process, spoke = await start("import os; print(os.getsid(0) == os.getpid())")
     await process.wait()
     assert process.tail == ("True",)
@@ -203,7 +203,7 @@ async def test_a_command_that_the_system_refuses_is_a_failed_launch() -> None:
         await Process.start(("x" * 10_000_000,), name="child")
 
 
-def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
+def test_a_child_does_not_outlive_a_killed_parent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_SECONDS)
         port = str(server.getsockname()[1])

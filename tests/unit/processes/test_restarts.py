@@ -1,4 +1,4 @@
-"""Play-books: what happened to a server, second by second, and what was decided."""
+"""Scenarios: events of a server by second, and the decisions."""
 
 from typing import TypeAlias
 
@@ -48,18 +48,18 @@ def test_old_failures_are_forgotten() -> None:
     assert play([(1, 1), (1, 2), (1, 4), (1, 6), (100, 1), (1, 2)]).state is RestartState.WAITING
 
 
-def test_a_model_that_loads_for_long_is_no_excuse_for_a_crash_loop() -> None:
+def test_a_long_load_does_not_excuse_a_crash_loop() -> None:
     scenes: list[Scene] = [(1, 1), (1, 2), (1, 4), (1, 6), (1, None)]
     assert play(scenes, load_seconds=90).state is RestartState.DOWN
 
 
 @pytest.mark.parametrize(("chance", "wait"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
-def test_chance_takes_up_to_half_of_the_wait(chance: float, wait: float) -> None:
+def test_jitter_is_up_to_half_of_the_delay(chance: float, wait: float) -> None:
     assert play([(1, wait)], chance).state is RestartState.WAITING
 
 
 @pytest.mark.parametrize("was_ready", [True, False])
-def test_a_failure_that_lasts_is_never_tried_again(was_ready: bool) -> None:
+def test_a_permanent_failure_is_never_retried(was_ready: bool) -> None:
     restarts = Restarts(POLICY)
     restarts.begin()
     if was_ready:
@@ -68,7 +68,7 @@ def test_a_failure_that_lasts_is_never_tried_again(was_ready: bool) -> None:
     assert restarts.state is RestartState.DOWN
 
 
-def test_a_server_that_was_stopped_begins_with_a_clean_slate() -> None:
+def test_a_stopped_server_starts_without_history() -> None:
     restarts = play([(1, 1), (1, 2), (1, 4), (1, 6), (1, None)])
     restarts.stop()
     restarts.stop()
@@ -77,7 +77,7 @@ def test_a_server_that_was_stopped_begins_with_a_clean_slate() -> None:
     assert restarts.fail(2000.0, 0.0) == 1
 
 
-def test_every_state_but_stopped_can_be_stopped() -> None:
+def test_every_state_except_stopped_can_be_stopped() -> None:
     starting, ready, waiting = Restarts(POLICY), Restarts(POLICY), Restarts(POLICY)
     for restarts in (starting, ready, waiting):
         restarts.begin()
@@ -88,7 +88,7 @@ def test_every_state_but_stopped_can_be_stopped() -> None:
         assert restarts.state is RestartState.STOPPED
 
 
-def test_what_cannot_happen_is_a_bug() -> None:
+def test_an_impossible_transition_is_an_internal_error() -> None:
     with pytest.raises(AssertionError):
         Restarts(POLICY).become_ready(0)
     with pytest.raises(AssertionError):

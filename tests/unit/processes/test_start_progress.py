@@ -16,7 +16,7 @@ def told(*lines: str) -> list[StartProgress]:
         "0.00.007.061 I srv    load_model: loading model '/a b/c.gguf'",
     ],
 )
-def test_a_server_that_loads_its_model_says_so(line: str) -> None:
+def test_a_server_reports_that_it_loads_its_model(line: str) -> None:
     assert told(line) == [StartProgress("m", "loading")]
 
 
@@ -32,16 +32,16 @@ def test_a_row_of_dots_grows_to_a_hundred() -> None:
         " 42  378M   42  159M    0     0  10.2M      0  0:00:37  0:00:15  0:00:22 11.1M",
     ],
 )
-def test_a_download_tells_its_percentage(line: str) -> None:
+def test_a_download_reports_its_percentage(line: str) -> None:
     assert told(line) == [StartProgress("m", "downloading", 0.42)]
 
 
-def test_nothing_new_is_not_told_again() -> None:
+def test_a_repeated_state_is_not_reported() -> None:
     assert told("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
     assert len(told("main: loading model", "srv load_model: loading model 'a'")) == 1
 
 
-def test_where_the_model_lies_is_remembered() -> None:
+def test_the_path_of_the_model_is_remembered() -> None:
     log = StartLog("m")
     log.read("main: loading model")
     assert log.path == ""

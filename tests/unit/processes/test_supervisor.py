@@ -1,4 +1,4 @@
-"""A supervisor of small real programs, which are ready when they say so."""
+"""A supervisor of small real programs that report when they are ready."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ if not mark.exists():
 
 
 def program(script: str, *arguments: str) -> Start:
-    """Return what starts a Python script and is ready when that has written its first line."""
+    """Return a launcher of a Python script that is ready after its first line."""
 
     @asynccontextmanager
     async def start() -> AsyncGenerator[RunningServer]:
@@ -66,8 +66,6 @@ def is_running(server: RunningServer) -> bool:
 
 
 class Seen:
-    """The states that a supervisor went through."""
-
     def __init__(self) -> None:
         self.statuses: list[ServerStatus] = []
         self._reached: asyncio.Queue[RestartState] = asyncio.Queue()
@@ -86,7 +84,7 @@ class Seen:
         return next(status for status in reversed(self.statuses) if status.state is state)
 
 
-async def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() -> None:
+async def test_it_starts_on_demand_and_all_callers_share_the_start() -> None:
     seen = Seen()
     supervisor = Supervisor("child", program(LASTS), on_change=seen.note)
     assert supervisor.status.state is RestartState.STOPPED
@@ -106,7 +104,7 @@ async def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_star
     assert not is_running(servers[0])
 
 
-async def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: Path) -> None:
+async def test_a_crash_is_followed_by_a_restart_with_a_new_server(tmp_path: Path) -> None:
     seen = Seen()
     start = program(STUMBLES, str(tmp_path / "mark"))
     supervisor = Supervisor("child", start, policy=AT_ONCE, on_change=seen.note)
@@ -122,7 +120,7 @@ async def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: 
     await supervisor.close()
 
 
-async def test_whoever_comes_right_after_a_crash_gets_no_dead_server() -> None:
+async def test_a_caller_right_after_a_crash_gets_no_dead_server() -> None:
     supervisor = Supervisor("child", program(LASTS), policy=AT_ONCE)
     first = await supervisor.ready()
     os.kill(first.process.pid, signal.SIGKILL)
@@ -132,7 +130,7 @@ async def test_whoever_comes_right_after_a_crash_gets_no_dead_server() -> None:
     await supervisor.close()
 
 
-async def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
+async def test_a_crash_loop_is_ended_and_its_reason_reported_to_all() -> None:
     seen = Seen()
     policy = RestartPolicy(first_delay=0.0, most_failures=3)
     supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=seen.note)
@@ -150,14 +148,14 @@ async def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
     await supervisor.close()
 
 
-async def test_what_another_start_would_not_mend_is_not_tried_again() -> None:
+async def test_a_permanent_failure_is_not_retried() -> None:
     seen = Seen()
     failure = LaunchFailed("child", "is no program", is_lasting=True)
     supervisor = Supervisor("child", lambda: broken(failure), on_change=seen.note)
     waiting = [asyncio.create_task(supervisor.ready()) for _ in range(3)]
-    for one in waiting:
+    for task in waiting:
         with pytest.raises(LaunchFailed, match="is no program"):
-            await one
+            await task
     assert seen.states == [RestartState.STARTING, RestartState.DOWN]
     assert supervisor.status.reason == "child is no program"
 
@@ -173,7 +171,7 @@ async def test_a_start_that_fails_for_an_unknown_reason_is_tried_until_the_end_o
     assert seen.states.count(RestartState.STARTING) == AT_ONCE.most_failures
 
 
-async def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
+async def test_a_stop_leaves_no_process_and_the_next_request_starts_again() -> None:
     supervisor = Supervisor("child", program(LASTS))
     await supervisor.stop()
     first = await supervisor.ready()
@@ -185,7 +183,7 @@ async def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
     await supervisor.close()
 
 
-async def test_whoever_waits_when_it_is_stopped_is_told() -> None:
+async def test_a_waiting_caller_is_notified_of_a_stop() -> None:
     supervisor = Supervisor("child", program("import signal; signal.pause()"))
     waiting = asyncio.create_task(supervisor.ready())
     await asyncio.sleep(0)
@@ -223,7 +221,7 @@ async def test_two_servers_never_run_at_once() -> None:
     assert running == 0
 
 
-async def test_one_who_no_longer_waits_takes_nothing_from_the_others() -> None:
+async def test_a_canceled_waiter_does_not_affect_the_others() -> None:
     supervisor = Supervisor("child", program(LASTS))
     impatient, patient = (asyncio.create_task(supervisor.ready()) for _ in range(2))
     await asyncio.sleep(0)
@@ -232,14 +230,14 @@ async def test_one_who_no_longer_waits_takes_nothing_from_the_others() -> None:
     await supervisor.close()
 
 
-async def test_what_is_closed_stays_closed() -> None:
+async def test_a_closed_supervisor_stays_closed() -> None:
     supervisor = Supervisor("child", program(LASTS))
     await supervisor.close()
     with pytest.raises(ProcessFailed, match="was stopped"):
         await supervisor.ready()
 
 
-async def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
+async def test_no_caller_waits_forever_when_the_supervisor_crashes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=AT_ONCE)
@@ -252,7 +250,7 @@ async def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
 HERE = ServerAddress("http://127.0.0.1:1", "key")
 
 
-async def test_whoever_wants_the_server_waits_for_good_news() -> None:
+async def test_a_caller_waits_until_the_server_is_ready() -> None:
     remote = RemoteStatus("server")
     waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
     await asyncio.sleep(0)

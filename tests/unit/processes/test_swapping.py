@@ -105,7 +105,7 @@ STORIES: dict[str, tuple[Callable[[], SwapBook], str]] = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_models_are_swapped_as_the_story_tells(name: str) -> None:
+def test_models_are_swapped_in_this_scenario(name: str) -> None:
     """Each event is followed by the orders that it leads to."""
     start, story = STORIES[name]
     book = start()
@@ -118,7 +118,7 @@ def test_models_are_swapped_as_the_story_tells(name: str) -> None:
     book.end()
 
 
-def test_a_model_in_steady_use_cannot_keep_another_one_out() -> None:
+def test_a_model_in_steady_use_cannot_exclude_another() -> None:
     book = book_of("ab")
     book.receive("a1 asks").expect("start a")
     book.receive("a loaded").expect("serve a1")
@@ -134,7 +134,7 @@ def test_a_model_in_steady_use_cannot_keep_another_one_out() -> None:
     book.end()
 
 
-def test_a_failure_is_not_repeated_at_once_and_evicts_nobody() -> None:
+def test_a_failure_is_not_retried_immediately_and_evicts_nothing() -> None:
     book = book_of("ab")
     book.receive("a1 asks").expect("start a")
     book.receive("a failed").expect("refuse a1", "stop a")
@@ -161,7 +161,7 @@ def test_an_idle_model_stops_after_its_ttl() -> None:
     book.end()
 
 
-def test_a_model_in_use_does_not_stop_and_its_time_begins_when_it_is_left() -> None:
+def test_a_used_model_is_not_stopped_and_its_idle_time_starts_when_it_is_released() -> None:
     book = book_of("a", ttl=60).load("a")
     book.receive("a1 asks").expect("serve a1")
     assert book.swapping.next_look() is None
@@ -172,11 +172,11 @@ def test_a_model_in_use_does_not_stop_and_its_time_begins_when_it_is_left() -> N
     book.end()
 
 
-def test_the_latest_client_says_how_long_a_model_stays() -> None:
+def test_the_latest_client_decides_the_keep_alive() -> None:
     planner = SwapPlanner([LoadableModel("a", ttl=60)])
-    place, _ = planner.ask("a", 0.0)
+    ticket, _ = planner.ask("a", 0.0)
     planner.note_loaded("a", 0.0)
-    planner.leave(place, 10.0)
+    planner.leave(ticket, 10.0)
     assert planner.next_look() == 70.0
     planner.keep("a", 5)
     assert planner.next_look() == 15.0
@@ -196,7 +196,7 @@ def test_a_model_without_a_ttl_stays() -> None:
 
 
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
-def test_what_was_not_ordered_cannot_be_reported(event: str) -> None:
+def test_an_unordered_event_is_refused(event: str) -> None:
     with pytest.raises(AssertionError):
         book_of("a").receive(event)
 
@@ -206,7 +206,7 @@ BUDGET = Budget(memory=6, models=2)
 
 
 class World:
-    """Everybody around the policy, doing things in any order that chance likes."""
+    """Every participant around the policy, acting in random order."""
 
     def __init__(self) -> None:
         self.swapping = SwapPlanner(
@@ -231,14 +231,14 @@ class World:
         assert len(present) <= 2
 
     def do(self, choice: int) -> None:
-        """Do one of all the things that can happen now."""
+        """Perform one of the possible actions."""
         things = list(self.possible())
         kind, which = things[choice % len(things)]
         self.now += 0.5
         match kind:
             case "ask":
-                place, orders = self.swapping.ask("abcd"[which], self.now)
-                self.places.append(place)
+                ticket, orders = self.swapping.ask("abcd"[which], self.now)
+                self.places.append(ticket)
                 self.obey(orders)
             case "leave":
                 self.obey(self.swapping.leave(self.places.pop(which), self.now))
@@ -258,7 +258,9 @@ class World:
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=60))
-def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: list[int]) -> None:
+def test_in_any_order_of_events_the_budget_holds_and_every_request_is_served(
+    choices: list[int],
+) -> None:
     world = World()
     for choice in choices:
         world.do(choice)
@@ -277,7 +279,7 @@ def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: li
     assert world.swapping.waiting == 0
 
 
-def test_a_model_that_waits_knows_whose_requests_are_in_its_way() -> None:
+def test_a_waiting_model_knows_the_blocking_models() -> None:
     swapping = SwapPlanner(
         [LoadableModel("a"), LoadableModel("b"), LoadableModel("c")], Budget(models=1)
     )

@@ -1,4 +1,4 @@
-"""Profiles from files: ours are sound and sourced, an operator's replace them, faults are named."""
+"""Profiles from files: shipped ones are sound and sourced, an operator's replace them."""
 
 import re
 import tomllib
@@ -79,7 +79,7 @@ resets = true
 
 
 def rows_of_the_guide() -> list[list[str]]:
-    """Return profile, model, what it is known by, syntaxes and more of the models in its table."""
+    """Return profile, model, names, syntaxes and more of the models in its table."""
     _, rest = GUIDE.read_text(encoding="utf-8").split("## Models of the second half of 2026\n")
     section, *_ = rest.split("\n## ")
     return [line[2:-2].split(" | ") for line in section.splitlines() if line.startswith("| `")]
@@ -102,7 +102,7 @@ def test_every_shipped_file_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)
-def test_every_shipped_profile_names_its_sources_and_only_known_words(profile: Profile) -> None:
+def test_every_shipped_profile_has_sources_and_valid_values(profile: Profile) -> None:
     assert profile.sources
     assert set(profile.quirks.syntaxes) <= SYNTAX_NAMES
     assert profile.quirks.syntaxes
@@ -112,7 +112,7 @@ def test_every_shipped_profile_names_its_sources_and_only_known_words(profile: P
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_shipped_files_say_nothing_twice(path: Path) -> None:
+def test_shipped_files_contain_no_duplicates(path: Path) -> None:
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     lists = [
         value
@@ -137,7 +137,7 @@ def test_the_shipped_files_are_read_once() -> None:
     assert load_profiles()[0] is load_profiles()[0]
 
 
-def test_a_profile_that_says_nothing_has_the_generic_quirks(tmp_path: Path) -> None:
+def test_an_empty_profile_has_the_generic_quirks(tmp_path: Path) -> None:
     profiles = load_profiles(folder_with(tmp_path, SMALL))
     assert {profile.name: profile for profile in profiles}["mine"] == Profile(
         "mine",
@@ -148,7 +148,7 @@ def test_a_profile_that_says_nothing_has_the_generic_quirks(tmp_path: Path) -> N
     )
 
 
-def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
+def test_a_profile_keeps_every_value_of_its_file(tmp_path: Path) -> None:
     profiles = load_profiles(folder_with(tmp_path, WHOLE))
     assert {profile.name: profile for profile in profiles}["mine"] == Profile(
         "mine",
@@ -174,14 +174,14 @@ def test_a_profile_keeps_everything_that_its_file_says(tmp_path: Path) -> None:
     )
 
 
-def test_an_operators_profile_replaces_ours_of_the_same_name(tmp_path: Path) -> None:
+def test_an_operators_profile_replaces_a_shipped_one(tmp_path: Path) -> None:
     text = SMALL.replace('name = "mine"', 'name = "qwen3"')
     profiles = load_profiles(folder_with(tmp_path, text, "qwen3.toml"))
     assert [profile.title for profile in profiles if profile.name == "qwen3"] == ["Mine"]
     assert len(profiles) == len(FILES)
 
 
-def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_are_skipped(tmp_path: Path) -> None:
     folder_with(tmp_path, "not TOML", "README.md")
     assert load_profiles(tmp_path) == load_profiles()
 
@@ -224,7 +224,7 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
         ("title = 'Mine'", "name: is missing; add it; sources: is missing; add it; match: is "),
     ],
 )
-def test_a_fault_is_told_with_file_field_and_remedy(
+def test_an_error_names_the_file_the_field_and_a_remedy(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     refused = refusal(folder_with(tmp_path, text))
@@ -232,7 +232,7 @@ def test_a_fault_is_told_with_file_field_and_remedy(
     assert refused.problem.startswith(problem)
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_a_profile(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_part_of_a_profile(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, SMALL)
     for file in folder.iterdir():
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
@@ -244,8 +244,8 @@ def test_the_guide_has_a_table_of_models() -> None:
 
 
 @pytest.mark.parametrize("row", rows_of_the_guide(), ids=lambda row: row[0])
-def test_the_guide_says_of_a_model_what_its_profile_says(row: list[str]) -> None:
-    profile = next(one for one in load_profiles() if f"`{one.name}`" == row[0])
+def test_the_guide_agrees_with_the_profile(row: list[str]) -> None:
+    profile = next(known for known in load_profiles() if f"`{known.name}`" == row[0])
     assert re.findall("`([^`]+)`", row[3]) == list(profile.quirks.syntaxes)
     assert re.findall("`([^`]+)`", row[2]) == list(profile.matching.architectures)
     assert ("template" in row[2]) == bool(profile.matching.templates)

@@ -38,7 +38,7 @@ def test_the_operators_wishes_win() -> None:
 
 
 @pytest.mark.parametrize("replay", [None, "last", "full"])
-def test_only_who_asks_for_all_thoughts_has_the_template_keep_them(replay: Replay | None) -> None:
+def test_the_template_keeps_all_reasoning_only_if_it_is_requested(replay: Replay | None) -> None:
     keeps = {"preserve_thinking": True}
     model = replace(FALCON, quirks=replace(FALCON.quirks, kept_by=keeps))
     known = introduce("falcon", Evidence(("falcon",)), (model,), Overrides(replay=replay))
@@ -46,13 +46,15 @@ def test_only_who_asks_for_all_thoughts_has_the_template_keep_them(replay: Repla
 
 
 @pytest.mark.parametrize(("convention", "several"), [("react", False), ("json", True)])
-def test_who_acts_in_turns_acts_once_at_a_time(convention: str, *, several: bool) -> None:
+def test_a_model_with_alternating_turns_makes_one_call_at_a_time(
+    convention: str, *, several: bool
+) -> None:
     evidence = Evidence(("falcon-7b",))
     chosen = introduce("m", evidence, PROFILES, Overrides(convention=convention))
     assert chosen.quirks.calls_in_parallel is several
 
 
-def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_forbids_it() -> None:
+def test_a_template_without_tools_is_supplemented_unless_the_operator_forbids_it() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
     assert introduce("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
     assert introduce("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""
@@ -62,7 +64,7 @@ def test_a_chat_template_that_describes_no_tools_gets_help_unless_the_operator_f
     ("template", "capabilities"),
     [("{{ messages }}", ("tools", "vision")), ("<think>", ("tools", "thinking", "vision"))],
 )
-def test_a_client_may_use_tools_thoughts_and_senses(
+def test_a_client_is_shown_tools_reasoning_and_modalities(
     template: str, capabilities: tuple[str, ...]
 ) -> None:
     evidence = Evidence(("m",), template=template)
@@ -129,7 +131,7 @@ CHATML = "{% for message in messages %}{{ '<|im_start|>' + message.role }}{% end
         ("System role not supported: roles must alternate", Template(), Template()),
     ],
 )
-def test_what_a_template_refuses_is_read_from_it(
+def test_the_refusals_of_a_template_are_read_from_it(
     text: str, believed: Template, read: Template
 ) -> None:
     assert template_quirks(text, believed) == read
@@ -168,12 +170,12 @@ def test_a_template_without_tools_calls_for_the_fallback_convention() -> None:
     assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
 
 
-def test_a_template_without_tools_leaves_a_convention_as_it_is() -> None:
+def test_a_template_without_tools_keeps_a_convention() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert convention(profile, GEMMA3) == "gemma"
 
 
-def test_a_template_that_describes_tools_is_left_to_do_so() -> None:
+def test_a_template_with_tools_is_not_supplemented() -> None:
     assert convention(Profile("a", "A", Quirks()), QWEN35) == ""
     assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
 
@@ -184,7 +186,7 @@ def test_an_unknown_template_decides_nothing() -> None:
     assert quirks_for(Profile("a", "A", Quirks()), "").convention == ""
 
 
-def test_a_backend_that_says_so_itself_is_believed_more_than_a_template() -> None:
+def test_a_backends_statement_wins_over_the_template() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert quirks_for(profile, CHATML, takes_tools=True).convention == ""
     assert quirks_for(profile, "", takes_tools=True).convention == ""
@@ -192,7 +194,7 @@ def test_a_backend_that_says_so_itself_is_believed_more_than_a_template() -> Non
     assert quirks_for(Profile("a", "A", Quirks()), "", takes_tools=False).convention == "hermes"
 
 
-def test_everything_else_stays_that_of_the_profile() -> None:
+def test_other_values_come_from_the_profile() -> None:
     quirks = Quirks(syntaxes=("hermes",), resets_state=True)
     corrected = quirks_for(Profile("a", "A", quirks), QWEN35)
     assert corrected == Quirks(
@@ -203,7 +205,7 @@ def test_everything_else_stays_that_of_the_profile() -> None:
 @pytest.mark.parametrize(
     "unit", ["{#", "{%", "{{ raise_exception('only ", "{{'\\'", '{{"', "only "]
 )
-def test_reading_takes_time_in_proportion_to_the_text(unit: str) -> None:
+def test_reading_takes_linear_time(unit: str) -> None:
     def fastest(length: int) -> float:
         half = unit * (length // len(unit) // 2)
         text = f"{{{{{half}}}}}{half}"

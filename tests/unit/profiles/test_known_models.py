@@ -28,7 +28,7 @@ class Clock:
 
 
 class Asked:
-    """Known models of one backend, under a clock that only the test moves."""
+    """Known models of one backend, with a clock that the test sets."""
 
     def __init__(self, overrides: Overrides | None = None) -> None:
         self.clock = Clock()
@@ -44,25 +44,25 @@ class Asked:
         self.backend.description = Description((name,), is_provisional=is_provisional)
 
 
-def test_the_backend_is_asked_once_for_each_model() -> None:
-    asked = Asked()
-    assert [asked.profile("falcon-7b"), asked.profile("falcon-7b")] == ["falcon", "falcon"]
-    assert asked.profile("heron-2") == "heron"
-    assert asked.backend.described == ["falcon-7b", "heron-2"]
+def test_the_backend_is_queried_once_per_model() -> None:
+    backend = Asked()
+    assert [backend.profile("falcon-7b"), backend.profile("falcon-7b")] == ["falcon", "falcon"]
+    assert backend.profile("heron-2") == "heron"
+    assert backend.backend.described == ["falcon-7b", "heron-2"]
 
 
-@pytest.mark.parametrize(("told", "known"), [(None, 2048), (4096, 4096)])
+@pytest.mark.parametrize(("reported", "known"), [(None, 2048), (4096, 4096)])
 def test_a_window_that_the_backend_hides_is_that_of_the_settings(
-    told: int | None, known: int
+    reported: int | None, known: int
 ) -> None:
-    """As transformers serve does, which reads on beyond it and writes nonsense."""
-    backend = ScriptedBackend(description=Description(("m",), window=told))
+    """transformers serve reads on beyond its window and writes nonsense."""
+    backend = ScriptedBackend(description=Description(("m",), window=reported))
     models = KnownModels(backend, PROFILES, window_tokens=2048)
     assert asyncio.run(models.look_up("m")).window == known
 
 
 class SlowBackend(ScriptedBackend):
-    """A backend that describes nothing before it may."""
+    """A backend that delays its description until an event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for_nobody() -> None:
+async def test_concurrent_requests_share_one_query_and_a_canceled_one_affects_none() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     first, *others = (asyncio.create_task(models.look_up("falcon-7b")) for _ in range(20))
@@ -82,92 +82,92 @@ async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for
     await asyncio.sleep(0)
     first.cancel()
     backend.may_describe.set()
-    found = await asyncio.gather(*others, other)
-    assert [one.recognition.profile.name for one in found] == ["falcon"] * 19 + ["heron"]
+    known_models = await asyncio.gather(*others, other)
+    assert [model.recognition.profile.name for model in known_models] == ["falcon"] * 19 + ["heron"]
     assert backend.described == ["falcon-7b", "heron-2"]
     assert first.cancelled()
 
 
-def test_what_a_backend_says_of_tools_reaches_the_quirks() -> None:
-    asked = Asked()
-    asked.backend.description = Description(("heron-2",), takes_tools=True)
-    assert asyncio.run(asked.models.look_up("m")).quirks.convention == ""
+def test_the_backends_tool_support_reaches_the_quirks() -> None:
+    backend = Asked()
+    backend.backend.description = Description(("heron-2",), takes_tools=True)
+    assert asyncio.run(backend.models.look_up("m")).quirks.convention == ""
     other = Asked()
     other.backend.description = Description(("falcon-7b",), takes_tools=False)
     assert asyncio.run(other.models.look_up("m")).quirks.convention == "hermes"
 
 
-def test_a_server_that_was_started_with_another_model_is_noticed() -> None:
-    asked = Asked()
-    asked.serves("falcon-7b")
-    assert asked.profile() == "falcon"
-    asked.serves("heron-2")
-    assert asked.profile() == "falcon"
-    asked.clock.now += 61
-    assert asked.profile() == "heron"
+def test_a_server_restarted_with_another_model_is_noticed() -> None:
+    backend = Asked()
+    backend.serves("falcon-7b")
+    assert backend.profile() == "falcon"
+    backend.serves("heron-2")
+    assert backend.profile() == "falcon"
+    backend.clock.now += 61
+    assert backend.profile() == "heron"
 
 
-def test_what_a_loading_server_says_is_soon_asked_again() -> None:
-    asked = Asked()
-    asked.serves("m", is_provisional=True)
-    assert asked.profile() == "generic"
-    asked.serves("falcon-7b")
-    asked.clock.now += 3
-    assert asked.profile() == "falcon"
+def test_a_loading_server_is_queried_again_soon() -> None:
+    backend = Asked()
+    backend.serves("m", is_provisional=True)
+    assert backend.profile() == "generic"
+    backend.serves("falcon-7b")
+    backend.clock.now += 3
+    assert backend.profile() == "falcon"
 
 
-def test_a_server_that_cannot_be_asked_any_more_is_still_known() -> None:
-    asked = Asked()
-    asked.serves("falcon-7b")
-    assert asked.profile() == "falcon"
-    asked.serves("m", is_provisional=True)
-    asked.clock.now += 61
-    assert asked.profile() == "falcon"
-    asked.serves("heron-2")
-    asked.clock.now += 3
-    assert asked.profile() == "heron"
+def test_an_unreachable_server_keeps_its_recognition() -> None:
+    backend = Asked()
+    backend.serves("falcon-7b")
+    assert backend.profile() == "falcon"
+    backend.serves("m", is_provisional=True)
+    backend.clock.now += 61
+    assert backend.profile() == "falcon"
+    backend.serves("heron-2")
+    backend.clock.now += 3
+    assert backend.profile() == "heron"
 
 
-def test_what_replies_have_shown_is_known_until_it_is_another_model() -> None:
-    asked = Asked()
+def test_observed_behavior_is_kept_until_the_model_changes() -> None:
+    backend = Asked()
 
     def lasting() -> int:
-        return asyncio.run(asked.models.look_up("m")).habit.lasting
+        return asyncio.run(backend.models.look_up("m")).habit.lasting
 
-    asked.serves("falcon-7b")
-    asyncio.run(asked.models.look_up("m")).habit.note(is_shown=True)
-    asked.backend.description = Description(("falcon-7b",), window=4096)
-    asked.clock.now += 61
+    backend.serves("falcon-7b")
+    asyncio.run(backend.models.look_up("m")).habit.note(is_shown=True)
+    backend.backend.description = Description(("falcon-7b",), window=4096)
+    backend.clock.now += 61
     assert lasting() == 3
-    asked.serves("heron-2")
-    asked.clock.now += 61
+    backend.serves("heron-2")
+    backend.clock.now += 61
     assert lasting() == 0
 
 
-def test_clients_that_make_up_names_fill_no_memory() -> None:
-    asked = Asked()
+def test_invented_names_fill_no_memory() -> None:
+    backend = Asked()
     for number in range(1000):
-        asked.profile(f"falcon-{number}")
-    asked.profile("falcon-999")
-    assert len(asked.backend.described) == 1000
-    asked.profile("falcon-1")
-    assert len(asked.backend.described) == 1001
+        backend.profile(f"falcon-{number}")
+    backend.profile("falcon-999")
+    assert len(backend.backend.described) == 1000
+    backend.profile("falcon-1")
+    assert len(backend.backend.described) == 1001
 
 
-def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recognition_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.profiles.known_models")
-    asked = Asked()
-    asked.profile("falcon-7b")
-    asked.profile("unheard-of")
-    asked.clock.now += 61
-    asked.profile("falcon-7b")
+    backend = Asked()
+    backend.profile("falcon-7b")
+    backend.profile("unheard-of")
+    backend.clock.now += 61
+    backend.profile("falcon-7b")
     assert [record.getMessage() for record in caplog.records] == [
         'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
         "model 'unheard-of': no known profile matches; generic profile (see 'temper models')",
     ]
 
 
-async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
+async def test_a_closed_registry_queries_nothing() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()
@@ -179,7 +179,7 @@ async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
         await looking
 
 
-def test_what_a_model_has_earned_changes_how_it_is_asked() -> None:
+def test_tuned_settings_of_a_model_change_its_requests() -> None:
     class Earned(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
             return {"profile": {"tools_in_prompt": "json", "effort": "low"}}

@@ -1,4 +1,4 @@
-"""Which profile fits: a table of names as people use them, templates, architectures, the order."""
+"""The fitting profile: a table of common names, templates, architectures, their order."""
 
 import string
 
@@ -279,13 +279,13 @@ def recognised(name: str = "", architecture: str = "", template: str = "") -> st
     return recognise(Evidence((name,), architecture, template), PROFILES).profile.name
 
 
-def test_the_table_is_large_enough_to_mean_something() -> None:
+def test_the_table_has_a_meaningful_size() -> None:
     assert len(TABLE) >= 120
     assert {profile.name for profile in PROFILES} <= NAMES.keys()
 
 
 @pytest.mark.parametrize(("name", "expected"), TABLE)
-def test_models_are_known_by_the_names_people_use(name: str, expected: str) -> None:
+def test_models_are_recognized_by_common_names(name: str, expected: str) -> None:
     assert recognised(name) == expected
 
 
@@ -296,7 +296,7 @@ def test_no_two_profiles_claim_a_name_equally(name: str) -> None:
 
 
 @pytest.mark.parametrize("expected", TEMPLATES)
-def test_a_renamed_file_is_known_by_its_chat_template(expected: str) -> None:
+def test_a_renamed_file_is_recognized_by_its_chat_template(expected: str) -> None:
     evidence = Evidence(("model.gguf",), template=TEMPLATES[expected])
     strengths = [candidate.strength for candidate in candidates(evidence, PROFILES)]
     assert recognise(evidence, PROFILES).profile.name == expected
@@ -311,11 +311,13 @@ def test_every_architecture_belongs_to_one_profile() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_renamed_file_without_a_template_is_known_by_its_architecture(architecture: str) -> None:
+def test_a_renamed_file_without_a_template_is_recognized_by_its_architecture(
+    architecture: str,
+) -> None:
     assert recognised("model.gguf", architecture) == ARCHITECTURES[architecture]
 
 
-def test_every_pattern_says_what_another_does_not() -> None:
+def test_every_pattern_matches_something_unique() -> None:
     claimed = [
         name.lower().replace("_", "-") for profile in PROFILES for name in profile.matching.names
     ]
@@ -334,7 +336,7 @@ def test_the_best_of_several_names_counts() -> None:
     assert recognise(evidence, PROFILES).profile.name == "qwen3-coder"
 
 
-def test_the_end_of_a_path_says_more_than_its_folders() -> None:
+def test_the_end_of_a_path_wins_over_its_folders() -> None:
     assert recognised("/home/me/deepseek-r1-tests/Qwen3-8B.gguf") == "qwen3"
 
 
@@ -353,7 +355,7 @@ def test_the_end_of_a_path_says_more_than_its_folders() -> None:
         (Evidence(("my-model",)), "no known profile matches; generic profile"),
     ],
 )
-def test_the_reason_is_told_in_one_phrase(evidence: Evidence, reason: str) -> None:
+def test_the_reason_is_one_phrase(evidence: Evidence, reason: str) -> None:
     assert recognise(evidence, PROFILES).reason == reason
 
 
@@ -367,27 +369,29 @@ def test_between_equals_the_name_of_the_profile_decides() -> None:
 @settings(deadline=None)
 @given(
     name=st.sampled_from([name for name, _ in TABLE]),
-    around=st.text(string.ascii_letters + string.digits + "-_.", max_size=8),
+    affixes=st.text(string.ascii_letters + string.digits + "-_.", max_size=8),
     shuffled=st.permutations(PROFILES),
 )
 def test_case_and_the_order_of_profiles_change_nothing(
-    name: str, around: str, shuffled: list[Profile]
+    name: str, affixes: str, shuffled: list[Profile]
 ) -> None:
-    evidence = Evidence((name + around,))
-    found = recognise(evidence, PROFILES)
-    assert recognise(evidence, shuffled) == found
-    assert recognise(Evidence(((name + around).swapcase(),)), shuffled).profile == found.profile
+    evidence = Evidence((name + affixes,))
+    recognized = recognise(evidence, PROFILES)
+    assert recognise(evidence, shuffled) == recognized
+    assert (
+        recognise(Evidence(((name + affixes).swapcase(),)), shuffled).profile == recognized.profile
+    )
 
 
 @pytest.mark.parametrize("unit", ["a/", "qwen3", "-", "a"])
-def test_a_long_name_takes_no_more_work_than_a_short_one(unit: str) -> None:
+def test_a_long_name_takes_as_long_as_a_short_one(unit: str) -> None:
     def work(text: str) -> None:
         recognise(Evidence((text,)), PROFILES)
 
     assert is_bounded(work, lambda size: unit * size, 2_000)
 
 
-def test_of_a_long_path_the_end_counts() -> None:
-    found = recognise(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
-    assert found.profile.name == "qwen3"
+def test_only_the_end_of_a_long_path_counts() -> None:
+    recognition = recognise(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
+    assert recognition.profile.name == "qwen3"
     assert recognise(Evidence(("qwen3-8b/" + "x/" * 3_000,)), PROFILES).profile is GENERIC

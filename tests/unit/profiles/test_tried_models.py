@@ -23,18 +23,18 @@ def tried(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:
     )
 
 
-def test_what_was_measured_is_there_the_next_time(tmp_path: Path) -> None:
+def test_a_measurement_is_available_the_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "temper" / "tried"
     assert TriedModels(folder).all() == ()
     assert TriedModels(folder).remember(tried())
     assert TriedModels(folder).all() == (tried(),)
 
 
-def test_the_same_model_is_measured_anew_and_another_beside_it(tmp_path: Path) -> None:
+def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
-    for one in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
-        models.remember(one)
-    assert [one.tried_at[8:10] for one in models.all()] == ["04", "03", "02"]
+    for attempt in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
+        models.remember(attempt)
+    assert [model.tried_at[8:10] for model in models.all()] == ["04", "03", "02"]
     latest = models.latest("m.gguf", "template")
     assert latest is not None
     assert latest.tried_at.startswith("2026-01-03")
@@ -55,7 +55,7 @@ def test_the_same_model_is_measured_anew_and_another_beside_it(tmp_path: Path) -
         b'{"version":1}',
     ],
 )
-def test_a_broken_file_is_not_there(tmp_path: Path, content: bytes) -> None:
+def test_a_broken_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     models = TriedModels(tmp_path)
     models.remember(tried())
     (tmp_path / "broken.json").write_bytes(content)
@@ -63,24 +63,24 @@ def test_a_broken_file_is_not_there(tmp_path: Path, content: bytes) -> None:
     assert models.all() == (tried(),)
 
 
-def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_later_version_is_not_changed(tmp_path: Path) -> None:
     later = msgspec.structs.replace(tried(), version=2)
     TriedModels(tmp_path).remember(later)
     assert TriedModels(tmp_path).all() == ()
     assert len([*tmp_path.iterdir()]) == 1
 
 
-def test_several_writers_leave_whole_files(tmp_path: Path) -> None:
+def test_several_writers_leave_complete_files(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
-    ones = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
+    records = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(models.remember, ones))
-        assert all(len(found) <= 5 for found in pool.map(lambda _: models.all(), range(50)))
-    assert {one.identity for one in models.all()} == {f"m{number}.gguf" for number in range(5)}
+        assert all(pool.map(models.remember, records))
+        assert all(len(listed) <= 5 for listed in pool.map(lambda _: models.all(), range(50)))
+    assert {model.identity for model in models.all()} == {f"m{number}.gguf" for number in range(5)}
     assert {file.suffix for file in tmp_path.iterdir()} == {".json"}
 
 
-def test_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_models_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tried_models, "_MOST", 3)
     models = TriedModels(tmp_path)
     for number in range(5):
@@ -89,10 +89,10 @@ def test_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_mtime)
         ):
             os.utime(file, (age, age))
-    assert [one.identity for one in models.all()] == ["m4.gguf", "m3.gguf", "m2.gguf"]
+    assert [model.identity for model in models.all()] == ["m4.gguf", "m3.gguf", "m2.gguf"]
 
 
-def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
+def test_in_an_unwritable_folder_nothing_is_stored(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     for folder in (None, file / "tried"):
@@ -107,7 +107,7 @@ def test_files_are_where_xdg_has_them(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert cache_folder(environment) == tmp_path / ".cache" / "temper" / "tried"
 
 
-def test_only_its_owner_reads_what_was_measured(tmp_path: Path) -> None:
+def test_measurements_are_readable_only_by_the_owner(tmp_path: Path) -> None:
     TriedModels(tmp_path).remember(tried())
     (file,) = tmp_path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600

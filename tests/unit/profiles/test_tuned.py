@@ -34,21 +34,21 @@ POLICY = {"guardrails": {"text_policy": TextPolicy.RESPOND}}
 def write(
     folder: Path, known: KnownModel = KNOWN, value: str = '"respond"', profile: str = ""
 ) -> Path:
-    keys = "".join(f'{name} = "{one}"\n' for name, one in keys_of(known).items())
+    keys = "".join(f'{name} = "{value}"\n' for name, value in keys_of(known).items())
     path = folder / "qwen.toml"
-    told = f"[keys]\n{keys}[guardrails]\ntext_policy = {value}\n[profile]\n{profile}\n"
-    path.write_text(told, encoding="utf-8")
+    text = f"[keys]\n{keys}[guardrails]\ntext_policy = {value}\n[profile]\n{profile}\n"
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def tuned(folder: Path, profile: dict[str, str] | None = None, **own: str) -> TunedSettings:
+def tuned(folder: Path, profile: dict[str, str] | None = None, **policy: str) -> TunedSettings:
     settings = Settings(
-        guardrails=Guardrails.model_validate(own), profile=Profile.model_validate(profile or {})
+        guardrails=Guardrails.model_validate(policy), profile=Profile.model_validate(profile or {})
     )
-    return TunedSettings(folder, lambda found: tuned_changes(settings, found))
+    return TunedSettings(folder, lambda changes: tuned_changes(settings, changes))
 
 
-def test_what_was_earned_counts_below_all_that_the_operator_has_set(tmp_path: Path) -> None:
+def test_tuned_settings_rank_below_all_operator_settings(tmp_path: Path) -> None:
     write(tmp_path)
     assert tuned(tmp_path).of(KNOWN) == POLICY
     assert tuned(tmp_path, mode="on").of(KNOWN) == POLICY
@@ -64,7 +64,7 @@ def test_what_was_earned_counts_below_all_that_the_operator_has_set(tmp_path: Pa
         (replace(KNOWN, build="b2"), "engine"),
     ],
 )
-def test_what_no_longer_fits_is_dropped_with_a_line_in_the_log(
+def test_outdated_values_are_dropped_with_a_log_line(
     changed: KnownModel, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path)
@@ -80,7 +80,7 @@ def test_other_guardrails_drop_it_too(tmp_path: Path) -> None:
     assert tuned(tmp_path).of(KNOWN) == {}
 
 
-def test_files_that_are_broken_or_hold_no_settings_are_left_out(
+def test_broken_files_and_files_without_settings_are_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "broken.toml").write_text("= 3")
@@ -93,18 +93,18 @@ def test_files_that_are_broken_or_hold_no_settings_are_left_out(
         assert "unknown settings" in caplog.text
 
 
-def test_settings_are_told_in_one_line() -> None:
-    told: Tuned = {"keys": {"model": "m"}, **POLICY, "profile": {"effort": "low"}}
-    assert describe_tuned(told) == "text_policy = respond, effort = low"
+def test_settings_are_described_in_one_line() -> None:
+    settings: Tuned = {"keys": {"model": "m"}, **POLICY, "profile": {"effort": "low"}}
+    assert describe_tuned(settings) == "text_policy = respond, effort = low"
 
 
-def test_of_the_profile_too_it_counts_below_all_that_the_operator_has_set(tmp_path: Path) -> None:
+def test_tuned_profile_values_rank_below_all_operator_settings_too(tmp_path: Path) -> None:
     write(tmp_path, profile='tools_in_prompt = "json"\neffort = "low"')
     earned = {"tools_in_prompt": "json", "effort": "low"}
     assert tuned(tmp_path).of(KNOWN) == {**POLICY, "profile": earned}
-    own = tuned(tmp_path, {"effort": "auto"}, text_policy="accept")
-    assert own.of(KNOWN) == {"profile": {"tools_in_prompt": "json"}}
-    found = overrides_with(Overrides(), {"profile": earned})
-    assert (found.convention, found.effort) == ("json", "low")
+    settings = tuned(tmp_path, {"effort": "auto"}, text_policy="accept")
+    assert settings.of(KNOWN) == {"profile": {"tools_in_prompt": "json"}}
+    overrides = overrides_with(Overrides(), {"profile": earned})
+    assert (overrides.convention, overrides.effort) == ("json", "low")
     own_overrides = Overrides(convention="", effort="high")
     assert overrides_with(own_overrides, {"profile": earned}) == own_overrides

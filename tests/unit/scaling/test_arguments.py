@@ -20,7 +20,7 @@ UNIT = '[model]\npath = "m.gguf"\nslots = 3\n'
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of settings, beside a key as every node has one."""
+    """A file of settings, next to a key as on every node."""
     key = tmp_path / "key"
     key.write_text("secret")
     monkeypatch.setenv(KEY, str(key))
@@ -33,17 +33,17 @@ def settings_of(file: Path, text: str, **given: object) -> tuple[Arguments, Sett
     return arguments, check_settings(arguments)
 
 
-def test_what_has_no_value_is_not_given() -> None:
+def test_an_empty_value_counts_as_missing() -> None:
     given = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
     assert read_arguments(given) == Arguments()
 
 
-def test_nothing_has_to_be_said() -> None:
+def test_no_argument_is_required() -> None:
     assert read_arguments({}) == Arguments()
     assert Arguments().file == Path("temper.toml")
 
 
-def test_a_command_line_gives_texts_and_a_file_values() -> None:
+def test_command_line_values_are_text_and_file_values_are_typed() -> None:
     expected = Arguments("t.toml", "2", 2, 3, 0.5, 1.0, "load", "/run/temper")
     texts = {"replicas": "2", "most": "3", "cpus": "0.5", "gpus": "1", "revision": "2"}
     values = {"replicas": 2, "most": 3, "cpus": 0.5, "gpus": 1, "revision": 2}
@@ -66,7 +66,7 @@ def test_a_command_line_gives_texts_and_a_file_values() -> None:
         ({"affinity": "chance"}, "session or load"),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, object], problem: str) -> None:
+def test_an_invalid_argument_is_reported(given: dict[str, object], problem: str) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
         read_arguments(given)
 
@@ -85,7 +85,7 @@ def test_only_units_follow_the_load(file: Path) -> None:
         settings_of(file, POOL, replicas="auto")
 
 
-def test_serve_neither_queues_nor_gives_up_before_temper_does(file: Path) -> None:
+def test_ray_serve_neither_queues_nor_times_out_before_temper(file: Path) -> None:
     options = deployment_options(*settings_of(file, POOL, replicas=2, cpus=0.5))
     assert options["num_replicas"] == 2
     assert options["max_ongoing_requests"] == 99
@@ -94,7 +94,7 @@ def test_serve_neither_queues_nor_gives_up_before_temper_does(file: Path) -> Non
     assert "request_router_config" not in options
 
 
-def test_units_follow_their_queues_and_keep_their_sessions(file: Path) -> None:
+def test_units_scale_by_queue_and_keep_sessions(file: Path) -> None:
     options = deployment_options(*settings_of(file, UNIT, replicas="auto", most=6, gpus=1))
     assert options["autoscaling_config"] == {
         "min_replicas": 1,
@@ -106,7 +106,7 @@ def test_units_follow_their_queues_and_keep_their_sessions(file: Path) -> None:
     assert "ConsistentHashRouter" in str(options["request_router_config"])
 
 
-def test_who_gets_a_request_can_be_decided(file: Path) -> None:
+def test_the_routing_policy_can_be_configured(file: Path) -> None:
     units = deployment_options(*settings_of(file, UNIT, affinity="load"))
     assert "request_router_config" not in units
     pool = settings_of(file, POOL, affinity="session")
@@ -114,11 +114,11 @@ def test_who_gets_a_request_can_be_decided(file: Path) -> None:
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_several_models_of_ours_are_a_unit_too() -> None:
+def test_several_managed_models_form_a_unit() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 
-def test_another_content_or_revision_replaces_replicas(file: Path) -> None:
+def test_changed_content_or_revision_replaces_replicas(file: Path) -> None:
     file.write_text(POOL)
     same = [fingerprint(Arguments(config=str(file))) for _ in range(2)]
     assert same[0] == same[1]
@@ -127,7 +127,7 @@ def test_another_content_or_revision_replaces_replicas(file: Path) -> None:
     assert fingerprint(Arguments(config=str(file))) != same[0]
 
 
-def test_there_need_not_be_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_optional(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
     monkeypatch.setenv("TEMPER_BACKEND__URL", "http://127.0.0.1:1")
     assert check_settings(Arguments()).backend.url == "http://127.0.0.1:1"

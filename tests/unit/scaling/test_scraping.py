@@ -20,7 +20,7 @@ WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
 
 
 def address_in(folder: Path) -> str:
-    """Return the only address that a folder tells, as Prometheus reads it."""
+    """Return the only address in a folder, as Prometheus reads it."""
     (file,) = folder.glob("*.json")
     groups = json.parse(file.read_bytes())
     assert isinstance(groups, list)
@@ -31,7 +31,9 @@ def address_in(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=WITH_IPV6)])
-async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, host: str) -> None:
+async def test_metrics_are_at_the_path_of_the_file_and_nothing_else_is(
+    tmp_path: Path, host: str
+) -> None:
     options = ServerOptions()
     app = create_app(options.alone(ScriptedBackend()), options, Observers((), Metrics()))
     async with (
@@ -39,14 +41,14 @@ async def test_metrics_and_nothing_else_are_where_the_file_says(tmp_path: Path, 
         httpx.AsyncClient(trust_env=False) as client,
     ):
         url = f"http://{address_in(tmp_path / 'made')}"
-        found = await client.get(f"{url}/metrics")
-        assert found.status_code == 200
-        assert "temper_requests_running" in found.text
+        response = await client.get(f"{url}/metrics")
+        assert response.status_code == 200
+        assert "temper_requests_running" in response.text
         assert (await client.get(f"{url}/v1/models")).status_code == 404
     assert [*(tmp_path / "made").iterdir()] == []
 
 
-async def test_there_is_no_life_to_follow() -> None:
+async def test_the_lifespan_protocol_is_not_required() -> None:
     async def app(*_: object) -> None:
         pytest.fail("the application is asked")
 
@@ -55,7 +57,7 @@ async def test_there_is_no_life_to_follow() -> None:
     assert client.got == []
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_its_argument(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named_with_its_argument(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "metrics"
     problem = f"^scraping: .* not {folder}: Not a dir"
@@ -71,5 +73,5 @@ def test_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> 
     for name in kept:
         (tmp_path / name).write_text("[]")
     with publish_address(tmp_path, "127.0.0.1:1") as file:
-        assert {one.name for one in tmp_path.iterdir()} == {*kept, file.name}
-    assert {one.name for one in tmp_path.iterdir()} == kept
+        assert {path.name for path in tmp_path.iterdir()} == {*kept, file.name}
+    assert {path.name for path in tmp_path.iterdir()} == kept

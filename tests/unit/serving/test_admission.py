@@ -16,14 +16,14 @@ def joined(queue: WaitingQueue, *keys: str) -> list[Ticket]:
     return [ticket for ticket in tickets if ticket is not None]
 
 
-def test_as_many_are_served_as_there_is_capacity() -> None:
+def test_requests_are_admitted_up_to_the_capacity() -> None:
     queue = WaitingQueue(capacity=2)
     tickets = joined(queue, "a", "a", "a")
     assert [ticket.is_served for ticket in tickets] == [True, True, False]
     assert (queue.served, queue.waiting) == (2, 1)
 
 
-def test_without_a_known_capacity_nobody_waits() -> None:
+def test_without_a_known_capacity_no_request_waits() -> None:
     assert all(ticket.is_served for ticket in joined(WaitingQueue(), *"abcabc"))
 
 
@@ -39,12 +39,12 @@ def test_keys_take_turns_and_each_keeps_its_order() -> None:
     assert served == [a2, b1, c1, a3, b2]
 
 
-def test_a_full_line_takes_nobody() -> None:
+def test_a_full_queue_refuses_requests() -> None:
     queue = WaitingQueue(most_waiting=1, capacity=1)
     assert len(joined(queue, "a", "b", "c")) == 2
 
 
-def test_whoever_gives_up_waiting_is_passed_over() -> None:
+def test_a_canceled_ticket_is_skipped() -> None:
     queue = WaitingQueue(capacity=1)
     first, second, third = joined(queue, "a", "a", "b")
     assert queue.leave(second) == []
@@ -53,7 +53,7 @@ def test_whoever_gives_up_waiting_is_passed_over() -> None:
     assert (queue.served, queue.waiting) == (0, 0)
 
 
-def test_more_capacity_calls_those_who_wait_and_less_takes_no_place_away() -> None:
+def test_more_capacity_admits_waiting_requests_and_less_revokes_no_slot() -> None:
     queue = WaitingQueue(capacity=1)
     tickets = joined(queue, "a", "a", "b", "b")
     assert queue.resize(3) == [tickets[1], tickets[2]]
@@ -68,7 +68,7 @@ def test_more_capacity_calls_those_who_wait_and_less_takes_no_place_away() -> No
     st.integers(min_value=1, max_value=4),
     st.lists(st.tuples(st.sampled_from("abcL"), st.integers(min_value=0, max_value=30))),
 )
-def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
+def test_every_request_is_served_once_within_the_capacity(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
     queue = WaitingQueue(most_waiting=8, capacity=capacity)
@@ -87,7 +87,7 @@ def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
         assert queue.waiting == len(inside) - len(served)
 
 
-async def test_a_slot_is_held_while_the_block_runs_and_then_passed_on() -> None:
+async def test_a_slot_is_held_during_the_block_and_passed_on() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     order: list[str] = []
     gate = asyncio.Event()
@@ -107,7 +107,7 @@ async def test_a_slot_is_held_while_the_block_runs_and_then_passed_on() -> None:
     assert order == ["a in", "a out", "b in", "b out"]
 
 
-async def test_whoever_leaves_the_line_or_fails_inside_gives_the_place_back() -> None:
+async def test_leaving_the_queue_or_failing_in_the_block_returns_the_slot() -> None:
     admission = Admission(WaitingQueue(capacity=1))
 
     async def wait() -> None:
@@ -126,7 +126,7 @@ async def test_whoever_leaves_the_line_or_fails_inside_gives_the_place_back() ->
     assert admission.queue.served == 0
 
 
-async def test_a_turn_that_comes_together_with_the_leaving_is_passed_on() -> None:
+async def test_a_slot_granted_to_a_canceled_request_is_passed_on() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     served: list[str] = []
 
@@ -145,7 +145,7 @@ async def test_a_turn_that_comes_together_with_the_leaving_is_passed_on() -> Non
     assert admission.queue.served == 0
 
 
-async def test_growing_lets_those_in_who_wait() -> None:
+async def test_growing_capacity_admits_waiting_requests() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     async with admission.slot("a"):
         waiting = asyncio.create_task(admission.slot("b").__aenter__())
@@ -155,7 +155,7 @@ async def test_growing_lets_those_in_who_wait() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "advice"), [(0.0, 1), (30.0, 4), (10_000.0, 60)])
-async def test_a_full_line_tells_when_there_may_be_room(seconds: float, advice: int) -> None:
+async def test_a_full_queue_estimates_when_to_retry(seconds: float, advice: int) -> None:
     now = [0.0]
     admission = Admission(WaitingQueue(most_waiting=1, capacity=1), clock=lambda: now[0])
     async with admission.slot("a"):
@@ -173,7 +173,7 @@ HIGH, NORMAL, LOW = Priority
 
 
 def drained(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
-    """Let each ticket end at once; returns all behind the first in their order."""
+    """End each ticket immediately; return all later ones in their order."""
     served: list[Ticket] = []
     following = queue.leave(first)
     while following:
@@ -182,7 +182,7 @@ def drained(queue: WaitingQueue, first: Ticket) -> list[Ticket]:
     return served
 
 
-def test_background_work_waits_behind_people_whoever_came_first() -> None:
+def test_background_requests_wait_behind_interactive_ones() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = joined(queue, "a")
     came = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
@@ -191,7 +191,7 @@ def test_background_work_waits_behind_people_whoever_came_first() -> None:
     assert drained(queue, first) == [e, d1, f, d2, b, c]
 
 
-def test_who_was_passed_over_too_often_is_next() -> None:
+def test_a_request_overtaken_too_often_is_next() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = joined(queue, "a")
     low = [queue.join("background", LOW) for _ in range(2)]
@@ -201,7 +201,7 @@ def test_who_was_passed_over_too_often_is_next() -> None:
     assert MOST_PASSED_OVER == 8
 
 
-def test_the_lowest_of_those_that_were_passed_over_goes_first() -> None:
+def test_the_lowest_overtaken_request_goes_first() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = joined(queue, "a")
     low, normal = queue.join("c", LOW), queue.join("b", NORMAL)
@@ -209,7 +209,7 @@ def test_the_lowest_of_those_that_were_passed_over_goes_first() -> None:
     assert drained(queue, first) == [*high[:8], low, normal, *high[8:]]
 
 
-def test_background_work_takes_no_place_in_the_line_from_people() -> None:
+def test_background_requests_take_no_queue_position_from_interactive_ones() -> None:
     queue = WaitingQueue(most_waiting=2, capacity=1)
     joined(queue, "a")
     assert [queue.join("b", LOW) is None for _ in range(3)] == [False, False, True]
@@ -219,7 +219,7 @@ def test_background_work_takes_no_place_in_the_line_from_people() -> None:
 
 
 def displaced(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tuple[Ticket, Ticket]:
-    """Have a key join a full line; return its ticket, and the request that had to go."""
+    """Add a request to a full queue; return its ticket and the displaced request."""
     assert queue.join(key, priority) is None
     exchange = queue.displace(key, priority)
     assert exchange is not None
@@ -265,7 +265,7 @@ def test_nothing_is_displaced_in_an_empty_line() -> None:
     assert WaitingQueue(most_waiting=0).displace("a") is None
 
 
-async def test_whoever_is_displaced_is_told_that_the_queue_is_full() -> None:
+async def test_a_displaced_request_is_told_that_the_queue_is_full() -> None:
     admission = Admission(WaitingQueue(most_waiting=2, capacity=1))
     async with admission.slot("flood"):
         entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
@@ -282,7 +282,7 @@ async def test_whoever_is_displaced_is_told_that_the_queue_is_full() -> None:
     assert (admission.queue.served, admission.queue.waiting) == (0, 0)
 
 
-async def test_a_displaced_request_that_is_canceled_at_once_gives_nothing_back() -> None:
+async def test_a_displaced_request_canceled_immediately_returns_nothing() -> None:
     admission = Admission(WaitingQueue(most_waiting=2, capacity=1))
     async with admission.slot("flood"):
         entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
@@ -299,7 +299,7 @@ async def test_a_displaced_request_that_is_canceled_at_once_gives_nothing_back()
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority)), max_size=60))
-def test_no_key_is_kept_out_by_one_that_has_more(came: list[tuple[str, Priority]]) -> None:
+def test_no_key_is_displaced_by_one_with_more_requests(came: list[tuple[str, Priority]]) -> None:
     queue = WaitingQueue(most_waiting=6, capacity=0)
     waiting = list[Ticket]()
     for key, priority in came:
@@ -312,14 +312,14 @@ def test_no_key_is_kept_out_by_one_that_has_more(came: list[tuple[str, Priority]
         if ticket is not None:
             waiting.append(ticket)
         elif priority is not LOW:
-            of_keys = Counter(one.key for one in waiting if one.priority is not LOW)
+            of_keys = Counter(ticket.key for ticket in waiting if ticket.priority is not LOW)
             if priority is NORMAL:
                 assert max(of_keys.values()) <= of_keys[key] + 1
     assert queue.waiting == len(waiting)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority)), max_size=60))
-def test_nobody_waits_for_ever_and_each_key_keeps_its_order(
+def test_every_request_is_served_and_each_key_keeps_its_order(
     came: list[tuple[str, Priority]],
 ) -> None:
     queue = WaitingQueue(capacity=1)
@@ -329,8 +329,10 @@ def test_nobody_waits_for_ever_and_each_key_keeps_its_order(
     assert sorted(map(id, order)) == sorted(map(id, tickets))
     for key in "abc":
         for priority in Priority:
-            own = [one for one in tickets if (one.key, one.priority) == (key, priority)]
-            assert [one for one in order if one in own] == own
+            mine = [
+                ticket for ticket in tickets if (ticket.key, ticket.priority) == (key, priority)
+            ]
+            assert [ticket for ticket in order if ticket in mine] == mine
 
 
 async def serve_in_order(admission: Admission) -> list[str]:
@@ -347,22 +349,22 @@ async def serve_in_order(admission: Admission) -> list[str]:
     return served
 
 
-def test_slots_are_given_by_priority() -> None:
+def test_slots_are_granted_by_priority() -> None:
     admission = Admission(WaitingQueue(capacity=1))
     assert asyncio.run(serve_in_order(admission)) == ["a", "d", "c", "b"]
 
 
-def test_who_waits_is_told_in_the_order_in_which_they_will_be_served() -> None:
+def test_upcoming_requests_are_listed_in_the_order_of_service() -> None:
     queue = WaitingQueue(capacity=1)
     current = queue.join("a")
     wished = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]
     for number, word in enumerate(wished):
         queue.join("ab"[number % 2], Priority(word), number)
-    told = [one.number for one in queue.upcoming()]
-    assert [one.number for one in queue.upcoming()] == told  # to look changes nothing
+    numbers = [ticket.number for ticket in queue.upcoming()]
+    assert [ticket.number for ticket in queue.upcoming()] == numbers  # to look changes nothing
     served = []
     while current is not None:
         current = next(iter(queue.leave(current)), None)
         served.append(current)
-    assert [one.number for one in served if one is not None] == told
-    assert sorted(told) == [*range(len(wished))]
+    assert [ticket.number for ticket in served if ticket is not None] == numbers
+    assert sorted(numbers) == [*range(len(wished))]

@@ -17,10 +17,10 @@ def overrides(**profile: object) -> Overrides:
 
 
 @pytest.mark.parametrize(
-    ("written", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
+    ("word", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
 )
-def test_the_operator_decides_how_tools_are_described(written: str, convention: str | None) -> None:
-    made = overrides(tools_in_prompt=written, replay="last")
+def test_the_operator_decides_how_tools_are_described(word: str, convention: str | None) -> None:
+    made = overrides(tools_in_prompt=word, replay="last")
     assert (made.convention, made.replay) == (convention, "last")
 
 
@@ -32,47 +32,47 @@ def test_a_profile_can_be_chosen_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "near"), [("qwen-3", "qwen3"), ("zzzzzzzz", "generic")])
-def test_an_unknown_profile_is_refused_with_the_nearest_one(name: str, near: str) -> None:
+def test_an_unknown_profile_is_refused_with_the_nearest_name(name: str, near: str) -> None:
     with pytest.raises(InvalidConfiguration, match=f"did you mean '{near}'") as raised:
         overrides(name=name)
     assert raised.value.setting == "profile.name"
 
 
-@pytest.mark.parametrize(("written", "is_on"), [("auto", None), ("on", True), ("off", False)])
-def test_the_operator_decides_whether_a_model_thinks(written: str, is_on: bool | None) -> None:
-    assert overrides(thinking=written).thinking is is_on
+@pytest.mark.parametrize(("word", "is_on"), [("auto", None), ("on", True), ("off", False)])
+def test_the_operator_decides_whether_a_model_thinks(word: str, is_on: bool | None) -> None:
+    assert overrides(thinking=word).thinking is is_on
 
 
-@pytest.mark.parametrize(("written", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
-def test_the_operator_decides_how_much_a_model_thinks(written: str, effort: str) -> None:
-    assert overrides(effort=written).effort == effort
+@pytest.mark.parametrize(("word", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
+def test_the_operator_decides_how_much_a_model_thinks(word: str, effort: str) -> None:
+    assert overrides(effort=word).effort == effort
 
 
-def test_what_an_operator_decided_about_guardrails_becomes_a_policy() -> None:
+def test_guardrail_settings_are_converted_to_a_policy() -> None:
     given = {"mode": "observe", "max_attempts": 2, "strict": True, "max_tool_rounds": 9}
     policy = policy_of(load_settings(flags={"guardrails": given}))
     assert (policy.mode, policy.attempts, policy.is_strict) == (Mode.OBSERVE, 2, True)
     assert (policy.most_rounds, policy.text_policy) == (9, None)
 
 
-@pytest.mark.parametrize("written", [one.value for one in CloseOut])
-def test_the_operator_decides_which_ends_are_asked_about(written: str) -> None:
-    given = {"close_out": written, "close_out_tries": 2}
+@pytest.mark.parametrize("word", [member.value for member in CloseOut])
+def test_the_operator_chooses_the_ends_that_are_checked(word: str) -> None:
+    given = {"close_out": word, "close_out_tries": 2}
     policy = policy_of(load_settings(flags={"guardrails": given}))
-    assert (policy.close_out.value, policy.close_out_tries) == (written, 2)
+    assert (policy.close_out.value, policy.close_out_tries) == (word, 2)
 
 
-def test_a_text_policy_counts_only_if_it_was_said() -> None:
+def test_a_default_text_policy_does_not_override_the_profile() -> None:
     policy = policy_of(load_settings(flags={"guardrails": {"text_policy": "auto"}}))
     assert policy.text_policy is TextPolicy.AUTO
 
 
-def test_rules_are_kept_by_model() -> None:
+def test_order_rules_are_kept_per_model() -> None:
     flags = {"workflows": {"tiny": {"terminal_tools": ["done"]}}}
     assert load_settings(flags=flags).workflows == {"tiny": Workflow((), (), ("done",))}
 
 
-def test_services_are_made_as_the_settings_say() -> None:
+def test_services_are_built_from_the_settings() -> None:
     flags = {"server": {"max_waiting": 3}, "backend": {"parallel_requests": 2}}
     options = service_options_of(load_settings(flags=flags))
     assert (options.max_waiting, options.parallel) == (3, 2)

@@ -69,27 +69,27 @@ def chosen(
 
 
 def account(fitted: Fitted) -> tuple[int, bool, bool]:
-    """Return the tier, and whether steps were dropped and a digest tells of them."""
+    """Return the tier, whether steps were dropped, and whether a digest mentions them."""
     assert fitted.compacted is not None
     has_digest = any(message.text.startswith("[Note: ") for message in fitted.messages)
     return fitted.compacted.tier, len(fitted.messages) < 81, has_digest
 
 
 @pytest.mark.parametrize(
-    ("strategy", "found"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
+    ("strategy", "expected"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
 )
 def test_the_operator_chooses_the_strategy(
-    strategy: Strategy, found: tuple[int, bool, bool]
+    strategy: Strategy, expected: tuple[int, bool, bool]
 ) -> None:
-    assert account(chosen(ContextPolicy(strategy=strategy))) == found
+    assert account(chosen(ContextPolicy(strategy=strategy))) == expected
 
 
-def test_where_nothing_is_shortened_what_is_too_long_is_one_clear_error() -> None:
+def test_without_compaction_an_overflow_is_one_clear_error() -> None:
     with pytest.raises(ContextOverflow, match=r"compaction is disabled"):
         chosen(ContextPolicy(strategy="none"))
 
 
-def test_a_client_may_have_it_off_or_only_reported() -> None:
+def test_a_client_may_disable_compaction_or_only_report_it() -> None:
     whole = Fitted(drafted(40).messages)
     assert chosen(ContextPolicy(), mode=FittingMode.OFF) == whole
     assert chosen(ContextPolicy(FittingMode.OFF)) == whole
@@ -98,7 +98,7 @@ def test_a_client_may_have_it_off_or_only_reported() -> None:
     assert account(allowed) == (2, True, True)
 
 
-def test_where_nothing_may_be_changed_it_is_only_reported() -> None:
+def test_where_nothing_may_be_changed_compaction_is_only_reported() -> None:
     plan = drafted(40, Policy(mode=Mode.OBSERVE))
     assert account(chosen(ContextPolicy(), plan=plan)) == (2, False, False)
 
@@ -111,9 +111,7 @@ def test_a_conversation_far_from_its_limit_is_only_measured() -> None:
 
 
 @pytest.mark.parametrize(("reserve", "tier"), [(None, 2), (0, 0)])
-def test_a_ceiling_of_the_answer_takes_no_room_from_the_prompt(
-    reserve: int | None, tier: int
-) -> None:
+def test_a_max_tokens_limit_takes_no_room_from_the_prompt(reserve: int | None, tier: int) -> None:
     request = make_request(user_message("Hi"), *rounds(6))
     ceiling = alter(request, max_tokens=32_000, answer_reserve=reserve)
     fitted = chosen(ContextPolicy(), plan=plan_request(ceiling, Policy()))
@@ -143,7 +141,7 @@ def test_the_budget_decides_how_much_of_a_slot_is_used(
     assert ContextPolicy(limit=limit, budget=budget).window(2000).size == size
 
 
-def test_the_window_may_be_made_to_count_as_smaller() -> None:
+def test_the_window_may_be_reduced_by_the_operator() -> None:
     long = plan_request(make_request(user_message("word " * 1000)), Policy())
     with pytest.raises(ContextOverflow) as raised:
         chosen(ContextPolicy(limit=1000), plan=long)
@@ -151,10 +149,12 @@ def test_the_window_may_be_made_to_count_as_smaller() -> None:
 
 
 @pytest.mark.parametrize("window", [2000, None])
-async def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -> None:
+async def test_the_event_loop_stays_responsive_while_megabytes_are_counted(
+    window: int | None,
+) -> None:
     result = tool_result("c0", "a line of many words\n" * 60_000)
-    asked = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
-    long = plan_request(make_request(user_message("Hi"), asked, result), Policy())
+    message = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
+    long = plan_request(make_request(user_message("Hi"), message, result), Policy())
     happened: list[str] = []
 
     async def other() -> None:
@@ -172,7 +172,7 @@ async def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | N
 
 
 class Counting(TokenizingBackend):
-    """Notes which texts and which prompts it counted; some engines count prompts only."""
+    """Records the counted texts and prompts; some engines count prompts only."""
 
     def __init__(self, *, counts_texts: bool = True) -> None:
         super().__init__(tokenize=count_rough_tokens, window=2000)
@@ -192,8 +192,8 @@ class Counting(TokenizingBackend):
         return await super().count_texts(texts, headers) if self.counts_texts else None
 
 
-async def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
-    """Far from the limit, what is new is guessed unless it is a large part of the prompt."""
+async def test_a_model_is_counted_fully_once_and_later_only_where_it_matters() -> None:
+    """Far from the limit, new text is estimated unless it is a large part of the prompt."""
     backend = Counting()
     fitting = Fitting(backend, ContextPolicy())
     far = replace(KNOWN, window=20_000)
@@ -215,7 +215,7 @@ async def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() ->
 
 
 def conversation(chance: random.Random) -> RequestPlan:
-    """Make one of prose, code, digits and other alphabets, of which pieces say little."""
+    """Make a conversation of prose, code, digits and other alphabets: hard to estimate."""
     materials = ("word ", "请先列出", "0xf3a9 ", "if (x[i]) { ", "\t\n  ", "é" * 9)
     messages = [user_message("Hi")]
     for count in range(chance.randint(1, 24)):
@@ -227,10 +227,10 @@ def conversation(chance: random.Random) -> RequestPlan:
 
 @pytest.mark.parametrize("counts_texts", [True, False])
 @pytest.mark.parametrize("tokenize", [count_rough_tokens, in_bytes, spelled(4), spelled(1)])
-async def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
+async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:
-    """A thousand of them, with refusals and odd prompts between them."""
+    """A thousand conversations, with refusals and unusual prompts between them."""
     chance = random.Random(28)
     backend = Counting(counts_texts=counts_texts)
     backend.tokenize = tokenize
@@ -257,14 +257,14 @@ PICTURE: JsonObject = {
 }
 
 
-def test_what_is_too_long_by_the_guess_for_a_picture_is_left_to_the_engine() -> None:
-    """Its reason is the better one: "tiny is not a multimodal model"."""
+def test_an_overflow_only_by_the_image_estimate_is_left_to_the_engine() -> None:
+    """The engine's reason is better: "tiny is not a multimodal model"."""
     picture = Message("user", "", source=json.dump(PICTURE))
     plan = plan_request(make_request(picture), Policy())
     assert chosen(ContextPolicy(), plan=plan) == Fitted(plan.messages)
 
 
-async def test_a_backend_that_cannot_count_is_estimated() -> None:
+async def test_a_backend_without_a_count_endpoint_is_estimated() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     fitted = await fitting.fit(drafted(40), KNOWN, {})
     assert fitted.compacted is not None
@@ -276,7 +276,7 @@ async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
         return await every(events)
 
 
-def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
+def test_actual_costs_are_learned_from_replies_and_refusals() -> None:
     plan = drafted(40)
 
     async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
@@ -320,32 +320,32 @@ class AtOnce(ScriptedBackend):
 
 
 @pytest.mark.parametrize("kind", [ScriptedBackend, AtOnce])
-@pytest.mark.parametrize("told", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
+@pytest.mark.parametrize("reported", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
 async def test_a_usage_that_no_engine_reports_is_estimated(
-    told: UsageReported | None, kind: type[ScriptedBackend]
+    reported: UsageReported | None, kind: type[ScriptedBackend]
 ) -> None:
     plan = drafted(40)
     end = ReplyFinished("stop")
-    backend = kind([[SAID, end] if told is None else [SAID, told, end]])
+    backend = kind([[SAID, end] if reported is None else [SAID, reported, end]])
     fitting = Fitting(backend, ContextPolicy())
-    said, usage, last = await asked(FollowedBackend(backend, fitting.learning("m", 100_000)), plan)
-    assert (said, last) == (SAID, end)
+    text, usage, last = await asked(FollowedBackend(backend, fitting.learning("m", 100_000)), plan)
+    assert (text, last) == (SAID, end)
     assert isinstance(usage, UsageReported)
     counts = read_usage(usage.usage)
     assert (counts.answer, counts.prompt) == (6, fitting.estimate("m", plan))
     assert counts.total == counts.prompt + 6
     assert usage.usage["temper"] == {"estimated": True}
-    assert usage.stop == ("" if told is None else told.stop)
+    assert usage.stop == ("" if reported is None else reported.stop)
 
 
 async def test_a_usage_that_an_engine_reports_stays() -> None:
-    told = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
-    backend = ScriptedBackend([[SAID, told, ReplyFinished("stop")]])
+    reported = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
+    backend = ScriptedBackend([[SAID, reported, ReplyFinished("stop")]])
     learning = Fitting(backend, ContextPolicy()).learning("m")
-    assert told in await asked(FollowedBackend(backend, learning), drafted(40))
+    assert reported in await asked(FollowedBackend(backend, learning), drafted(40))
 
 
-def test_a_session_whose_beginning_changes_is_named_in_the_log(
+def test_a_session_with_a_changed_beginning_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
@@ -362,7 +362,7 @@ def test_a_session_whose_beginning_changes_is_named_in_the_log(
     assert "broke at the tools" in caplog.messages[1]
 
 
-def test_what_is_added_to_the_tools_for_a_policy_is_no_break(
+def test_tools_added_by_a_policy_do_not_break_the_prefix(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "proxy.serving.context_fitting")

@@ -26,18 +26,18 @@ def profile_of(listed: ListedModel) -> str:
     return listed.known.recognition.profile.name
 
 
-async def test_a_running_server_is_asked_for_its_models() -> None:
+async def test_a_running_server_is_queried_for_its_models() -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "some-alias"}]}
     backend.properties = {"model_alias": "some-alias", "model_path": "/m/gemma-2-9b-it.gguf"}
-    async with listening(backend) as behind:
-        settings = load_settings(None, {"backend": {"url": behind.url}})
+    async with listening(backend) as url:
+        settings = load_settings(None, {"backend": {"url": url.url}})
         served = await list_models(settings)
-    found = [(one.name, profile_of(one)) for one in served]
-    assert found == [("some-alias", "gemma2")]
+    rows = [(model.name, profile_of(model)) for model in served]
+    assert rows == [("some-alias", "gemma2")]
 
 
-def test_a_file_is_looked_into_and_not_started(tmp_path: Path) -> None:
+def test_a_file_is_inspected_and_not_started(tmp_path: Path) -> None:
     file = tmp_path / "Qwen3-8B-Q4_K_M.gguf"
     file.write_bytes(b"GGUF, but no model at all")
     settings = load_settings(None, {"model": {"path": str(file)}})
@@ -45,7 +45,7 @@ def test_a_file_is_looked_into_and_not_started(tmp_path: Path) -> None:
     assert (listed.name, profile_of(listed)) == (str(file), "qwen3")
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     settings = load_settings(None, {"model": {"path": str(tmp_path / "none.gguf")}})
     with pytest.raises(LaunchFailed, match="does not exist"):
         asyncio.run(list_models(settings))
@@ -57,23 +57,23 @@ def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
 
 
 def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
-    known = {one.name: one.summary()["profile"] for one in list_profiles(Settings())}
+    known = {profile.name: profile.summary()["profile"] for profile in list_profiles(Settings())}
     assert "qwen3-coder" in known["qwen3-coder"]
     assert len(known) > 25
 
 
-async def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None:
+async def test_each_of_several_models_is_inspected_at_its_backend(tmp_path: Path) -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "org/gemma-2-9b-it"}, {"id": "other"}]}
-    async with listening(backend) as behind:
-        remote = {"url": behind.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
+    async with listening(backend) as url:
+        remote = {"url": url.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
         models = {
             "far": remote,
             "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
             "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
         }
         (far, near, download) = await list_models(load_settings(None, {"models": models}))
-    assert [one.name for one in (far, near, download)] == ["far", "near", "download"]
+    assert [model.name for model in (far, near, download)] == ["far", "near", "download"]
     assert (profile_of(far), far.prospect) == ("gemma2", None)
     assert (profile_of(near), near.document()["id"]) == ("qwen3", "near")
     assert "models.near.profile" in near.summary()["profile"]
@@ -82,7 +82,7 @@ async def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -
     assert (profile_of(download), download.prospect) == ("qwen2.5", None)
 
 
-def test_one_of_several_models_that_cannot_be_looked_at_keeps_no_other_from_it(
+def test_a_model_that_cannot_be_inspected_does_not_affect_the_others(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "Qwen3-8B.gguf").write_bytes(b"GGUF")
@@ -99,7 +99,7 @@ def test_one_of_several_models_that_cannot_be_looked_at_keeps_no_other_from_it(
     assert profile_of(here) == "qwen3"
 
 
-def test_a_profile_that_there_is_not_is_refused_by_the_name_of_its_setting() -> None:
+def test_an_unknown_profile_is_refused_with_the_name_of_its_setting() -> None:
     models = {"a": {"url": "http://[::1]:1", "profile": "nonsense"}}
     with pytest.raises(InvalidConfiguration) as raised:
         asyncio.run(list_models(load_settings(None, {"models": models})))
@@ -127,7 +127,7 @@ PROFILE = Profile(
 RECOGNISED = Recognition(PROFILE, 'name "own-7b" matches "own*"')
 
 
-def test_people_read_a_line_for_each_thing_that_matters() -> None:
+def test_the_text_has_a_line_per_property() -> None:
     assert profile_summary(RECOGNISED, QUIRKS) == {
         "profile": 'own (Our own): name "own-7b" matches "own*"',
         "calls": "mistral, hermes, then every other syntax; one at once",
@@ -144,7 +144,7 @@ def test_people_read_a_line_for_each_thing_that_matters() -> None:
     }
 
 
-def test_what_there_is_nothing_to_say_about_is_left_out() -> None:
+def test_empty_properties_are_omitted() -> None:
     assert profile_summary(Recognition(GENERIC, "nothing known matches"), GENERIC.quirks) == {
         "profile": "generic (Any model): nothing known matches",
         "calls": "every syntax; several at once",
@@ -155,12 +155,12 @@ def test_what_there_is_nothing_to_say_about_is_left_out() -> None:
     }
 
 
-def test_a_model_that_is_not_offered_the_tool_for_answers_says_so() -> None:
+def test_a_model_without_the_answer_tool_says_so() -> None:
     quirks = Quirks(offers_respond=False)
     assert profile_summary(RECOGNISED, quirks)["prose"] == "auto, respond is not offered"
 
 
-def test_programs_read_the_same_as_json() -> None:
+def test_the_same_data_is_available_as_json() -> None:
     assert profile_document(RECOGNISED, QUIRKS) == {
         "profile": "own",
         "title": "Our own",

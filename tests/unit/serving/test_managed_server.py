@@ -83,11 +83,13 @@ def test_a_plan_is_made_of_settings_and_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
     wanted = settings_of(model={**model, "server": str(program)})
-    told = " ".join(launch_plan(wanted).command())
+    command_line = " ".join(launch_plan(wanted).command())
     for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
-        assert same in told
-        told = told.replace(same, "")
-    assert told.replace(" --jinja --no-webui --slots --metrics", "") == f"{program} {command}"
+        assert same in command_line
+        command_line = command_line.replace(same, "")
+    assert (
+        command_line.replace(" --jinja --no-webui --slots --metrics", "") == f"{program} {command}"
+    )
 
 
 def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Path) -> None:
@@ -98,19 +100,19 @@ def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Pat
     assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
-def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -> None:
+def test_an_impossible_start_is_reported_immediately(program: Path, tmp_path: Path) -> None:
     wanted = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
     with pytest.raises(LaunchFailed, match="does not exist"):
         supervisor(wanted)
 
 
-def test_a_model_to_download_is_known_by_its_name() -> None:
-    own = settings_of(model={"hf_repo": "owner/Qwen3-8B-GGUF"}).model
-    assert model_file(own) == ModelFile(("owner/Qwen3-8B-GGUF",))
-    assert alias_of(own) == "Qwen3-8B-GGUF"
+def test_a_model_to_download_is_identified_by_its_name() -> None:
+    model = settings_of(model={"hf_repo": "owner/Qwen3-8B-GGUF"}).model
+    assert model_file(model) == ModelFile(("owner/Qwen3-8B-GGUF",))
+    assert alias_of(model) == "Qwen3-8B-GGUF"
 
 
-def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
+def test_a_file_is_described_by_its_names_and_the_operators(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
     known = introduce_file(wanted, ModelFile(("model.gguf",)))
@@ -119,16 +121,16 @@ def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("own", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
+    ("headers", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-async def test_the_operators_headers_come_before_the_usual_ones(
-    own: dict[str, str], sent: str
+async def test_the_operators_headers_win_over_the_defaults(
+    headers: dict[str, str], sent: str
 ) -> None:
-    settings = load_settings(None, {"backend": {"headers": own}}).backend
-    heard: list[dict[str, str]] = []
+    settings = load_settings(None, {"backend": {"headers": headers}}).backend
+    received: list[dict[str, str]] = []
 
     async def hear(http: Request) -> Response:
-        heard.append({name.lower(): value for name, value in http.headers.items()})
+        received.append({name.lower(): value for name, value in http.headers.items()})
         return Response()
 
     app = Starlette(routes=[Route("/v1/models", hear)])
@@ -138,7 +140,7 @@ async def test_the_operators_headers_come_before_the_usual_ones(
         connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
         await connection.fetch("/v1/models")
         await connection.close()
-    assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
+    assert (received[0]["anthropic-version"], received[0]["x-api-key"]) == (sent, "ours")
 
 
 GIB = 1 << 30
@@ -152,7 +154,7 @@ def window(budget: str, free: int, window_tokens: int = 0) -> int:
 
 
 @pytest.mark.parametrize("budget", ["backend", "manual"])
-def test_without_a_wish_for_more_the_configured_window_is_taken(budget: str) -> None:
+def test_by_default_the_configured_window_is_used(budget: str) -> None:
     settings = settings_of(
         model={"path": "some.gguf", "context_tokens": 5000},
         context={"budget": budget, "window_tokens": 5000},
@@ -160,7 +162,7 @@ def test_without_a_wish_for_more_the_configured_window_is_taken(budget: str) -> 
     assert settle_window(settings) == settings
 
 
-def test_full_takes_all_that_fits_and_fast_half_of_it() -> None:
+def test_full_uses_all_fitting_memory_and_fast_half_of_it() -> None:
     assert window("full", 60 * GIB) == 40_960
     assert window("fast", 60 * GIB) == 20_480
     full = window("full", 12 * GIB)
@@ -174,7 +176,7 @@ def test_a_window_of_the_smallest_size_is_not_halved() -> None:
     assert fit_window(MODEL, context, small, Memory(9 * GIB, 9 * GIB)) == 256
 
 
-def test_the_operators_own_limit_saves_memory() -> None:
+def test_the_operators_limit_saves_memory() -> None:
     assert window("full", 60 * GIB, 10_000) == 10_000
     assert window("fast", 60 * GIB, 30_000) == 20_480
 
@@ -184,23 +186,23 @@ def test_a_model_that_does_not_fit_is_refused_with_both_sizes() -> None:
         window("full", 4 * GIB)
 
 
-def test_a_file_that_does_not_say_what_it_needs_is_refused_with_the_remedy() -> None:
+def test_a_file_without_a_known_size_is_refused_with_the_remedy() -> None:
     context = Context.model_validate({"budget": "full"})
     with pytest.raises(InvalidConfiguration, match=r"set model\.context_tokens") as raised:
         fit_window(MODEL, context, ModelFile(("some.gguf",)), Memory(GIB, GIB))
     assert raised.value.setting == "context.budget"
 
 
-def test_this_machines_own_memory_is_measured(tmp_path: Path) -> None:
+def test_the_memory_of_this_machine_is_measured(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
-    own = {"path": model, "context_tokens": 300}
-    settled = settle_window(settings_of(model=own, context={"budget": "full"}))
+    model_settings = {"path": model, "context_tokens": 300}
+    settled = settle_window(settings_of(model=model_settings, context={"budget": "full"}))
     assert settled.model.context_tokens == CONTEXT_TOKENS
     assert settled.context.budget == "backend"
 
 
 @pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
-def test_devices_that_the_program_does_not_use_are_left_out(lists: str) -> None:
+def test_devices_unused_by_the_program_are_skipped(lists: str) -> None:
     gpu = Device("some GPU", GIB, GIB)
     program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
     used = usable_by(program, Memory(GIB, GIB, (gpu,)))
@@ -219,7 +221,7 @@ TOLD: JsonObject = {
 
 
 @pytest.mark.parametrize(("free", "window"), [(40, 40_960), (9, 20_992), (6, 4096), (1, 4096)])
-def test_a_model_of_an_ollama_gets_what_fits_and_no_less_than_it_would_get(
+def test_an_ollama_model_gets_the_fitting_window_and_at_least_the_default(
     free: int, window: int
 ) -> None:
     memory = Memory(6 * GIB, 0, (Device("some GPU", 22 * GIB, free * GIB),))
@@ -227,10 +229,10 @@ def test_a_model_of_an_ollama_gets_what_fits_and_no_less_than_it_would_get(
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
+    "details", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
 )
-def test_a_model_of_which_too_little_is_told_is_left_to_ollama(told: JsonObject) -> None:
-    assert ollama_window(told, GIB, Memory(99 * GIB, 99 * GIB)) is None
+def test_an_ollama_model_with_too_little_metadata_keeps_the_default(details: JsonObject) -> None:
+    assert ollama_window(details, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
 def test_this_machine_decides_for_an_ollama_on_it() -> None:
@@ -246,14 +248,14 @@ def test_this_machine_decides_for_an_ollama_on_it() -> None:
         ("full", "http://192.168.1.2:11434", False),
     ],
 )
-def test_the_hardware_decides_where_it_should_and_can(
+def test_the_hardware_decides_where_it_is_allowed_and_known(
     budget: str, url: str, *, decides: bool
 ) -> None:
     settings = load_settings(None, {"context": {"budget": budget}})
     assert (ollama_fitting(settings, url) is not None) is decides
 
 
-def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:
+def test_an_invalid_model_is_refused_as_such(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):

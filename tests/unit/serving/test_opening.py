@@ -57,7 +57,7 @@ def test_the_kind_of_a_backend_chooses_its_adapter(kind: str, adapter: type) -> 
     assert backend.name == "http://127.0.0.1:1"
 
 
-def test_anthropics_api_is_where_everybody_finds_it() -> None:
+def test_the_anthropic_api_has_its_public_address() -> None:
     assert opened(read(backend={"kind": "anthropic"})).name == ADDRESS
     elsewhere = read(backend={"kind": "anthropic", "url": "http://127.0.0.1:2"})
     assert opened(elsewhere).name == "http://127.0.0.1:2"
@@ -74,7 +74,7 @@ def test_several_addresses_are_a_pool() -> None:
 @pytest.mark.parametrize(
     "sections", [{"backend": {"kind": "ollama"}}, {"ollama": {"model": "qwen3:8b"}}]
 )
-def test_an_ollama_is_where_its_own_client_would_look(
+def test_ollama_has_the_address_its_client_would_use(
     monkeypatch: pytest.MonkeyPatch, sections: dict[str, dict[str, object]]
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "box:1234")
@@ -87,7 +87,7 @@ def test_an_ollama_is_where_its_own_client_would_look(
     ("keep_alive", "sent"),
     [("", None), ("10m", "10m"), ("300", 300), ("-1", -1), ("1h30m", "1h30m")],
 )
-def test_what_is_asked_of_an_ollama_is_what_was_set(
+def test_ollama_requests_use_the_configured_options(
     keep_alive: str, sent: str | int | None
 ) -> None:
     wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
@@ -96,7 +96,7 @@ def test_what_is_asked_of_an_ollama_is_what_was_set(
     assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
-def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
+def test_an_invalid_model_file_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(LaunchFailed, match="does not exist"):
         opened(read(model={"path": str(tmp_path / "none.gguf")}))
 
@@ -109,39 +109,39 @@ def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
 NOBODY = "http://127.0.0.1:1"
 
 
-async def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
+async def test_a_running_server_is_detected_if_none_is_configured() -> None:
     stranger, server = ScriptedBackend(), ScriptedBackend()
     stranger.models = "<html>"
     server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
     async with listening(stranger) as first, listening(server) as second:
         urls = (NOBODY, first.url, second.url)
-        (found, url) = await find_backend(Settings(), urls), second.url
-    assert found == FoundServer(url, "llama-server")
-    settings = with_backend(Settings(), found)
+        (backend, url) = await find_backend(Settings(), urls), second.url
+    assert backend == FoundServer(url, "llama-server")
+    settings = with_backend(Settings(), backend)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")
 
 
-async def test_the_doctor_also_finds_a_running_temper(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_doctor_also_detects_a_running_temper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "likely_urls", lambda _: (NOBODY,))
     temper = ScriptedBackend()
     temper.models = {"data": [{"id": "m", "owned_by": "temper"}]}
     async with listening(temper) as server:
         port = int(server.url.rpartition(":")[2])
         settings = load_settings(None, {"server": {"port": port}})
-        found = await find_backend(settings, (), "doctor")
-        assert found is not None
-        assert found.url == f"http://127.0.0.1:{port}"
+        backend = await find_backend(settings, (), "doctor")
+        assert backend is not None
+        assert backend.url == f"http://127.0.0.1:{port}"
         with pytest.raises(InvalidConfiguration, match="no backend is configured"):
             await find_backend(settings, ())
 
 
-def test_where_nobody_answers_the_commands_to_choose_from_are_said() -> None:
+def test_without_a_server_the_commands_to_choose_from_are_listed() -> None:
     with pytest.raises(InvalidConfiguration) as raised:
         asyncio.run(find_backend(Settings(), (NOBODY,)))
-    said = str(raised.value)
-    assert NOBODY in said
+    message = str(raised.value)
+    assert NOBODY in message
     for way_out in ("temper serve --backend-url", "temper serve --model", "temper demo"):
-        assert f"\n  {way_out}" in said
+        assert f"\n  {way_out}" in message
 
 
 def test_the_commands_to_choose_from_are_those_of_the_command_that_was_used() -> None:
@@ -155,13 +155,13 @@ def test_the_commands_to_choose_from_are_those_of_the_command_that_was_used() ->
     "sections",
     [{"backend": {"url": NOBODY}}, {"backend": {"urls": [NOBODY]}}, {"model": {"path": "x.gguf"}}],
 )
-def test_nobody_is_looked_for_where_something_is_named(
+def test_with_a_configured_backend_none_is_searched(
     sections: dict[str, dict[str, object]],
 ) -> None:
     assert asyncio.run(find_backend(load_settings(None, sections), (NOBODY,))) is None
 
 
-def test_what_was_found_gives_way_to_what_is_named_later() -> None:
+def test_a_detected_backend_yields_to_a_configured_one() -> None:
     named = load_settings(None, {"backend": {"url": NOBODY}})
     assert with_backend(named, FoundServer("http://127.0.0.1:2", "openai")) is named
     assert with_backend(Settings(), None) == Settings()
@@ -177,7 +177,7 @@ def settings(models: dict[str, object], **others: dict[str, object]) -> Settings
     return load_settings(None, {"models": models, **others})
 
 
-async def test_a_file_is_not_loaded_until_it_is_asked_for_and_an_address_is_spoken_to(
+async def test_a_file_is_loaded_on_demand_and_an_address_is_contacted(
     tmp_path: Path,
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
@@ -189,47 +189,57 @@ async def test_a_file_is_not_loaded_until_it_is_asked_for_and_an_address_is_spok
         assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
         with pytest.raises(UnknownModel):
             services.find("c")
-        found = second.backend
-    assert found.name == "http://127.0.0.1:1"
+        backend = second.backend
+    assert backend.name == "http://127.0.0.1:1"
 
 
-def test_each_model_has_settings_of_its_own() -> None:
+def test_each_model_has_separate_settings() -> None:
     model = {"url": "http://127.0.0.1:1", "slots": 3, "profile": "qwen3"}
-    own = settings_of(settings({"a": model}, profile={"replay": "last"}), "a")
-    assert (own.backend.url, own.model.slots, own.model.alias) == ("http://127.0.0.1:1", 3, "a")
-    assert (own.profile.name, own.profile.replay, own.models) == ("qwen3", "last", {})
+    model_settings = settings_of(settings({"a": model}, profile={"replay": "last"}), "a")
+    assert (model_settings.backend.url, model_settings.model.slots, model_settings.model.alias) == (
+        "http://127.0.0.1:1",
+        3,
+        "a",
+    )
+    assert (model_settings.profile.name, model_settings.profile.replay, model_settings.models) == (
+        "qwen3",
+        "last",
+        {},
+    )
 
 
-@pytest.mark.parametrize(("own", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")])
-def test_a_model_thinks_as_it_is_set_or_else_as_all_are(own: str, thinking: str) -> None:
-    model = {"url": "http://127.0.0.1:1", "thinking": own}
+@pytest.mark.parametrize(
+    ("model_value", "thinking"), [("auto", "off"), ("on", "on"), ("off", "off")]
+)
+def test_a_models_thinking_setting_wins_over_the_default(model_value: str, thinking: str) -> None:
+    model = {"url": "http://127.0.0.1:1", "thinking": model_value}
     all_of_them = settings({"a": model}, profile={"thinking": "off"})
     assert settings_of(all_of_them, "a").profile.thinking == thinking
 
 
-@pytest.mark.parametrize(("own", "effort"), [("auto", "low"), ("high", "high")])
-def test_a_model_thinks_as_much_as_it_is_set_or_else_as_all_do(own: str, effort: str) -> None:
-    model = {"url": "http://127.0.0.1:1", "effort": own}
+@pytest.mark.parametrize(("model_value", "effort"), [("auto", "low"), ("high", "high")])
+def test_a_models_effort_setting_wins_over_the_default(model_value: str, effort: str) -> None:
+    model = {"url": "http://127.0.0.1:1", "effort": model_value}
     all_of_them = settings({"a": model}, profile={"effort": "low"})
     assert settings_of(all_of_them, "a").profile.effort == effort
 
 
-def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path: Path) -> None:
+def test_the_memory_of_a_model_includes_slots_and_window(tmp_path: Path) -> None:
     file = build_model(tmp_path / "m.gguf")  # one layer, one head with a key and a value of 64
-    one = ServedModel(path=file, context_tokens=1024, slots=1)
-    two = one.model_copy(update={"slots": 2})
-    small = one.model_copy(update={"cache_type_k": "q8_0", "cache_type_v": "q8_0"})
+    model = ServedModel(path=file, context_tokens=1024, slots=1)
+    two = model.model_copy(update={"slots": 2})
+    small = model.model_copy(update={"cache_type_k": "q8_0", "cache_type_v": "q8_0"})
     cache = 1024 * 2 * 64 * 2
-    assert memory_of(one) > file.stat().st_size + cache
-    assert memory_of(two) - memory_of(one) == cache
-    assert memory_of(one) - memory_of(small) == cache - 1024 * 2 * 68
+    assert memory_of(model) > file.stat().st_size + cache
+    assert memory_of(two) - memory_of(model) == cache
+    assert memory_of(model) - memory_of(small) == cache - 1024 * 2 * 68
     # no window is larger than the one that the model was trained for
-    trained = one.model_copy(update={"context_tokens": 8192})
-    assert memory_of(one.model_copy(update={"context_tokens": 99_999})) == memory_of(trained)
-    assert memory_of(one.model_copy(update={"memory_mb": 2})) == 2 * 2**20
+    trained = model.model_copy(update={"context_tokens": 8192})
+    assert memory_of(model.model_copy(update={"context_tokens": 99_999})) == memory_of(trained)
+    assert memory_of(model.model_copy(update={"memory_mb": 2})) == 2 * 2**20
 
 
-def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(tmp_path: Path) -> None:
+def test_the_memory_of_a_model_without_metadata_is_its_file_size(tmp_path: Path) -> None:
     first = gguf(tmp_path, "m-00001-of-00002.gguf", 10)
     gguf(tmp_path, "m-00002-of-00002.gguf", 30)
     assert memory_of(ServedModel(path=first)) == 40

@@ -96,8 +96,10 @@ QWEN = Description(("qwen", "qwen.gguf"))
 async def test_a_single_model_has_its_rules_under_every_name(
     description: Description, workflows: dict[str, Workflow], model: str, rules: Workflow
 ) -> None:
-    found, _ = await rules_of(alone(description), workflows, model, "read", "ask", "finish")
-    assert found == rules
+    rules_of_model, _ = await rules_of(
+        alone(description), workflows, model, "read", "ask", "finish"
+    )
+    assert rules_of_model == rules
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -
     assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
-async def test_the_rules_of_the_client_and_requests_without_tools_take_precedence() -> None:
+async def test_client_rules_and_requests_without_tools_win() -> None:
     nothing = NO_RULES, ()
     assert await rules_of(alone(), {"m": RULES}, "m", "finish", workflow=OTHERS) == nothing
     assert await rules_of(alone(), {"m": RULES}, "m") == nothing

@@ -54,7 +54,7 @@ async def test_each_turn_is_planned_and_fitted_like_a_request() -> None:
     assert [ticket is not None and ticket.is_served for ticket in tickets] == [True, True, False]
 
 
-async def test_a_turn_that_does_not_continue_the_last_prompt_breaks_the_prefix() -> None:
+async def test_a_turn_that_does_not_extend_the_last_prompt_breaks_the_prefix() -> None:
     turns = await turns_of(ScriptedBackend())
     request = turns.resolved.request
     await turns.begin(Ask(request.append_messages(ROUND)))
@@ -87,7 +87,7 @@ async def test_a_prompt_that_is_too_long_is_shortened_until_text_was_shown() -> 
     assert await turns.shorter(TOO_LONG) is not None
 
 
-async def test_a_prompt_without_a_removable_part_is_kept() -> None:
+async def test_an_irreducible_prompt_is_kept() -> None:
     turns = await turns_of(ScriptedBackend())
     turn = await turns.begin(Ask(turns.resolved.request))
     assert await turns.shorter(ContextOverflow("too long", 10, 5)) is None

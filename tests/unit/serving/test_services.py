@@ -59,8 +59,8 @@ def services_of(
     backends = backends or tuple(ScriptedBackend() for _ in names)
     return Services(
         [
-            OPTIONS.service(backend, name="".join(own[:1]), aliases=own[1:])
-            for backend, own in zip(backends, names, strict=True)
+            OPTIONS.service(backend, name="".join(names_[:1]), aliases=names_[1:])
+            for backend, names_ in zip(backends, names, strict=True)
         ],
         patterns,
     )
@@ -158,7 +158,7 @@ def test_a_model_is_shown_with_or_without_its_tag(requested: str) -> None:
 
 
 @pytest.mark.parametrize(("upstream", "looked_up"), [("", "small"), ("org/Small-8B",) * 2])
-def test_a_backend_is_asked_for_its_own_name_of_a_model(upstream: str, looked_up: str) -> None:
+def test_a_backend_is_sent_its_name_of_a_model(upstream: str, looked_up: str) -> None:
     backend = ScriptedBackend()
     service = OPTIONS.service(backend, name="small", aliases=("tiny",), upstream=upstream)
     assert asyncio.run(service.look_up("tiny")).model == looked_up

@@ -29,22 +29,20 @@ def test_models_with_files_and_addresses_go_together() -> None:
         ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb (9)"),
     ],
 )
-def test_what_is_wrong_with_one_model_is_named(
-    model: dict[str, object], setting: str, words: str
-) -> None:
+def test_an_error_in_one_model_names_it(model: dict[str, object], setting: str, words: str) -> None:
     ((blamed, problem),) = found(9, a=model)
     assert blamed == setting
     assert words in problem
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 129])
-def test_a_name_that_no_client_can_send_is_refused(name: str) -> None:
+def test_an_unsendable_name_is_refused(name: str) -> None:
     ((blamed, problem),) = found(0, **{name: FILE})
     assert blamed == f"models.{name}"
     assert "letters, digits" in problem
 
 
-def test_a_name_leads_to_one_model() -> None:
+def test_a_name_belongs_to_one_model() -> None:
     ((blamed, problem),) = found(a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]})
     assert blamed == "models.b.aliases"
     assert "'x' is already used by models.a" in problem
@@ -58,7 +56,7 @@ def test_a_port_belongs_to_one_model() -> None:
     assert (blamed, "models.a" in problem) == ("models.b.port", True)
 
 
-def test_no_more_is_preloaded_than_can_stay() -> None:
+def test_preloaded_models_must_fit_the_limit() -> None:
     eager = {**FILE, "preload": True}
     assert found(a=eager, b=FILE) == []
     ((blamed, problem),) = found(a=eager, b=eager)

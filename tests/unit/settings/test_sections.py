@@ -1,4 +1,4 @@
-"""What all settings share; their bounds are tested where they are read, in `test_settings`."""
+"""Properties of all settings; their limits are tested in `test_settings`."""
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -17,14 +17,14 @@ SECTIONS = [kind for kind in SECTIONS if kind.model_fields]
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_setting_has_a_default_and_says_what_it_is_for(section: type[BaseModel]) -> None:
+def test_every_setting_has_a_default_and_a_description(section: type[BaseModel]) -> None:
     section()
     assert section.__doc__
     assert all(field.description for field in section.model_fields.values())
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_nothing_unknown_gets_in_and_nothing_changes(section: type[BaseModel]) -> None:
+def test_unknown_settings_are_refused_and_settings_are_immutable(section: type[BaseModel]) -> None:
     with pytest.raises(ValidationError):
         section.model_validate({"unheard_of": 1})
     name = next(iter(section.model_fields))
@@ -57,7 +57,7 @@ def test_a_store_of_this_machine_needs_no_secret(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["valkeys://store.example", "rediss://10.0.0.1/1"])
-def test_a_store_elsewhere_needs_one(url: str) -> None:
+def test_an_external_store_needs_an_address(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"state\.url: .*TEMPER_STATE__SECRET"):
         settings_of(url=url)
     assert settings_of(url=url, secret=SECRET).state.secrets == (SECRET,)
@@ -83,13 +83,13 @@ def test_an_address_that_cannot_be_is_refused_without_being_shown(url: str, prob
 
 
 @pytest.mark.parametrize("secret", ["short", f"{SECRET} short", f"{SECRET} {OLD} {SECRET}", " "])
-def test_a_secret_that_can_be_guessed_or_is_one_too_many_is_refused(secret: str) -> None:
+def test_a_weak_or_surplus_secret_is_refused(secret: str) -> None:
     with pytest.raises(InvalidConfiguration, match="at least 16 characters") as refused:
         settings_of(secret=secret)
     assert OLD not in str(refused.value)
 
 
-def test_a_secret_may_come_from_a_file_with_the_one_before_below_it(
+def test_a_secret_file_may_contain_the_previous_secret(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     file = tmp_path_factory.mktemp("keys") / "secret"
@@ -97,7 +97,7 @@ def test_a_secret_may_come_from_a_file_with_the_one_before_below_it(
     assert settings_of(secret_file=str(file)).state.secrets == (SECRET, OLD)
 
 
-def test_nothing_is_shared_unless_it_is_said() -> None:
+def test_nothing_is_shared_by_default() -> None:
     assert State().url is None
     assert State(url="").url is None
 
@@ -116,6 +116,6 @@ def test_a_wait_is_neither_hopeless_nor_endless(timeout: object) -> None:
         {"models": {"a": {"path": "m.gguf"}}},
     ],
 )
-def test_nobody_shares_a_server_that_temper_starts(sections: dict[str, dict[str, object]]) -> None:
+def test_a_managed_server_cannot_be_shared(sections: dict[str, dict[str, object]]) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.replicas: must be 1"):
         load_settings(None, {"backend": {"replicas": 2}, **sections})

@@ -1,4 +1,4 @@
-"""Settings: defaults, bounds, precedence, contradictions, and agreement with the documents."""
+"""Settings: defaults, limits, precedence, contradictions, and agreement with the documents."""
 
 import os
 import re
@@ -58,7 +58,7 @@ def toml(value: object) -> str:
             return format(value, "d" if isinstance(value, int) else "g")
 
 
-def test_nothing_given_means_the_defaults() -> None:
+def test_without_input_the_defaults_apply() -> None:
     assert load_settings() == Settings()
     assert Settings().server.host == "127.0.0.1"
     assert Settings().server.port == 8367
@@ -74,7 +74,7 @@ def test_a_named_file_replaces_the_one_in_the_working_directory() -> None:
     assert load_settings(written("[server]\nhost = 'localhost'\n")).server.port == 8367
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(
+def test_flags_win_over_the_environment_which_wins_over_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = written("[server]\nport = 1\ngrace_seconds = 1\nkeep_alive_seconds = 1\n")
@@ -84,7 +84,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(
     assert (server.port, server.grace_seconds, server.keep_alive_seconds) == (3, 2, 1)
 
 
-def test_the_rules_of_order_are_given_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_rules_are_configured_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
     file = written("""
         [workflows."qwen3:8b"]
         required_steps = ["read"]
@@ -97,7 +97,7 @@ def test_the_rules_of_order_are_given_for_each_model(monkeypatch: pytest.MonkeyP
     assert workflows["agent"].terminal_tools == ("finish",)
 
 
-def test_several_models_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_models_are_configured_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     file = written("""
         [models."qwen2.5-coder"]
         path = "coder.gguf"
@@ -115,7 +115,7 @@ def test_several_models_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> No
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
-def test_a_flag_that_is_none_was_not_given() -> None:
+def test_an_unset_flag_is_ignored() -> None:
     file = written("[server]\nport = 1\n")
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
 
@@ -185,7 +185,7 @@ def test_a_wrong_flag_is_refused() -> None:
         load_settings(None, {"server": {"port": -1}})
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     error = refusal("server.port = -1\nserver.prot = 2\nserver.host = '0.0.0.0'\n")
     assert str(error).splitlines() == [
         "configuration: 3 problems",
@@ -212,7 +212,7 @@ def test_a_url_and_a_model_exclude_each_other() -> None:
         ("models.a.slots = 1", "models.a.path"),
     ],
 )
-def test_what_several_models_exclude_is_refused(text: str, setting: str) -> None:
+def test_settings_excluded_by_several_models_are_refused(text: str, setting: str) -> None:
     assert refusal(text).setting == setting
 
 
@@ -248,9 +248,9 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         ),
     ],
 )
-def test_rules_of_order_that_cannot_hold_are_refused(text: str, setting: str, words: str) -> None:
-    found = refusal(text)
-    assert (found.setting, words in found.problem) == (f"workflows.{setting}", True)
+def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, words: str) -> None:
+    problem = refusal(text)
+    assert (problem.setting, words in problem.problem) == (f"workflows.{setting}", True)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_rules_of_order_that_cannot_hold_are_refused(text: str, setting: str, wo
         "model.path = 'm.gguf'",
     ],
 )
-def test_rules_of_order_that_may_hold_are_taken(text: str) -> None:
+def test_possibly_satisfiable_order_rules_are_accepted(text: str) -> None:
     assert len(load_settings(written(text)).workflows) == text.count("[workflows.")
 
 
@@ -274,14 +274,14 @@ def test_listening_to_other_machines_needs_a_key(host: str) -> None:
     assert allowed.server.host == host
 
 
-def test_a_wrong_key_is_not_reported_as_a_missing_one() -> None:
+def test_an_invalid_key_is_not_reported_as_missing() -> None:
     assert refusal("server = {host = '0.0.0.0', api_key = 'a b'}").setting == "server.api_key"
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost"]
 )
-def test_loopback_addresses_are_known(host: str) -> None:
+def test_loopback_addresses_are_recognized(host: str) -> None:
     assert is_loopback(host)
 
 
@@ -291,17 +291,17 @@ def test_other_addresses_are_not_loopback(host: str) -> None:
 
 
 @pytest.mark.parametrize("duration", ["", "5", "-1", "5m", "1h30m", "1.5h", "500ms"])
-def test_a_duration_is_written_as_ollama_writes_it(duration: str) -> None:
+def test_a_duration_has_the_ollama_format(duration: str) -> None:
     settings = load_settings(written(f"ollama.keep_alive = '{duration}'"))
     assert settings.ollama.keep_alive == duration
 
 
 @pytest.mark.parametrize("duration", ["5 m", "5m30", "-5m", "m", "for ever"])
-def test_what_ollama_takes_for_no_duration_is_refused(duration: str) -> None:
+def test_a_duration_invalid_for_ollama_is_refused(duration: str) -> None:
     assert refusal(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
 
 
-def test_several_backends_are_named_once_each_and_instead_of_one() -> None:
+def test_several_backends_are_named_once_each_and_exclude_a_single_one() -> None:
     several = load_settings(written("backend.urls = ['http://a', 'http://b/']"))
     assert several.backend.addresses == ("http://a", "http://b")
     assert load_settings(written("backend.urls = ['http://a', 'http://a/']")).backend.addresses == (
@@ -316,7 +316,7 @@ def test_a_backend_address_loses_its_last_slash() -> None:
 
 
 @pytest.mark.parametrize("service", ["TEMPER", "TEMPER_SERVER", "TEMPER_BACKEND"])
-def test_a_service_of_kubernetes_sets_nothing_and_is_no_warning(
+def test_kubernetes_service_variables_are_ignored_without_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, service: str
 ) -> None:
     for form, value in {
@@ -334,7 +334,7 @@ def test_a_service_of_kubernetes_sets_nothing_and_is_no_warning(
     assert caplog.messages == []
 
 
-def test_the_home_directory_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load_settings(written("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
@@ -367,7 +367,7 @@ def test_a_secret_is_in_no_representation_and_no_error() -> None:
         ('mcp.a = {command = ["x"], env = {A = "canary\\u0000"}}', "NUL character"),
     ],
 )
-def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
+def test_a_misplaced_secret_is_refused_without_being_repeated(
     monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
@@ -376,10 +376,10 @@ def test_a_secret_in_the_wrong_place_is_refused_without_being_repeated(
     assert "canary" not in str(error)
 
 
-def test_headers_may_hold_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_may_contain_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", "canary")
     settings = load_settings(written("backend.headers = {x-team = 'a b', x-key = 'k ${CANARY}'}"))
-    values = {name: one.get_secret_value() for name, one in settings.backend.headers.items()}
+    values = {name: value.get_secret_value() for name, value in settings.backend.headers.items()}
     assert values == {"x-team": "a b", "x-key": "k canary"}
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
@@ -417,13 +417,13 @@ OF_A_MODEL = [name for name in ServedModel.model_fields if name != "alias"]
 
 
 @pytest.mark.parametrize("name", OF_A_MODEL)
-def test_every_setting_of_a_model_is_explained_as_well(name: str) -> None:
+def test_every_setting_of_a_model_is_documented(name: str) -> None:
     description, default = ServedModel.model_fields[name].description, getattr(ServedModel(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
     assert f"| `models.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
-def test_the_reference_lists_no_setting_that_does_not_exist() -> None:
+def test_the_reference_lists_no_unknown_setting() -> None:
     assert re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", REFERENCE, flags=re.MULTILINE) == NAMES
     listed = re.findall(r"^\| `models\.NAME\.([a-z_]+)` \|", REFERENCE, flags=re.MULTILINE)
     assert listed == OF_A_MODEL
@@ -432,13 +432,13 @@ def test_the_reference_lists_no_setting_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ToolServer.model_fields)
-def test_every_setting_of_a_tool_server_is_explained_as_well(name: str) -> None:
+def test_every_setting_of_a_tool_server_is_documented(name: str) -> None:
     description, default = ToolServer.model_fields[name].description, getattr(ToolServer(), name)
     assert f"# {description}\n# {name} = {toml(default)}\n" in EXAMPLE
     assert f"| `mcp.NAME.{name}` | `{toml(default)}` | {description} |\n" in REFERENCE
 
 
-def test_a_tool_server_may_hold_secrets_from_the_environment(
+def test_a_tool_server_may_use_secrets_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
@@ -454,14 +454,14 @@ def test_a_tool_server_may_hold_secrets_from_the_environment(
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
-def test_what_is_wrong_with_tool_servers_is_told_by_the_name_of_the_setting() -> None:
+def test_errors_in_tool_servers_name_the_setting() -> None:
     text = "[server]\nworkers = 2\n[mcp.time]\ncommand = ['x']\n"
     assert refusal(text).setting == "server.workers"
     wrong = refusal("[tools.hosted]\nweb_search = 'serch.find'\n[mcp.search]\nurl = 'http://h'\n")
     assert (wrong.setting, "did you mean 'search'" in wrong.problem) == ("tools.hosted", True)
 
 
-def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None:
+def test_name_patterns_must_lead_to_existing_models(tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'coder'\n'gpt-?' = 'large'\n", "utf-8")
     assert list(load_settings(file).aliases) == ["claude-*", "gpt-?"]
@@ -470,15 +470,15 @@ def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None
     file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'larg'\n", "utf-8")
     with pytest.raises(
         InvalidConfiguration, match="model 'larg' does not exist; did you mean 'large'"
-    ) as told:
+    ) as raised:
         load_settings(file)
-    assert told.value.setting == "aliases.claude-*"
+    assert raised.value.setting == "aliases.claude-*"
     file.write_text("[aliases]\n'claude-*' = ''\n", "utf-8")
     with pytest.raises(InvalidConfiguration, match=r"aliases\.claude-"):
         load_settings(file)
 
 
-def test_tools_that_need_a_yes_go_with_one_worker_only() -> None:
+def test_tools_that_need_approval_require_a_single_worker() -> None:
     asking = "[mcp.notes]\nurl = 'http://127.0.0.1:1/mcp'\ntools = ['drop']\nask = ['drop']\n"
     assert load_settings(written(asking)).mcp["notes"].ask == ["drop"]
     for more, names in (

@@ -21,7 +21,7 @@ class Door(BaseModel):
 
 
 class Cat(BaseModel):
-    """A section of which there are many."""
+    """A repeatable section."""
 
     age: int = 0
     chip: str = ""
@@ -68,7 +68,9 @@ def usable(text: str) -> tuple[dict[str, object], list[str]]:
 def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
     problems: list[InvalidConfiguration] = []
     values = sources.usable(layer, NAMES, problems)
-    return {name: given.value for name, given in values.items()}, [str(one) for one in problems]
+    return {name: given.value for name, given in values.items()}, [
+        str(problem) for problem in problems
+    ]
 
 
 def test_a_file_gives_every_value_its_full_name() -> None:
@@ -84,7 +86,7 @@ def test_the_operator_chooses_the_names_in_an_open_section() -> None:
     assert usable("rooms = 5")[1] == ["rooms: is a section, not a setting (house.toml)"]
 
 
-def test_a_table_holds_sections_under_names_of_the_operators_choice() -> None:
+def test_a_table_contains_sections_named_by_the_operator() -> None:
     layer = sources.file_layer(written("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
     assert judged(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
     assert sources.nest(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
@@ -99,7 +101,7 @@ def test_a_table_holds_sections_under_names_of_the_operators_choice() -> None:
         ("[cats.tom]", "cats.tom: should be a section"),
     ],
 )
-def test_what_is_wrong_in_a_table_is_told_by_its_whole_name(text: str, problem: str) -> None:
+def test_an_error_in_a_table_has_the_full_name(text: str, problem: str) -> None:
     values, problems = usable(text)
     assert values == {}
     assert problems[0].startswith(problem)
@@ -114,17 +116,19 @@ def test_a_table_has_secrets_files_references_and_variables(
     assert usable(text) == ({"cats.tom.chip": "canary", "cats.kit.chip": "sparrow"}, [])
     monkeypatch.setenv("TEMPER_CATS__TOM__AGE", "5")
     monkeypatch.setenv("TEMPER_CATS__KIT", '{"age": 6, "toys": ["a"]}')
-    values = {name: one.value for name, one in sources.environment_layer(House, NAMES).items()}
+    values = {
+        name: source.value for name, source in sources.environment_layer(House, NAMES).items()
+    }
     assert values == {"cats.tom.age": "5", "cats.kit.age": 6, "cats.kit.toys": ["a"]}
 
 
-def test_a_file_that_is_not_there_is_an_error() -> None:
+def test_a_missing_file_is_an_error() -> None:
     with pytest.raises(InvalidConfiguration, match="No such file") as caught:
         sources.file_layer(Path("nowhere.toml"), NAMES)
     assert caught.value.setting == "nowhere.toml"
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_a_file() -> None:
+def test_a_byte_order_mark_is_no_part_of_a_file() -> None:
     Path("house.toml").write_bytes(b"\xef\xbb\xbf[door]\nwidth = 2\nkey_file = 'key'\n")
     Path("key").write_bytes(b"\xef\xbb\xbfsesame\r\n")
     layer = sources.file_layer(Path("house.toml"), NAMES)
@@ -151,7 +155,7 @@ def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
         ("[[roof]]", "roof: is a section, not a setting (house.toml)"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_known_one(text: str, problem: str) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_one(text: str, problem: str) -> None:
     values, problems = usable(text)
     assert values == {}
     assert len(problems) == 1
@@ -167,7 +171,7 @@ def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) 
     assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
 
 
-def test_a_variable_that_is_not_json_is_left_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_no_json_is_validated_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR", "{")
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
     values, problems = judged(sources.environment_layer(House, NAMES))
@@ -175,7 +179,7 @@ def test_a_variable_that_is_not_json_is_left_to_be_judged(monkeypatch: pytest.Mo
     assert problems == ["door: is a section, not a setting (environment variable TEMPER_DOOR)"]
 
 
-def test_an_empty_variable_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "")
     monkeypatch.setenv("TEMPER_NOTHING", "")
     assert sources.environment_layer(House, NAMES) == {}
@@ -193,7 +197,7 @@ def test_an_empty_variable_was_not_given(monkeypatch: pytest.MonkeyPatch) -> Non
         ("TEMPER_DOOR", "door: is a section, not a setting"),
     ],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
+def test_an_unknown_variable_is_refused_with_the_nearest_one(
     monkeypatch: pytest.MonkeyPatch, variable: str, problem: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
@@ -203,7 +207,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
 
 
 @pytest.mark.parametrize(
-    ("variable", "told"),
+    ("variable", "warning"),
     [
         ("TEMPER_NAME", "name: is not a setting"),
         ("TEMPER_ENV_LANG", "env_lang: is not a setting"),
@@ -211,12 +215,12 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
         ("TEMPER_SHOP__WIDTH", "shop.width: is not a setting; did you mean TEMPER_DOOR__WIDTH?"),
     ],
 )
-def test_a_variable_that_is_no_setting_by_far_is_told_of_and_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, told: str
+def test_a_variable_unlike_any_setting_is_logged_and_ignored(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, warning: str
 ) -> None:
     monkeypatch.setenv(variable, "1")
     assert judged(sources.environment_layer(House, NAMES)) == ({}, [])
-    assert caplog.messages == [f"{told} (environment variable {variable})"]
+    assert caplog.messages == [f"{warning} (environment variable {variable})"]
     assert usable(f"{variable.lower()} = 1")[1] != []
 
 
@@ -235,7 +239,7 @@ SERVICE_VARIABLES = {
 
 @pytest.mark.parametrize("form", SERVICE_VARIABLES)
 @pytest.mark.parametrize("service", ["TEMPER", "TEMPER_DOOR", "TEMPER_CANARY"])
-def test_what_kubernetes_says_of_a_service_is_no_setting(
+def test_a_kubernetes_service_variable_is_no_setting(
     monkeypatch: pytest.MonkeyPatch, service: str, form: str
 ) -> None:
     monkeypatch.setenv(f"{service}_{form}", SERVICE_VARIABLES[form])
@@ -252,7 +256,7 @@ def test_the_address_of_a_service_is_no_setting(
     assert sources.environment_layer(House, NAMES) == {}
 
 
-def test_flags_that_are_none_were_not_given() -> None:
+def test_unset_flags_are_ignored() -> None:
     layer = sources.flag_layer({"door": {"width": 5, "key": None}}, NAMES)
     assert judged(layer) == ({"door.width": 5}, [])
 
@@ -303,11 +307,11 @@ def test_a_secret_given_twice_comes_from_its_file(text: str) -> None:
     assert usable(text) == ({"door.key": "s3cret"}, [])
 
 
-def test_no_file_for_a_secret_means_none() -> None:
+def test_an_empty_secret_file_setting_means_none() -> None:
     assert usable("door.key_file = ''") == ({}, [])
 
 
-def test_a_secret_file_that_gives_nothing_is_refused() -> None:
+def test_an_empty_secret_file_is_refused() -> None:
     Path("empty").write_text(" \n", encoding="utf-8")
     Path("binary").write_bytes(b"\xff")
     for file, problem in (

@@ -51,7 +51,7 @@ def test_programs_and_addresses_go_together() -> None:
         ({**URL, "tools": ["*", "x"]}, "mcp.a.tools", "remove the names"),
     ],
 )
-def test_what_is_wrong_with_one_server_is_named(
+def test_an_error_in_one_server_names_it(
     server: dict[str, object], setting: str, words: str
 ) -> None:
     ((blamed, problem),) = found({"a": server})
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_one_server_is_named(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.b", "a" * 65])
-def test_a_name_that_no_client_can_send_is_refused(name: str) -> None:
+def test_an_unsendable_name_is_refused(name: str) -> None:
     ((blamed, problem),) = found({name: URL})
     assert blamed == f"mcp.{name}"
     assert "letters, digits" in problem
@@ -91,7 +91,7 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
         ("search.other", "not in mcp.search.tools"),
     ],
 )
-def test_a_hosted_tool_leads_to_one_that_is_offered(target: str, words: str) -> None:
+def test_a_hosted_tool_must_lead_to_an_offered_one(target: str, words: str) -> None:
     servers = {"search": {**URL, "tools": ["find"]}}
     ((blamed, problem),) = found(servers, {"hosted": {"web_search": target}})
     assert blamed == "tools.hosted"
@@ -114,7 +114,7 @@ def unanswerable(
     return [*find_approval_conflicts(servers, asking, Ui.model_validate(ui or {}))]
 
 
-def test_questions_go_with_one_worker_and_a_page_that_somebody_may_open() -> None:
+def test_confirmations_need_a_single_worker_and_a_dashboard_key() -> None:
     assert unanswerable() == []
     assert unanswerable({"api_key": "k"}) == []
     assert unanswerable({"api_keys_file": "keys"}, {"owners": ["anna"]}) == []
@@ -130,7 +130,7 @@ def test_questions_go_with_one_worker_and_a_page_that_somebody_may_open() -> Non
         ({"api_keys_file": "k"}, {}, ("mcp.b.ask", "ui.owners"), "server.api_key or ui.owners"),
     ],
 )
-def test_questions_that_nobody_could_answer_are_refused(
+def test_unanswerable_confirmations_are_refused(
     server: dict[str, object], ui: dict[str, object], names: tuple[str, ...], words: str
 ) -> None:
     ((blamed, problem),) = unanswerable(server, ui)
@@ -138,7 +138,7 @@ def test_questions_that_nobody_could_answer_are_refused(
     assert words in problem
 
 
-def test_only_tools_that_are_offered_can_need_a_yes() -> None:
+def test_only_offered_tools_can_need_approval() -> None:
     for ask in (["get"], ["*"], []):
         assert found({"a": {**URL, "tools": ["get"], "ask": ask}}) == []
     assert found({"a": {**URL, "tools": ["*"], "ask": ["get"]}}) == []

@@ -12,14 +12,14 @@ def refusal(**model: object) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize(("written", "layers"), [("auto", "auto"), ("12", 12), (0, 0)])
-def test_layers_are_a_number_or_left_to_the_server(written: object, layers: object) -> None:
-    assert load_settings(None, {"model": {"gpu_layers": written}}).model.gpu_layers == layers
+@pytest.mark.parametrize(("value", "layers"), [("auto", "auto"), ("12", 12), (0, 0)])
+def test_layers_are_a_number_or_automatic(value: object, layers: object) -> None:
+    assert load_settings(None, {"model": {"gpu_layers": value}}).model.gpu_layers == layers
 
 
-@pytest.mark.parametrize("written", ["all", "-1", True, 1.5])
-def test_other_layers_are_refused(written: object) -> None:
-    assert "should be auto or a number of layers" in refusal(gpu_layers=written)
+@pytest.mark.parametrize("value", ["all", "-1", True, 1.5])
+def test_other_layers_are_refused(value: object) -> None:
+    assert "should be auto or a number of layers" in refusal(gpu_layers=value)
 
 
 def test_a_quantised_cache_for_values_needs_flash_attention() -> None:
@@ -30,7 +30,7 @@ def test_a_quantised_cache_for_values_needs_flash_attention() -> None:
     assert load_settings(None, {"model": {"cache_type_v": "q8_0"}}).model.cache_type_v == "q8_0"
 
 
-def test_an_unknown_cache_type_is_refused_with_those_there_are() -> None:
+def test_an_unknown_cache_type_is_refused_with_the_known_ones() -> None:
     assert "'q8_0'" in refusal(cache_type_k="q9")
 
 
@@ -43,7 +43,7 @@ def test_an_unknown_cache_type_is_refused_with_those_there_are() -> None:
         (["--hf-token=canary"], "set HF_TOKEN in the environment"),
     ],
 )
-def test_arguments_that_are_tempers_own_are_refused_without_showing_secrets(
+def test_reserved_arguments_are_refused_without_showing_secrets(
     arguments: list[str], remedy: str
 ) -> None:
     problem = refusal(extra_arguments=arguments)
@@ -63,7 +63,7 @@ def test_a_repository_has_an_owner_and_a_name(name: str) -> None:
     assert "should be like owner/name" in refusal(hf_repo=name.replace("/", " "))
 
 
-def test_there_is_only_one_server() -> None:
+def test_a_backend_and_a_model_are_exclusive() -> None:
     assert "model.hf_repo: cannot be combined with model.path" in refusal(path="x", hf_repo="a/b")
     two = {"model": {"hf_repo": "a/b"}, "backend": {"url": "http://127.0.0.1:1"}}
     with pytest.raises(InvalidConfiguration, match=r"combined with model\.hf_repo"):
@@ -83,7 +83,7 @@ def test_there_is_only_one_server() -> None:
         (Headers, {"a b": "c"}, "not the name of a header"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_reason(
+def test_an_invalid_value_is_refused_with_the_reason(
     kind: type[object], value: object, problem: str
 ) -> None:
     with pytest.raises(ValidationError, match=problem):
@@ -103,7 +103,5 @@ def test_what_cannot_be_used_is_refused_with_the_reason(
         (Headers, {"X-Team": "a"}, {"X-Team": SecretStr("a")}),
     ],
 )
-def test_what_can_be_used_is_read_as_it_was_meant(
-    kind: type[object], value: object, read: object
-) -> None:
+def test_a_valid_value_is_converted(kind: type[object], value: object, read: object) -> None:
     assert TypeAdapter(kind).validate_python(value) == read

@@ -24,7 +24,7 @@ TIMES = ClaimTimes()
 
 
 def done(work: Coroutine[object, object, Result]) -> Result:
-    """Run what never has to wait."""
+    """Run a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -48,16 +48,16 @@ def sealing(secrets: tuple[str, ...]) -> Sealing:
     return Sealing(secrets, "temper")
 
 
-def owned(found: object) -> OwnClaim:
-    assert isinstance(found, OwnClaim)
-    return found
+def owned(outcome: object) -> OwnClaim:
+    assert isinstance(outcome, OwnClaim)
+    return outcome
 
 
-def test_the_first_owns_a_key_and_the_others_come_again_for_its_answer() -> None:
+def test_the_first_replica_owns_a_key_and_others_wait_for_its_answer() -> None:
     store = SharedStore()
-    own = owned(done(claims(store).attempt(NAME, ASKED)))
+    claim = owned(done(claims(store).attempt(NAME, ASKED)))
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
-    assert done(own.finish(HEADERS, b"{}")) is True
+    assert done(claim.finish(HEADERS, b"{}")) is True
     assert done(claims(store, "b").attempt(NAME, ASKED)) == StoredAnswer("a", ASKED, HEADERS, b"{}")
     store.now += TIMES.answer
     assert isinstance(done(claims(store, "b").attempt(NAME, ASKED)), OwnClaim)
@@ -66,9 +66,9 @@ def test_the_first_owns_a_key_and_the_others_come_again_for_its_answer() -> None
 @pytest.mark.parametrize("is_over", [False, True], ids=["claimed", "answered"])
 def test_a_key_of_another_request_is_refused(is_over: bool) -> None:
     store = SharedStore()
-    own = owned(done(claims(store).attempt(NAME, ASKED)))
+    claim = owned(done(claims(store).attempt(NAME, ASKED)))
     if is_over:
-        done(own.finish(HEADERS, b"{}"))
+        done(claim.finish(HEADERS, b"{}"))
     with pytest.raises(KeyReused):
         done(claims(store, "b").attempt(NAME, OTHER))
 
@@ -79,37 +79,37 @@ def test_a_key_that_was_released_is_free() -> None:
     assert isinstance(done(claims(store, "b").attempt(NAME, OTHER)), OwnClaim)
 
 
-def test_an_owner_that_is_late_leaves_the_claim_and_the_answer_of_another_alone() -> None:
+def test_an_expired_owner_cannot_touch_the_claim_and_answer_of_another() -> None:
     store = SharedStore()
-    late = owned(done(claims(store).attempt(NAME, ASKED)))
+    late_claim = owned(done(claims(store).attempt(NAME, ASKED)))
     store.now += TIMES.claim
-    own = owned(done(claims(store, "b").attempt(NAME, ASKED)))
-    assert done(late.renew()) is False
-    done(late.release())
-    assert done(late.finish(HEADERS, b"late")) is False
-    assert done(own.finish(HEADERS, b"in time")) is True
-    assert done(late.finish(HEADERS, b"late")) is False
-    found = done(claims(store).attempt(NAME, ASKED))
-    assert isinstance(found, StoredAnswer)
-    assert found.body == b"in time"
+    claim = owned(done(claims(store, "b").attempt(NAME, ASKED)))
+    assert done(late_claim.renew()) is False
+    done(late_claim.release())
+    assert done(late_claim.finish(HEADERS, b"late")) is False
+    assert done(claim.finish(HEADERS, b"in time")) is True
+    assert done(late_claim.finish(HEADERS, b"late")) is False
+    answer = done(claims(store).attempt(NAME, ASKED))
+    assert isinstance(answer, StoredAnswer)
+    assert answer.body == b"in time"
 
 
-def test_an_answer_counts_that_comes_when_its_claim_has_run_out_unnoticed() -> None:
+def test_an_answer_after_an_unnoticed_expiry_counts() -> None:
     store = SharedStore()
-    own = owned(done(claims(store).attempt(NAME, ASKED)))
+    claim = owned(done(claims(store).attempt(NAME, ASKED)))
     store.now += TIMES.claim
-    assert done(own.finish(HEADERS, b"{}")) is True
+    assert done(claim.finish(HEADERS, b"{}")) is True
     assert isinstance(done(claims(store, "b").attempt(NAME, ASKED)), StoredAnswer)
 
 
-def test_with_another_secret_nothing_is_there() -> None:
+def test_with_another_secret_nothing_is_found() -> None:
     store = SharedStore()
     done(owned(done(claims(store).attempt(NAME, ASKED))).finish(HEADERS, b"{}"))
     stranger = claims(store, "b", secrets=(OLD,))
     assert isinstance(done(stranger.attempt(NAME, ASKED)), OwnClaim)
 
 
-def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None:
+def test_an_answer_under_the_previous_secret_is_still_found() -> None:
     store = SharedStore()
     done(owned(done(claims(store, secrets=(OLD,)).attempt(NAME, ASKED))).finish(HEADERS, b"{}"))
     changed = claims(store, "b", secrets=(SECRET, OLD))
@@ -118,30 +118,30 @@ def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None
 
 
 @pytest.mark.parametrize("is_sealed", [False, True], ids=["by a stranger", "by another version"])
-def test_what_nobody_can_read_makes_way(is_sealed: bool) -> None:
+def test_an_unreadable_entry_is_replaced(is_sealed: bool) -> None:
     store = SharedStore()
-    place = Sealing((SECRET,), "temper").entries("key", *NAME)[0]
-    body = place.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
-    store.kept[place.name] = (body, 1000.0)
+    key = Sealing((SECRET,), "temper").entries("key", *NAME)[0]
+    body = key.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
+    store.kept[key.name] = (body, 1000.0)
     assert done(claims(store).attempt(NAME, ASKED)) is None
     assert isinstance(done(claims(store).attempt(NAME, ASKED)), OwnClaim)
 
 
-async def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
+async def test_a_waiting_replica_gets_the_answer() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001)
-    own = owned(await claims(store, times=times).settle(NAME, ASKED))
+    claim = owned(await claims(store, times=times).settle(NAME, ASKED))
     waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
     await until(lambda: store.operations.count("claim") >= 4)  # it has come again
-    await own.finish(HEADERS, b"{}")
-    found = await waiting
-    assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
+    await claim.finish(HEADERS, b"{}")
+    answer = await waiting
+    assert answer == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
-async def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> None:
+async def test_a_held_claim_is_renewed_even_after_an_outage() -> None:
     store = SharedStore()
-    own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-    async with own.hold():
+    claim = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
+    async with claim.hold():
         store.is_down = True
         await until(lambda: store.operations.count("renew") >= 2)
         store.is_down = False
@@ -150,57 +150,57 @@ async def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away
         await until(lambda: store.operations.count("renew") >= renewed + 2)
     store.now = TIMES.claim + 1
     assert await claims(store, "b").attempt(NAME, ASKED) is None
-    found = store
-    assert found.kept
+    entries = store
+    assert entries.kept
 
 
 async def test_a_claim_that_was_lost_is_not_renewed_any_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = SharedStore()
-    own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-    async with own.hold():
+    claim = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
+    async with claim.hold():
         store.kept.clear()
         owned(await claims(store, "b").attempt(NAME, ASKED))
         await until(lambda: "the claim expired" in caplog.text)
     assert store.operations.count("renew") == 1
 
 
-def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> None:
+def test_a_lost_claim_is_renewed_before_another_replica_asks() -> None:
     store = SharedStore()
-    own = owned(done(claims(store).attempt(NAME, ASKED)))
+    claim = owned(done(claims(store).attempt(NAME, ASKED)))
     store.kept.clear()  # it began anew, or had no room
-    assert done(own.renew()) is True
+    assert done(claim.renew()) is True
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
 
 
-async def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwards() -> None:
+async def test_an_answer_that_ends_during_an_outage_is_stored_afterwards() -> None:
     store, times = SharedStore(), ClaimTimes(claim=0.1, renewal=0.001)
-    own = owned(await claims(store, times=times).settle(NAME, ASKED))
+    claim = owned(await claims(store, times=times).settle(NAME, ASKED))
     store.is_down = True
-    leaving = asyncio.create_task(own.finish(HEADERS, b"{}"))
+    leaving = asyncio.create_task(claim.finish(HEADERS, b"{}"))
     await until(lambda: store.operations.count("finish") >= 2)
     store.is_down = False
     assert await leaving is True
-    found = await claims(store, "b").attempt(NAME, ASKED)
-    assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
+    answer = await claims(store, "b").attempt(NAME, ASKED)
+    assert answer == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
-async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
+async def test_waiting_survives_a_short_outage_of_the_store() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
-    own = owned(await claims(store, times=times).settle(NAME, ASKED))
+    claim = owned(await claims(store, times=times).settle(NAME, ASKED))
     waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
     await until(lambda: store.operations.count("claim") >= 3)
     store.is_down, before = True, store.operations.count("claim")
     await until(lambda: store.operations.count("claim") >= before + 3)
     store.is_down = False
-    await own.finish(HEADERS, b"{}")
-    found = await waiting
-    assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
+    await claim.finish(HEADERS, b"{}")
+    answer = await waiting
+    assert answer == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
-async def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
+async def test_waiting_gives_up_after_a_long_outage_of_the_store() -> None:
     store = SharedStore()
     times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
     await claims(store, times=times).settle(NAME, ASKED)
@@ -217,10 +217,10 @@ def test_while_the_store_is_away_nothing_is_settled() -> None:
 
 
 class Replicas(RuleBasedStateMachine):
-    """Replicas that ask for one key, answer, die, stall, and lose what was kept.
+    """Replicas that request one key, answer, die, stall, and lose stored entries.
 
-    What should be kept is `kept`: a claim or the body of an answer, for which request, and until
-    when. `owners` are the claims of replicas that live, whatever has become of them.
+    `kept` is the expected entry: a claim or the body of an answer, its request, and its expiry.
+    `owners` are the claims of living replicas, including lost ones.
     """
 
     def __init__(self) -> None:
@@ -234,46 +234,46 @@ class Replicas(RuleBasedStateMachine):
     def ask(self, replica: str, fingerprint: bytes) -> None:
         asking = claims(self.store, replica).attempt(NAME, fingerprint)
         if self.kept is None:
-            own = owned(done(asking))
-            self.owners.append(own)
-            self.kept = (own, fingerprint, self.store.now + TIMES.claim)
+            claim = owned(done(asking))
+            self.owners.append(claim)
+            self.kept = (claim, fingerprint, self.store.now + TIMES.claim)
             return
-        what, asked, _ = self.kept
-        if asked != fingerprint:
+        what, request_fingerprint, _ = self.kept
+        if request_fingerprint != fingerprint:
             with pytest.raises(KeyReused):
                 done(asking)
             return
-        found = done(asking)
-        assert (found.body if isinstance(found, StoredAnswer) else found) == (
+        outcome = done(asking)
+        assert (outcome.body if isinstance(outcome, StoredAnswer) else outcome) == (
             what if isinstance(what, bytes) else None
         )
 
     @precondition(lambda self: self.owners)
     @rule(data=st.data(), is_good=st.booleans())
     def end(self, data: st.DataObject, is_good: bool) -> None:
-        own = self._some(data)
-        self.owners.remove(own)
-        is_ours = self.kept is not None and self.kept[0] is own
+        claim = self._some(data)
+        self.owners.remove(claim)
+        is_ours = self.kept is not None and self.kept[0] is claim
         if not is_good:
-            done(own.release())
+            done(claim.release())
             self.kept = None if is_ours else self.kept
             return
         self.made += 1
         body = b"%d" % self.made
         counts = is_ours or self.kept is None
-        assert done(own.finish(HEADERS, body)) is counts
+        assert done(claim.finish(HEADERS, body)) is counts
         if counts:
-            self.kept = (body, own.claimed.fingerprint, self.store.now + TIMES.answer)
+            self.kept = (body, claim.claimed.fingerprint, self.store.now + TIMES.answer)
 
     @precondition(lambda self: self.owners)
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
-        own = self._some(data)
-        is_ours = self.kept is not None and self.kept[0] is own
+        claim = self._some(data)
+        is_ours = self.kept is not None and self.kept[0] is claim
         counts = is_ours or self.kept is None
-        assert done(own.renew()) is counts
+        assert done(claim.renew()) is counts
         if counts:
-            self.kept = (own, own.claimed.fingerprint, self.store.now + TIMES.claim)
+            self.kept = (claim, claim.claimed.fingerprint, self.store.now + TIMES.claim)
 
     @precondition(lambda self: self.owners)
     @rule(data=st.data())

@@ -19,14 +19,14 @@ class Clock:
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
-    asked = json.dump({"id": f"{name}_in", "text": "x" * size})
-    return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
+    items = json.dump({"id": f"{name}_in", "text": "x" * size})
+    return StoredResponse(name, [items], [json.dump({"id": f"{name}_out"})], b"{}", previous)
 
 
 def store_of(*responses: StoredResponse, clock: Clock | None = None) -> MemoryStore:
     store = MemoryStore(clock or Clock(), Bounds(responses=3, bytes=10_000, seconds=60))
-    for one in responses:
-        store.keep("me", one)
+    for response in responses:
+        store.keep("me", response)
     return store
 
 
@@ -43,7 +43,7 @@ def test_a_chain_is_joined_in_its_order() -> None:
     assert ids(store.history("me", "a")) == ["a_in", "a_out"]
 
 
-def test_nobody_gets_what_belongs_to_another_key() -> None:
+def test_responses_of_another_key_are_not_returned() -> None:
     store = store_of(response("a"))
     assert store.find("me", "a") == response("a")
     assert store.item("me", "a_out") == b'{"id":"a_out"}'
@@ -54,7 +54,7 @@ def test_nobody_gets_what_belongs_to_another_key() -> None:
     assert not store.forget("you", "a")
 
 
-def test_what_is_forgotten_is_gone_and_what_came_of_it_cannot_be_gone_on_from() -> None:
+def test_an_evicted_response_is_gone_and_its_descendants_cannot_be_continued() -> None:
     store = store_of(response("a"), response("b", "a"))
     assert store.forget("me", "a")
     assert not store.forget("me", "a")
@@ -64,7 +64,7 @@ def test_what_is_forgotten_is_gone_and_what_came_of_it_cannot_be_gone_on_from() 
     assert ids(store.inputs("me", "b")) == ["b_in"]
 
 
-def test_the_least_used_goes_first_and_of_a_chain_the_youngest() -> None:
+def test_the_least_used_is_evicted_first_and_of_a_chain_the_youngest() -> None:
     store = store_of(response("a"), response("b", "a"), response("c"))
     store.find("me", "b")
     store.keep("me", response("d"))
@@ -74,7 +74,7 @@ def test_the_least_used_goes_first_and_of_a_chain_the_youngest() -> None:
     assert store.find("me", "b") is None
 
 
-def test_more_bytes_than_there_is_room_for_are_not_kept() -> None:
+def test_responses_larger_than_the_store_are_not_kept() -> None:
     store = store_of(response("a", size=5_000), response("b", size=20_000))
     assert store.find("me", "b") is None
     assert store.find("me", "a") is not None
@@ -83,7 +83,7 @@ def test_more_bytes_than_there_is_room_for_are_not_kept() -> None:
     assert store.find("me", "c") is not None
 
 
-def test_what_was_not_used_for_long_is_forgotten() -> None:
+def test_an_unused_response_expires() -> None:
     clock = Clock()
     store = store_of(response("a"), response("b", "a"), response("c"), clock=clock)
     clock.now = 50
@@ -96,7 +96,7 @@ def test_what_was_not_used_for_long_is_forgotten() -> None:
     assert store.find("me", "b") is None
 
 
-def test_an_item_that_came_again_belongs_to_the_response_that_brought_it_last() -> None:
+def test_a_repeated_item_belongs_to_the_latest_response() -> None:
     again = StoredResponse("b", [b'{"id":"a_out","again":true}', b"[1]", b'{"id":7}'], [], b"{}")
     store = store_of(response("a"), again)
     assert store.forget("me", "a")
@@ -104,7 +104,7 @@ def test_an_item_that_came_again_belongs_to_the_response_that_brought_it_last() 
     assert store.item("me", "") is None
 
 
-def test_a_response_that_is_kept_again_is_kept_once() -> None:
+def test_a_response_stored_again_is_stored_once() -> None:
     store = store_of(
         response("a", size=4_000), response("a", size=4_000), response("b", size=2_000)
     )
@@ -113,7 +113,7 @@ def test_a_response_that_is_kept_again_is_kept_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "resp_none"])
-def test_what_is_not_there_is_not_there(name: str) -> None:
+def test_a_missing_response_is_not_found(name: str) -> None:
     assert store_of().find("me", name) is None
 
 
@@ -133,14 +133,14 @@ def test_a_chain_never_loses_an_earlier_member_before_a_later_one(
         assert all(store.history("me", name) is not None for name in alive)
 
 
-def test_several_threads_may_use_a_store_at_once() -> None:
+def test_several_threads_may_use_a_store() -> None:
     store = MemoryStore(lambda: 0.0, Bounds(responses=2))
     responses = [StoredResponse(f"r{number}", [], [], b"{}") for number in range(10_000)]
 
     def use(owner: str) -> None:
-        for one in responses:
-            store.keep(owner, one)
-            store.find(owner, one.id)
+        for response in responses:
+            store.keep(owner, response)
+            store.find(owner, response.id)
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -150,12 +150,17 @@ def test_several_threads_may_use_a_store_at_once() -> None:
                 done.result()
     finally:
         sys.setswitchinterval(before)
-    assert sum(store.find(owner, one.id) is not None for owner in "abcd" for one in responses) == 2
+    assert (
+        sum(
+            store.find(owner, response.id) is not None for owner in "abcd" for response in responses
+        )
+        == 2
+    )
 
 
 @pytest.mark.fault("F102")
 @pytest.mark.parametrize("size", [0, 2_500], ids=["by number", "by bytes"])
-def test_no_key_drops_the_responses_of_others(size: int) -> None:
+def test_one_key_cannot_evict_the_responses_of_others(size: int) -> None:
     store = store_of(response("a", size=size))
     for number in range(20):
         store.keep("you", response(f"b{number}", size=size))

@@ -35,7 +35,7 @@ def write_database(path: Path, *statements: str) -> Path:
     return path
 
 
-def test_a_new_file_is_its_owners_alone_and_can_be_opened_again(tmp_path: Path) -> None:
+def test_a_new_file_is_private_and_can_be_reopened(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     for expected in (1, 2):
         with closing(open_database(path)) as connection:
@@ -47,20 +47,20 @@ def test_a_new_file_is_its_owners_alone_and_can_be_opened_again(tmp_path: Path) 
     examine_responses(path)
 
 
-def test_a_file_that_everybody_could_read_is_closed_to_others(tmp_path: Path) -> None:
+def test_a_world_readable_file_is_made_private(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     path.touch(0o644)
     open_database(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_examining_makes_no_file(tmp_path: Path) -> None:
+def test_examining_creates_no_file(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     examine_responses(path)
     assert not path.exists()
 
 
-def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
+def test_a_non_database_file_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     path.write_bytes(b"no database at all" * 1000)
     for use in (open_database, examine_responses):
@@ -72,7 +72,7 @@ def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
         )
 
 
-def test_a_file_with_a_damaged_page_is_found_out(tmp_path: Path) -> None:
+def test_a_file_with_a_damaged_page_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     with closing(open_database(path)) as connection:
         connection.executemany(STORE, [("x" * 500,)] * 100)
@@ -82,7 +82,7 @@ def test_a_file_with_a_damaged_page_is_found_out(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_file_whose_names_are_no_text_is_called_damaged(tmp_path: Path) -> None:
+def test_a_file_with_invalid_names_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     open_database(path).close()
     path.write_bytes(path.read_bytes().replace(b"autoindex", b"auto\x96ndex"))
@@ -90,7 +90,7 @@ def test_a_file_whose_names_are_no_text_is_called_damaged(tmp_path: Path) -> Non
         open_database(path)
 
 
-def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     path = write_database(tmp_path / "other.sqlite", "CREATE TABLE songs (name TEXT)")
     before = path.read_bytes()
     with pytest.raises(InvalidConfiguration, match="is the database of another program"):
@@ -98,7 +98,7 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     open_database(path).close()
     write_database(path, "PRAGMA user_version = 99")
@@ -106,13 +106,13 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         open_database(path)
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     for use in (open_database, examine_responses):
         with pytest.raises(InvalidConfiguration, match="cannot be opened: Is a directory"):
             use(tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_no_place_for_a_file(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none" / "kept.sqlite"
     with pytest.raises(InvalidConfiguration, match="cannot be created: No such file"):
         examine_responses(path)
@@ -120,7 +120,7 @@ def test_a_folder_that_is_not_there_is_no_place_for_a_file(tmp_path: Path) -> No
         open_database(path)
 
 
-def test_a_file_that_somebody_has_locked_is_not_called_damaged(tmp_path: Path) -> None:
+def test_a_locked_file_is_not_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
     open_database(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -130,16 +130,16 @@ def test_a_file_that_somebody_has_locked_is_not_called_damaged(tmp_path: Path) -
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
-    asked = b'{"id":"%b_in","text":"%b"}' % (name.encode(), b"x" * size)
-    return StoredResponse(name, [asked], [b'{"id":"%b_out"}' % name.encode()], b"{}", previous)
+    items = b'{"id":"%b_in","text":"%b"}' % (name.encode(), b"x" * size)
+    return StoredResponse(name, [items], [b'{"id":"%b_out"}' % name.encode()], b"{}", previous)
 
 
 def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
-    """Keep some, as one answer after the other does."""
+    """Store several responses, one answer after the other."""
 
     async def answer() -> None:
-        for one in responses:
-            file.keep("me", one)
+        for response in responses:
+            file.keep("me", response)
             await file.flush()
 
     asyncio.run(answer())
@@ -148,12 +148,12 @@ def keep(file: ResponsesFile, *responses: StoredResponse) -> None:
 def open_patiently(
     path: Path, bounds: Bounds | None = None
 ) -> AbstractContextManager[ResponsesFile]:
-    """Open a file, and wait for others who write to it however slow their disk is."""
+    """Open a file and wait for concurrent writers on a slow disk."""
     return open_responses(path, bounds, busy_seconds=PATIENCE_SECONDS)
 
 
 def open_anywhere(path: Path) -> sqlite3.Connection:
-    """Open a file for any thread, one after the other."""
+    """Open a file for sequential use by any thread."""
     open_database(path).close()
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
@@ -162,7 +162,7 @@ def open_anywhere(path: Path) -> sqlite3.Connection:
 def taken_apart(
     connection: sqlite3.Connection, lost: list[str]
 ) -> Iterator[tuple[ResponsesFile, ThreadPoolExecutor]]:
-    """Give a file, and the thread that does all its work."""
+    """Return a file and the thread that does all its work."""
     with ThreadPoolExecutor(1) as thread:
         table = ResponsesTable(connection, lambda: 1_700_000_000.0, Bounds())
         yield ResponsesFile(Path("kept.sqlite"), table, thread, lost.append), thread
@@ -181,7 +181,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kept.sqlite"
 
 
-def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
+def test_responses_survive_a_restart(path: Path) -> None:
     with open_responses(path) as file:
         keep(file, response("a"), response("b", "a"))
     with open_responses(path) as file:
@@ -195,16 +195,16 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
         assert file.find("me", "b") is None
 
 
-def test_two_at_once_see_what_the_other_has_written(path: Path) -> None:
-    with open_patiently(path) as one, open_patiently(path) as other:
-        keep(one, response("a"))
+def test_two_processes_see_each_others_responses(path: Path) -> None:
+    with open_patiently(path) as first, open_patiently(path) as other:
+        keep(first, response("a"))
         keep(other, response("b", "a"))
-        assert len(one.history("me", "b") or ()) == len(other.history("me", "b") or ()) == 4
-        assert one.forget("me", "a")
+        assert len(first.history("me", "b") or ()) == len(other.history("me", "b") or ()) == 4
+        assert first.forget("me", "a")
         assert other.find("me", "a") is None
 
 
-def test_many_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
+def test_many_processes_may_create_a_file_concurrently(path: Path) -> None:
     gate = threading.Barrier(4)
     problems: list[Exception] = []
 
@@ -226,17 +226,17 @@ def test_many_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
         assert all(file.find("me", f"r{number}") for number in range(4))
 
 
-def test_the_bounds_are_those_of_all_who_write(path: Path) -> None:
+def test_the_bounds_apply_to_all_processes(path: Path) -> None:
     bounds = Bounds(responses=2)
-    with open_patiently(path, bounds) as one, open_patiently(path, bounds) as other:
-        keep(one, response("a"))
+    with open_patiently(path, bounds) as first, open_patiently(path, bounds) as other:
+        keep(first, response("a"))
         keep(other, response("b"))
-        keep(one, response("c"))
+        keep(first, response("c"))
         assert other.find("me", "a") is None
         assert other.find("me", "b") is not None
 
 
-def test_a_locked_file_takes_nothing_and_says_so_once(
+def test_a_locked_file_stores_nothing_and_logs_once(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []
@@ -248,13 +248,13 @@ def test_a_locked_file_takes_nothing_and_says_so_once(
             assert file.find("me", "before") is not None
         assert file.find("me", "a") is None
         assert lost == ["locked", "locked"]
-        told = f"{path}: responses are not stored (database is locked)"
-        assert caplog.messages.count(told) == 1
+        warning = f"{path}: responses are not stored (database is locked)"
+        assert caplog.messages.count(warning) == 1
         keep(file, response("c"))
         assert file.find("me", "c") is not None
 
 
-def test_a_full_disk_takes_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_stores_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[str] = []
     with closing(open_anywhere(path)) as connection, taken_apart(connection, lost) as parts:
         file, _ = parts
@@ -267,7 +267,7 @@ def test_a_full_disk_takes_nothing(path: Path, caplog: pytest.LogCaptureFixture)
     assert "database or disk is full" in caplog.text
 
 
-def test_a_file_that_is_spoilt_meanwhile_holds_nothing_any_more(
+def test_a_file_damaged_later_contains_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []
@@ -284,17 +284,15 @@ def test_a_file_that_is_spoilt_meanwhile_holds_nothing_any_more(
     assert lost == ["unwritable"]
 
 
-def test_a_disk_that_is_too_slow_does_not_fill_the_memory(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_disk_does_not_fill_the_memory(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[str] = []
     with closing(open_anywhere(path)) as connection, taken_apart(connection, lost) as parts:
         file, thread = parts
         gate = threading.Event()
         thread.submit(gate.wait)
         large = [response(f"r{number}", size=6 * 2**20) for number in range(3)]
-        for one in large:
-            file.keep("me", one)
+        for response_ in large:
+            file.keep("me", response_)
         assert lost == ["slow"]
         gate.set()
         asyncio.run(file.flush())
@@ -303,7 +301,7 @@ def test_a_disk_that_is_too_slow_does_not_fill_the_memory(
     assert "the operation takes too long" in caplog.text
 
 
-def test_a_file_that_cannot_be_used_is_said_in_one_sentence(path: Path) -> None:
+def test_an_unusable_file_is_reported_in_one_sentence(path: Path) -> None:
     path.write_bytes(b"something else" * 1000)
     with pytest.raises(InvalidConfiguration, match="is damaged"), open_responses(path):
         pytest.fail("it was opened")
@@ -311,12 +309,12 @@ def test_a_file_that_cannot_be_used_is_said_in_one_sentence(path: Path) -> None:
         examine_responses(path)
 
 
-def test_every_reason_stands_in_the_table_of_metrics() -> None:
+def test_every_reason_is_in_the_table_of_metrics() -> None:
     assert all(reason in METRICS["temper_unstored_responses_total"].meaning for reason in LOSSES)
 
 
-def test_nothing_is_logged_while_all_is_well(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_normal_operation_logs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with open_responses(path) as file:
         keep(file, response("a"))
-    assert [one for one in caplog.records if one.name.startswith("proxy")] == []
+    assert [record for record in caplog.records if record.name.startswith("proxy")] == []

@@ -22,8 +22,8 @@ class Clock:
 
 
 def response(name: str, previous: str | None = None, size: int = 0) -> StoredResponse:
-    asked = json.dump({"id": f"{name}_in", "text": "x" * size})
-    return StoredResponse(name, [asked], [json.dump({"id": f"{name}_out"})], b"{}", previous)
+    items = json.dump({"id": f"{name}_in", "text": "x" * size})
+    return StoredResponse(name, [items], [json.dump({"id": f"{name}_out"})], b"{}", previous)
 
 
 def connect() -> sqlite3.Connection:
@@ -47,7 +47,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_a_table_answers_as_memory_does(steps: list[tuple[str, str, int, int, float, int]]) -> None:
+def test_a_table_behaves_like_memory(steps: list[tuple[str, str, int, int, float, int]]) -> None:
     clock, memory_clock = Clock(), Clock()
     memory = MemoryStore(memory_clock, BOUNDS)
     with closing(connect()) as connection:
@@ -57,22 +57,22 @@ def test_a_table_answers_as_memory_does(steps: list[tuple[str, str, int, int, fl
             memory_clock.now += passed
             name = f"r{number}"
             if what == "keep":
-                one = response(name, f"r{other}" if other < number else None, size)
-                table.keep(owner, one)
-                memory.keep(owner, one)
+                stored = response(name, f"r{other}" if other < number else None, size)
+                table.keep(owner, stored)
+                memory.keep(owner, stored)
             else:
                 argument = f"{name}_out" if what == "item" else name
-                found = getattr(table, what)(owner, argument)
-                assert found == getattr(memory, what)(owner, argument)
+                result = getattr(table, what)(owner, argument)
+                assert result == getattr(memory, what)(owner, argument)
 
 
-def test_a_key_does_not_stand_in_the_table() -> None:
+def test_the_table_contains_no_key() -> None:
     with closing(connect()) as connection:
         ResponsesTable(connection, Clock(), BOUNDS).keep("sk-secret", response("a"))
         assert "sk-secret" not in "".join(connection.iterdump())
 
 
-def test_what_was_kept_is_found_again_and_what_is_too_old_is_not() -> None:
+def test_a_stored_response_is_found_until_it_expires() -> None:
     clock = Clock()
     with closing(connect()) as connection:
         ResponsesTable(connection, clock, BOUNDS).keep("me", response("a"))
@@ -83,7 +83,7 @@ def test_what_was_kept_is_found_again_and_what_is_too_old_is_not() -> None:
         assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
 
 
-def test_a_clock_that_goes_back_takes_no_earlier_member_before_a_later_one() -> None:
+def test_a_clock_that_goes_back_removes_no_earlier_member_before_a_later_one() -> None:
     clock = Clock()
     with closing(connect()) as connection:
         table = ResponsesTable(connection, clock, BOUNDS)
@@ -96,7 +96,7 @@ def test_a_clock_that_goes_back_takes_no_earlier_member_before_a_later_one() -> 
             assert table.find("me", "b") is None or table.history("me", "b") is not None
 
 
-def test_a_circle_that_somebody_has_written_into_a_file_has_an_end() -> None:
+def test_a_manipulated_cycle_in_a_file_ends() -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         table.keep("me", response("a", "b"))
@@ -104,7 +104,7 @@ def test_a_circle_that_somebody_has_written_into_a_file_has_an_end() -> None:
         assert table.history("me", "b") is None
 
 
-def test_a_failure_leaves_nothing_half_written() -> None:
+def test_a_failure_leaves_no_partial_write() -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -117,7 +117,7 @@ def test_a_failure_leaves_nothing_half_written() -> None:
         assert table.find("me", "b") is not None
 
 
-def test_a_database_that_cannot_be_written_can_be_read() -> None:
+def test_a_read_only_database_can_be_read() -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         table.keep("me", response("a"))
@@ -128,7 +128,7 @@ def test_a_database_that_cannot_be_written_can_be_read() -> None:
 
 @pytest.mark.fault("F102")
 @pytest.mark.parametrize("size", [0, 5_000], ids=["by number", "by bytes"])
-def test_no_key_drops_the_responses_of_others(size: int) -> None:
+def test_one_key_cannot_evict_the_responses_of_others(size: int) -> None:
     with closing(connect()) as connection:
         table = ResponsesTable(connection, Clock(), BOUNDS)
         table.keep("me", response("a", size=size))

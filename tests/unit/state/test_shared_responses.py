@@ -39,7 +39,7 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 class Replica:
-    """Responses as one replica has them, asked from beside its event loop."""
+    """The responses of one replica, called from outside its event loop."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Replica:
         self.responses = portal.call(make)
 
     def keep(self, *responses: StoredResponse, owner: str = US) -> None:
-        for one in responses:
-            self.responses.keep(owner, one)
+        for response in responses:
+            self.responses.keep(owner, response)
             self._portal.call(self.responses.flush)
 
 
@@ -75,33 +75,37 @@ def store() -> SharedStore:
     return SharedStore()
 
 
-def test_what_one_replica_keeps_another_finds(portal: BlockingPortal, store: SharedStore) -> None:
-    one, other = Replica(portal, store), Replica(portal, store)
+def test_a_response_stored_by_one_replica_is_found_by_another(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
+    first_replica, other = Replica(portal, store), Replica(portal, store)
     first, second = response("a"), response("b", "a")
-    one.keep(first)
+    first_replica.keep(first)
     other.keep(second)
-    found = one.responses
-    assert found.find(US, "b") == second
-    assert found.history(US, "b") == [*first.items, *second.items]
-    assert found.inputs(US, "b") == [*first.items, *second.inputs]
-    assert found.item(US, "out_a") == item("out_a")
-    assert found.forget(US, "b") is True
-    assert found.forget(US, "b") is False
+    responses = first_replica.responses
+    assert responses.find(US, "b") == second
+    assert responses.history(US, "b") == [*first.items, *second.items]
+    assert responses.inputs(US, "b") == [*first.items, *second.inputs]
+    assert responses.item(US, "out_a") == item("out_a")
+    assert responses.forget(US, "b") is True
+    assert responses.forget(US, "b") is False
     assert other.responses.find(US, "b") is None
     assert other.responses.item(US, "out_b") is None
 
 
-def test_what_is_not_there_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
+def test_a_missing_response_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store)
     replica.keep(response("a"), response("c", "b"))
-    found = replica.responses
-    assert found.find(THEM, "a") is None
-    assert found.history(US, "c") is None
-    assert found.inputs(US, "c") == [*response("c").inputs]
-    assert (found.history(US, "x"), found.inputs(US, "x"), found.item(US, "x")) == (None,) * 3
+    responses = replica.responses
+    assert responses.find(THEM, "a") is None
+    assert responses.history(US, "c") is None
+    assert responses.inputs(US, "c") == [*response("c").inputs]
+    assert (responses.history(US, "x"), responses.inputs(US, "x"), responses.item(US, "x")) == (
+        None,
+    ) * 3
 
 
-def test_a_use_keeps_all_that_came_before_and_what_leads_there(
+def test_using_a_response_renews_all_its_ancestors(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store, bounds=Bounds(seconds=10))
@@ -115,7 +119,7 @@ def test_a_use_keeps_all_that_came_before_and_what_leads_there(
     assert replica.responses.find(US, "b") is None
 
 
-def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
+def test_entries_of_the_previous_secret_are_found_used_and_deleted(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     Replica(portal, store, (OLD,)).keep(response("a"))
@@ -126,16 +130,16 @@ def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
     assert changed.forget(US, "a") is True
 
 
-def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: SharedStore) -> None:
-    place = Sealing((NEW,), "temper").entries("response", US, "a")[0]
-    store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
+def test_an_unreadable_entry_is_not_found(portal: BlockingPortal, store: SharedStore) -> None:
+    key = Sealing((NEW,), "temper").entries("response", US, "a")[0]
+    store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.find(US, "a") is None
-    place = Sealing((NEW,), "temper").entries("item", US, "a")[0]
-    store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
+    key = Sealing((NEW,), "temper").entries("item", US, "a")[0]
+    store.kept[key.name] = (key.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.item(US, "a") is None
 
 
-def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_are_gone(
+def test_without_the_store_a_replica_keeps_its_responses_and_reports_none_missing(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)
@@ -144,22 +148,26 @@ def test_without_the_store_a_replica_keeps_its_own_and_tells_nobody_that_others_
     assert replica.responses.is_usable() is False
     replica.keep(response("b"), response("d", "a"))
     assert replica.lost == [UNSHARED, UNSHARED]
-    found = replica.responses
-    assert found.history(US, "b") == response("b").items
-    assert found.item(US, "in_b") == item("in_b")
-    for ask in (found.find, found.history, found.inputs, found.item, found.forget):
+    responses = replica.responses
+    assert responses.history(US, "b") == response("b").items
+    assert responses.item(US, "in_b") == item("in_b")
+    for ask in (
+        responses.find,
+        responses.history,
+        responses.inputs,
+        responses.item,
+        responses.forget,
+    ):
         with pytest.raises(StateUnavailable):
             ask(US, "a")
     with pytest.raises(StateUnavailable):
-        found.history(US, "d")
+        responses.history(US, "d")
     store.is_down = False
-    assert found.history(US, "d") == [*response("a").items, *response("d").items]
-    assert found.forget(US, "d") is True
+    assert responses.history(US, "d") == [*response("a").items, *response("d").items]
+    assert responses.forget(US, "d") is True
 
 
-def test_what_is_too_large_for_others_stays_here(
-    portal: BlockingPortal, store: SharedStore
-) -> None:
+def test_an_oversized_response_is_kept_locally(portal: BlockingPortal, store: SharedStore) -> None:
     replica = Replica(portal, store)
     large = StoredResponse("a", [], [], b"x" * bounds.RESPONSE_BYTES)
     replica.keep(large)
@@ -168,7 +176,7 @@ def test_what_is_too_large_for_others_stays_here(
     assert replica.responses.find(US, "a") == large
 
 
-def test_a_chain_that_has_no_end_is_followed_no_further_than_there_may_be_responses(
+def test_a_cyclic_chain_is_followed_up_to_the_limit(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store, bounds=Bounds(responses=3))
@@ -179,19 +187,19 @@ def test_a_chain_that_has_no_end_is_followed_no_further_than_there_may_be_respon
 async def test_the_event_loop_itself_never_waits(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
-    found = Replica(portal, store).responses
+    responses = Replica(portal, store).responses
 
     async def on_the_loop() -> None:
         with pytest.raises(StateUnavailable):
-            found.find(US, "a")
+            responses.find(US, "a")
 
     portal.call(on_the_loop)
-    outcome = found.find(US, "a")
+    outcome = responses.find(US, "a")
     assert outcome is None
 
 
 class Slow(SharedStore):
-    """Never comes back with an answer."""
+    """Never returns an answer."""
 
     async def use(self, name: str, seconds: float) -> bytes | None:
         del name, seconds
@@ -199,7 +207,9 @@ class Slow(SharedStore):
         return None
 
 
-def test_nobody_waits_for_ever(portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_operation_is_limited_in_time(
+    portal: BlockingPortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("proxy.state.shared_responses._READING", 0.01)
     with pytest.raises(StateUnavailable):
         Replica(portal, Slow()).responses.find(US, "a")
@@ -218,7 +228,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(30))
 @given(STEPS)
-def test_it_has_what_a_memory_would_have(steps: list[tuple[str, str, str | None, str]]) -> None:
+def test_it_behaves_like_memory(steps: list[tuple[str, str, str | None, str]]) -> None:
     with start_blocking_portal() as portal:
         shared = SharedStore()
         replicas = [Replica(portal, shared), Replica(portal, shared)]
@@ -233,6 +243,6 @@ def test_it_has_what_a_memory_would_have(steps: list[tuple[str, str, str | None,
                     memory.keep(owner, response(name, previous))
                 continue
             sought = f"in_{name}" if step == "item" else name
-            asked: Callable[[str, str], object] = getattr(replica.responses, step)
+            operation: Callable[[str, str], object] = getattr(replica.responses, step)
             expected: Callable[[str, str], object] = getattr(memory, step)
-            assert asked(owner, sought) == expected(owner, sought)
+            assert operation(owner, sought) == expected(owner, sought)

@@ -1,4 +1,4 @@
-"""What the store does where nobody listens; tests/state asks real servers."""
+"""The store without a server; tests/state uses real servers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ NOWHERE = "redis://:secret@127.0.0.1:1"
 
 @dataclass
 class Heard:
-    """Remembers what it was told."""
+    """Records the log messages."""
 
     states: list[tuple[str, bool]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -40,10 +40,10 @@ class Heard:
 
 
 @asynccontextmanager
-async def before_nobody(heard: Heard) -> AsyncGenerator[ValkeyStore]:
+async def before_nobody(server: Heard) -> AsyncGenerator[ValkeyStore]:
     client = Valkey.from_url(NOWHERE)
     try:
-        yield ValkeyStore(client, "there", 1.0, heard, clock=heard.clock)
+        yield ValkeyStore(client, "there", 1.0, server, clock=server.clock)
     finally:
         await client.aclose()
 
@@ -63,21 +63,21 @@ def test_an_address_shows_no_password(url: str, address: StateAddress) -> None:
     assert address_of(url) == address
 
 
-async def test_a_server_that_fails_twice_is_spared_and_told_of_once(
+async def test_a_server_that_fails_twice_is_skipped_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    heard = Heard()
-    async with before_nobody(heard) as store:
+    server = Heard()
+    async with before_nobody(server) as store:
         for _ in range(5):
             with pytest.raises(StateUnavailable):
                 await store.look_up("n")
-        assert heard.failed == ["look_up"] * 2
+        assert server.failed == ["look_up"] * 2
         assert not store.is_usable
-        heard.now = 2.0
+        server.now = 2.0
         with pytest.raises(StateUnavailable):
             await store.claim("n", b"", 1.0)
-        assert heard.failed == ["look_up", "look_up", "claim"]
-    assert heard.states == [("there", False)]
+        assert server.failed == ["look_up", "look_up", "claim"]
+    assert server.states == [("there", False)]
     assert caplog.text.count("cannot be used") == 1
     assert "secret" not in caplog.text
 
@@ -96,30 +96,30 @@ async def test_an_answer_that_cannot_be_is_a_failure_of_the_server(answer: bytes
                 await writer.drain()
         writer.close()
 
-    heard = Heard()
+    fake_server = Heard()
     async with await asyncio.start_server(reply, own_address(), 0) as server:
         host, port = server.sockets[0].getsockname()
         client = Valkey(host=host, port=port, lib_name=None, lib_version=None)
-        store = ValkeyStore(client, "there", PATIENCE_SECONDS, heard, clock=heard.clock)
+        store = ValkeyStore(client, "there", PATIENCE_SECONDS, fake_server, clock=fake_server.clock)
         for read in (store.look_up("n"), store.use("n", 1.0)):
             with pytest.raises(StateUnavailable):
                 await read
         await client.aclose()
-    assert heard.failed == ["look_up", "use"]
+    assert fake_server.failed == ["look_up", "use"]
 
 
-async def test_it_is_opened_without_waiting_for_anybody() -> None:
-    heard = Heard()
-    async with open_valkey(NOWHERE, 0.05, heard) as store:
+async def test_it_opens_without_waiting_for_the_server() -> None:
+    server = Heard()
+    async with open_valkey(NOWHERE, 0.05, server) as store:
         assert store.is_usable
-    assert heard.states in ([], [("127.0.0.1:1", True)])
+    assert server.states in ([], [("127.0.0.1:1", True)])
 
 
 @pytest.mark.fault("F85")
 async def test_it_is_closed_although_a_cancellation_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in `asyncio.wait_for` of Python 3.11, which the client sends with."""
+    """`asyncio.wait_for` of Python 3.11, which the client uses, can lose a cancellation."""
 
     async def watch(_: ValkeyStore) -> None:
         with suppress(asyncio.CancelledError):

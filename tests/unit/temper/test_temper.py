@@ -1,4 +1,4 @@
-"""The names by which programs use Temper."""
+"""The public names of the package."""
 
 import ast
 import shutil
@@ -26,19 +26,19 @@ PUBLIC = {
 }
 
 
-def test_programs_import_these_names_and_no_others() -> None:
+def test_the_public_names_are_exactly_these() -> None:
     assert set(temper.__all__) == PUBLIC
     assert set(dir(temper)) >= PUBLIC
     for name in PUBLIC:
         assert getattr(temper, name) is not None
 
 
-def test_a_name_that_is_not_public_is_no_attribute() -> None:
+def test_a_private_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="'Turn'"):
         _ = temper.Turn  # type: ignore[attr-defined]
 
 
-def test_type_checkers_see_the_same_names_in_the_same_places() -> None:
+def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(temper.__file__).read_text())
     seen = {
         alias.name: node.module
@@ -51,7 +51,7 @@ def test_type_checkers_see_the_same_names_in_the_same_places() -> None:
         assert getattr(sys.modules[home], name) is getattr(temper, name)
 
 
-def test_to_import_it_imports_nothing_else_of_it() -> None:
+def test_importing_it_imports_no_submodule() -> None:
     program = "import temper, sys; print([one for one in sys.modules if one[:5] == 'proxy'])"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -59,7 +59,7 @@ def test_to_import_it_imports_nothing_else_of_it() -> None:
     assert ran.stdout.strip() == "[]"
 
 
-def test_type_checkers_know_what_a_run_gives() -> None:
+def test_type_checkers_know_the_result_type_of_a_run() -> None:
     async def program(agent: temper.Agent, same: Agent) -> None:  # read by mypy, never run
         assert_type(await agent.run("Hello."), temper.RunResult)
         assert_type(await same.run("Hello."), temper.RunResult)
@@ -68,7 +68,7 @@ def test_type_checkers_know_what_a_run_gives() -> None:
     assert get_origin(get_type_hints(temper.Agent.run)["return"]) is temper.RunResult
 
 
-def test_the_command_says_so_where_the_package_is_another_distributions(tmp_path: Path) -> None:
+def test_the_command_reports_a_conflicting_distribution(tmp_path: Path) -> None:
     (tmp_path / "proxy").mkdir()
     (tmp_path / "proxy/__init__.py").touch()
     shutil.copytree(Path(temper.__file__).parent, tmp_path / "temper")

@@ -1,4 +1,4 @@
-"""Those who play a scenario: one that knows what is right, one that idles, one that gambles."""
+"""Players of a scenario: an informed one, an idle one and a gambling one."""
 
 import random
 from collections.abc import Callable
@@ -15,40 +15,40 @@ Player: TypeAlias = Callable[[PlannedTask, list[JsonObject]], "tuple[PlannedCall
 
 
 def messages_of(task: PlannedTask) -> list[JsonObject]:
-    asked = task.request(0)["messages"]
-    assert isinstance(asked, list)
-    return [one for one in asked if isinstance(one, dict)]
+    messages = task.request(0)["messages"]
+    assert isinstance(messages, list)
+    return [message for message in messages if isinstance(message, dict)]
 
 
 def calling(calls: tuple[PlannedCall, ...], first: int) -> JsonObject:
-    written: list[JsonValue] = [
+    tool_calls: list[JsonValue] = [
         {
-            "id": f"c{first + place}",
+            "id": f"c{first + index}",
             "type": "function",
-            "function": {"name": one.name, "arguments": json.dump_text(one.arguments)},
+            "function": {"name": call.name, "arguments": json.dump_text(call.arguments)},
         }
-        for place, one in enumerate(calls)
+        for index, call in enumerate(calls)
     ]
-    return {"role": "assistant", "content": None, "tool_calls": written}
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 def play(task: PlannedTask, player: Player) -> tuple[CannedWorld, list[JsonObject]]:
-    """Let a player play to its end; returns the world and what was said."""
-    asked = messages_of(task)
-    said: list[JsonObject] = []
+    """Let a player play to its end; return the world and the transcript."""
+    messages = messages_of(task)
+    transcript: list[JsonObject] = []
     world = task.world()
     for _ in range(task.limit):
-        move = player(task, [*asked, *said])
+        move = player(task, [*messages, *transcript])
         if isinstance(move, str):
-            said.append({"role": "assistant", "content": move})
+            transcript.append({"role": "assistant", "content": move})
             break
-        first = len(said)
-        said.append(calling(move, first))
-        for place, call in enumerate(move):
+        first = len(transcript)
+        transcript.append(calling(move, first))
+        for index, call in enumerate(move):
             content = try_call(world, call)
-            told: JsonObject = {"tool_call_id": f"c{first + place}", "content": content}
-            said.append({"role": "tool", **told})
-    return world, said
+            result: JsonObject = {"tool_call_id": f"c{first + index}", "content": content}
+            transcript.append({"role": "tool", **result})
+    return world, transcript
 
 
 def knowing(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
@@ -66,8 +66,8 @@ def idling(_task: PlannedTask, _seen: list[JsonObject]) -> tuple[PlannedCall, ..
 
 
 def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
-    """Call any tool with any valid arguments, twice, and say all that came back."""
-    results = [str(one["content"]) for one in seen if one.get("role") == "tool"]
+    """Call any tool with any valid arguments twice and return all results."""
+    results = [str(message["content"]) for message in seen if message.get("role") == "tool"]
     if len(results) > 1:
         return " ".join(results)
     draw = random.Random(f"{task.name} {len(seen)}")
@@ -77,5 +77,5 @@ def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ..
 
 
 def judged(task: PlannedTask, player: Player) -> Judgement:
-    world, said = play(task, player)
-    return task.judge(world, said)
+    world, transcript = play(task, player)
+    return task.judge(world, transcript)

@@ -48,22 +48,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def judged(one: BfclScenario, *calls: PlannedCall) -> str:
-    world = one.world()
+def judged(scenario: BfclScenario, *calls: PlannedCall) -> str:
+    world = scenario.world()
     for call in calls:
         world.call(call.name, call.arguments)
     first: JsonObject = {"role": "assistant", "tool_calls": [{} for _ in calls]}
-    return one.judge(world, [first]).why
+    return scenario.judge(world, [first]).why
 
 
 def area(**arguments: JsonValue) -> PlannedCall:
     return PlannedCall("triangle_area", {**arguments})
 
 
-def test_questions_become_requests_as_clients_make_them(folder: Path) -> None:
-    (one,) = load_bfcl(folder, "multiple")
-    assert (one.name, one.family, one.first_fields()) == ("bfcl-multiple_0", "bfcl:multiple", {})
-    request = one.request(1)
+def test_benchmark_entries_become_client_requests(folder: Path) -> None:
+    (scenario,) = load_bfcl(folder, "multiple")
+    assert (scenario.name, scenario.family, scenario.first_fields()) == (
+        "bfcl-multiple_0",
+        "bfcl:multiple",
+        {},
+    )
+    request = scenario.request(1)
     text = json.dump_text(request["tools"])
     assert '"name":"triangle_area"' in text
     for name in ("object", "number", "array"):
@@ -91,12 +95,14 @@ def test_questions_become_requests_as_clients_make_them(folder: Path) -> None:
         (PlannedCall("area", {"base": 3}), "area instead of triangle.area"),
     ],
 )
-def test_a_call_is_held_against_what_is_allowed(folder: Path, call: PlannedCall, why: str) -> None:
-    (one,) = load_bfcl(folder, "multiple")
-    assert judged(one, call) == why
+def test_a_call_is_compared_with_the_allowed_values(
+    folder: Path, call: PlannedCall, why: str
+) -> None:
+    (scenario,) = load_bfcl(folder, "multiple")
+    assert judged(scenario, call) == why
 
 
-def test_several_calls_may_come_in_any_order_and_none_is_one_too_few() -> None:
+def test_several_calls_may_come_in_any_order_and_none_may_be_missing() -> None:
     first: JsonObject = {"a": {"x": [1]}}
     second: JsonObject = {"a": {"x": [2]}}
     calls = [PlannedCall("a", {"x": 2}), PlannedCall("a", {"x": 1})]
@@ -106,14 +112,14 @@ def test_several_calls_may_come_in_any_order_and_none_is_one_too_few() -> None:
 
 
 def test_where_nothing_fits_nothing_is_to_be_called(folder: Path) -> None:
-    (one,) = load_bfcl(folder, "irrelevance")
-    assert judged(one) == ""
-    assert judged(one, area(base=3)) == "it called, and nothing fits"
-    assert one.world().snapshot() == 0
-    assert not one.judge(one.world(), []).why
+    (scenario,) = load_bfcl(folder, "irrelevance")
+    assert judged(scenario) == ""
+    assert judged(scenario, area(base=3)) == "it called, and nothing fits"
+    assert scenario.world().snapshot() == 0
+    assert not scenario.judge(scenario.world(), []).why
 
 
-def test_what_is_not_there_is_told_from_what_is(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_distinguished_from_an_existing_one(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="it has: irrelevance, multiple"):
         load_bfcl(folder, "parallel")
     with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):

@@ -20,7 +20,7 @@ def evaluate(*arguments: str) -> Result:
     return temper("eval", *arguments)
 
 
-def test_a_table_comes_of_it_with_help_harm_cost_and_ceiling() -> None:
+def test_the_table_has_help_harm_cost_and_ceiling() -> None:
     done = evaluate(*SMALL, "--output", "out")
     assert done.exit_code == 0
     for word in ("direct", "ceiling", "helped", "harmed", "gen.", "100.0"):
@@ -37,19 +37,19 @@ def test_help_lists_arms_and_profiles() -> None:
 def test_families_and_failures_are_shown_on_request() -> None:
     evaluate(*SMALL, "--output", "out")
     assert "by family" not in evaluate("report", "out").stdout
-    told = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
-    assert "right runs by family" in told
-    assert "wrong runs by how they ended" in told
+    output = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
+    assert "right runs by family" in output
+    assert "wrong runs by how they ended" in output
 
 
-def test_a_temporary_folder_does_where_none_is_named() -> None:
+def test_without_a_folder_a_temporary_one_is_used() -> None:
     done = evaluate(*SMALL, "--json")
-    told = json.parse(done.stdout)
-    assert isinstance(told, dict)
-    assert Path(str(told["folder"])).is_dir()
+    report = json.parse(done.stdout)
+    assert isinstance(report, dict)
+    assert Path(str(report["folder"])).is_dir()
 
 
-def test_what_is_missing_can_be_seen_and_made() -> None:
+def test_missing_runs_are_shown_and_can_be_made() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
@@ -98,36 +98,36 @@ def test_evaluations_are_compared() -> None:
         (("--backend-url", "http://127.0.0.1:9"), "nothing answers"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
+def test_errors_are_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
     done = evaluate(*arguments)
     assert done.exit_code == 1
     assert problem in done.stderr
 
 
-def test_a_folder_is_not_gone_on_with_by_other_options() -> None:
+def test_a_folder_cannot_be_continued_with_other_options() -> None:
     evaluate(*SMALL, "--output", "out")
     other = evaluate(*SMALL, "--output", "out", "--seeds", "2")
     assert other.exit_code == 1
     assert "--resume out" in other.stderr
 
 
-def test_runs_that_failed_are_told_below_the_table_and_to_programs() -> None:
+def test_failed_runs_are_reported_below_the_table_and_in_json() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     answered, failed = b'"ending":"answered"', b'"ending":"failed","why":"500 oh no"'
     path.write_bytes(path.read_bytes().replace(answered, failed, 2))
-    told = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
-    assert told in evaluate("report", "out").stdout
-    assert document(evaluate("report", "out", "--json"))["failures"] == [told]
+    warning = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
+    assert warning in evaluate("report", "out").stdout
+    assert document(evaluate("report", "out", "--json"))["failures"] == [warning]
 
 
-def test_programs_get_what_is_wrong_as_json() -> None:
+def test_errors_are_available_as_json() -> None:
     done = evaluate("--suite", "half", "--json")
     assert done.exit_code == 1
     assert json.parse(done.stdout)
 
 
-def test_a_missing_extra_is_named_before_anything_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_before_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("temper_evals.evaluation._LIBRARIES", ("jinja2", "no_such_library"))
     for arguments in (SMALL, ("report", "out"), ("compare", "out", "out")):
         done = evaluate(*arguments)
@@ -141,22 +141,27 @@ def test_tasks_are_listed_with_their_tags() -> None:
     names = [line.split()[0].rpartition("-")[0] for line in lines]
     assert names == ["single"] * 6 + ["ordered"] * 4
     assert lines[-1].split(None, 1) == ["ordered-3", "ordered, several-steps, rules"]
-    told = document(evaluate("--list", "--tag", "rules", "--json"))
-    assert isinstance(told["tasks"], list)
-    assert told["tasks"][0] == {"name": "ordered-0", "tags": ["ordered", "several-steps", "rules"]}
+    listed = document(evaluate("--list", "--tag", "rules", "--json"))
+    assert isinstance(listed["tasks"], list)
+    assert listed["tasks"][0] == {
+        "name": "ordered-0",
+        "tags": ["ordered", "several-steps", "rules"],
+    }
 
 
 def test_only_tasks_with_a_tag_are_run() -> None:
     flags = ("--tag", "quoted", "--profile", "healthy", "--arms", "direct", "--pace", "0")
     assert evaluate(*flags, "--output", "out").exit_code == 0
     runs = [json.parse(line) for line in Path("out/runs.jsonl").read_bytes().splitlines()]
-    assert {one["family"] for one in runs if isinstance(one, dict)} == {"trap"}
+    assert {run["family"] for run in runs if isinstance(run, dict)} == {"trap"}
     other = evaluate(*flags, "--tag", "errors", "--output", "out")
     assert "tags" in other.stderr
 
 
-def test_a_tag_that_nothing_has_is_refused_with_those_there_are() -> None:
+def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
-    told = "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
-    assert told in " ".join(done.stderr.split())
+    message = (
+        "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
+    )
+    assert message in " ".join(done.stderr.split())

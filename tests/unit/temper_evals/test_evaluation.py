@@ -32,52 +32,52 @@ SMALL = EvaluationChoice(
 
 
 def ignored(_progress: ArmProgress) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
-def test_what_is_usual_depends_on_the_suite() -> None:
+def test_defaults_depend_on_the_suite() -> None:
     assert arms_of(EvaluationChoice())[0].name == "direct"
     assert len(arms_of(EvaluationChoice(suite="full"))) > len(arms_of(EvaluationChoice()))
-    assert [one.name for one in arms_of(EvaluationChoice(without=("nudge",)))][
+    assert [arm.name for arm in arms_of(EvaluationChoice(without=("nudge",)))][
         -1
     ] == "temper-without-nudge"
     assert len(scenarios_of(EvaluationChoice())) > 50
 
 
-def test_a_model_of_ones_own_has_no_ceiling() -> None:
-    own = EvaluationChoice(backend_urls=("http://127.0.0.1:1",))
-    assert not own.is_simulated
-    assert "ceiling" not in [one.name for one in arms_of(own)]
-    assert "ceiling" in [one.name for one in arms_of(EvaluationChoice())]
+def test_a_users_model_has_no_ceiling() -> None:
+    choice = EvaluationChoice(backend_urls=("http://127.0.0.1:1",))
+    assert not choice.is_simulated
+    assert "ceiling" not in [arm.name for arm in arms_of(choice)]
+    assert "ceiling" in [arm.name for arm in arms_of(EvaluationChoice())]
 
 
-def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
+def test_user_scenarios_need_a_users_model(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
     with pytest.raises(InvalidConfiguration, match="needs a model"):
         scenarios_of(EvaluationChoice(scenarios=tmp_path))
     with pytest.raises(InvalidConfiguration, match="has no"):
         scenarios_of(EvaluationChoice(forge_checkout=tmp_path, ollama=("qwen3",)))
-    own = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
-    assert [one.name for one in scenarios_of(own)] == ["hello"]
+    choice = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
+    assert [scenario.name for scenario in scenarios_of(choice)] == ["hello"]
 
 
-def test_what_tune_looks_at_can_be_left_out() -> None:
+def test_the_cases_of_tune_can_be_excluded() -> None:
     every = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
     choice = EvaluationChoice(suite="full", families=("chain",), untuned=True)
-    names = [one.name for one in scenarios_of(choice)]
+    names = [scenario.name for scenario in scenarios_of(choice)]
     assert names[:3] == ["chain-1", "chain-3", "chain-5"]
     assert len(names) == len(every) // 2
 
 
-def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
-    assert [one.name for one in simulated_setups(EvaluationChoice())] == ["n-8b"]
-    names = [one.name for one in simulated_setups(EvaluationChoice(has_grid=True))]
+def test_setups_are_profiles_in_one_cell_or_in_all() -> None:
+    assert [setup.name for setup in simulated_setups(EvaluationChoice())] == ["n-8b"]
+    names = [setup.name for setup in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
     with pytest.raises(InvalidConfiguration, match="there is no 'x'"):
         simulated_setups(EvaluationChoice(profiles=("x",)))
 
 
-async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
+async def test_a_resumed_evaluation_keeps_its_options(tmp_path: Path) -> None:
     records = await evaluate(SMALL, tmp_path, ignored)
     assert len(records.runs) == 12
     resumed = choice_of(tmp_path, {})
@@ -94,12 +94,12 @@ async def test_what_is_resumed_keeps_what_it_began_with(tmp_path: Path) -> None:
 
 def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
     full = EvaluationChoice(suite="full", seeds=5)
-    names = Counter(one.family for one in scenarios_of(full))
+    names = Counter(scenario.family for scenario in scenarios_of(full))
     assert names == {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
     assert protocol_of(full)["pairs"] == 5 * sum(names.values())
 
 
-async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> None:
+async def test_the_full_suite_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     choice = EvaluationChoice(
         suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0
     )
@@ -110,13 +110,13 @@ async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> No
     path.write_bytes(b"".join(kept))
     assert missing_runs(read_protocol(tmp_path), [*read_runs(tmp_path)]) == {"healthy direct": 30}
     records = await evaluate(choice_of(tmp_path, {}), tmp_path, ignored)
-    made = {(one.scenario, one.seed) for one in records.runs}
+    made = {(run.scenario, run.seed) for run in records.runs}
     assert made == {(f"triage-{index}", seed) for index in range(25) for seed in range(2)}
     assert len(path.read_bytes().splitlines()) == len(made)
-    assert all(one.right for one in records.runs)
+    assert all(run.right for run in records.runs)
 
 
-async def test_as_many_runs_are_planned_as_are_made(tmp_path: Path) -> None:
+async def test_the_planned_number_of_runs_is_made(tmp_path: Path) -> None:
     choice = replace(SMALL, profiles=("healthy", "p-small"), seeds=2)
     assert len((await evaluate(choice, tmp_path, ignored)).runs) == count_planned_runs(choice)
     real = EvaluationChoice(families=("single",), arms=("direct",))
@@ -125,35 +125,35 @@ async def test_as_many_runs_are_planned_as_are_made(tmp_path: Path) -> None:
     assert count_planned_runs(files) == 3 * 6
 
 
-async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:
+async def test_running_servers_are_evaluated_sequentially(tmp_path: Path) -> None:
     first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
-    async with serve(first) as one, serve(second) as two:
-        own = EvaluationChoice(
+    async with serve(first) as first_url, serve(second) as two:
+        choice = EvaluationChoice(
             families=("none",),
-            backend_urls=(one,),
+            backend_urls=(first_url,),
             ollama=("simulated",),
             ollama_url=two,
             arms=("direct",),
         )
-        records = await evaluate(own, tmp_path, ignored)
-    assert {one.bed for one in records.runs} == {one.partition("://")[2], "simulated"}
-    assert all(one.right for one in records.runs)
-    assert protocol_of(own)["beds"] == []
-    planned = {**protocol_of(own), "pairs": 5}
-    fewer = [structs.replace(one, bed="b") for one in runs_of("direct", "+")]
+        records = await evaluate(choice, tmp_path, ignored)
+    assert {run.bed for run in records.runs} == {first_url.partition("://")[2], "simulated"}
+    assert all(run.right for run in records.runs)
+    assert protocol_of(choice)["beds"] == []
+    planned = {**protocol_of(choice), "pairs": 5}
+    fewer = [structs.replace(run, bed="b") for run in runs_of("direct", "+")]
     assert missing_runs(planned, fewer) == {"b direct": 4}
 
 
-async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> None:
-    own = EvaluationChoice(
+async def test_an_unreachable_server_ends_the_evaluation_before_it_starts(tmp_path: Path) -> None:
+    choice = EvaluationChoice(
         families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",)
     )
     with pytest.raises(InvalidConfiguration, match="nothing answers"):
-        await evaluate(own, tmp_path / "out", ignored)
+        await evaluate(choice, tmp_path / "out", ignored)
     assert not (tmp_path / "out").exists()
 
 
-async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_started_with_other_options_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, SMALL)
     # what ended before its first run leaves nothing that others could be mixed with
     Records(tmp_path, protocol_of(EvaluationChoice(seeds=3))).close()
@@ -165,15 +165,15 @@ async def test_a_folder_that_was_begun_with_other_options_is_refused(tmp_path: P
         check_folder(tmp_path, replace(SMALL, seeds=2, arms=("direct",)))
 
 
-def test_scenarios_of_ones_own_are_a_part_of_the_protocol(tmp_path: Path) -> None:
+def test_user_scenarios_are_part_of_the_protocol(tmp_path: Path) -> None:
     path = tmp_path / "hello.toml"
     path.write_text('user = "hello"')
-    own = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
-    before = protocol_of(own)["hash"]
-    assert before == protocol_of(own)["hash"]
+    choice = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
+    before = protocol_of(choice)["hash"]
+    assert before == protocol_of(choice)["hash"]
     assert str(before).startswith(str(protocol_of(EvaluationChoice())["hash"]))
     path.write_text('user = "good evening"')
-    assert protocol_of(own)["hash"] != before
+    assert protocol_of(choice)["hash"] != before
 
 
 @pytest.mark.parametrize("flags", [{"seeds": "x"}, {"pace": None}])
@@ -189,7 +189,7 @@ def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) 
     assert choice.ollama_url == "http://10.0.0.1:7"
 
 
-def test_questions_of_the_leaderboard_need_a_model_and_their_data(tmp_path: Path) -> None:
+def test_bfcl_needs_a_model_and_its_data(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="needs a model"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
     with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):

@@ -64,17 +64,17 @@ def scenarios(tmp_path: Path) -> dict[str, ForgeScenario]:
     folder.mkdir(parents=True)
     (folder / "_base.py").write_text(BASE)
     (folder / "__init__.py").write_text(SCENARIOS)
-    return {one.name: one for one in load_forge(tmp_path)}
+    return {scenario.name: scenario for scenario in load_forge(tmp_path)}
 
 
-def judged(one: ForgeScenario, *calls: PlannedCall) -> str:
-    world = one.world()
+def judged(scenario: ForgeScenario, *calls: PlannedCall) -> str:
+    world = scenario.world()
     for call in calls:
         try_call(world, call)
-    return one.judge(world, []).why
+    return scenario.judge(world, []).why
 
 
-def test_a_scenario_asks_with_its_own_words_and_tools(scenarios: dict[str, ForgeScenario]) -> None:
+def test_a_scenario_is_sent_with_its_prompts_and_tools(scenarios: dict[str, ForgeScenario]) -> None:
     plain = scenarios["forge-plain"]
     request = plain.request(3)
     assert isinstance(request["tools"], list)
@@ -94,7 +94,9 @@ def test_it_is_judged_by_the_last_call_and_by_the_state(
     assert judged(stateful, LOOK, TELL) == ""  # nothing is left of the run before
 
 
-def test_what_a_tool_raises_goes_back_to_the_model(scenarios: dict[str, ForgeScenario]) -> None:
+def test_an_exception_of_a_tool_is_returned_to_the_model(
+    scenarios: dict[str, ForgeScenario],
+) -> None:
     world = scenarios["forge-plain"].world()
     assert try_call(world, LOOK) == "Oslo is warm"
     assert "it is lost" in try_call(world, PlannedCall("look", {"city": "Atlantis"}))
@@ -103,7 +105,7 @@ def test_what_a_tool_raises_goes_back_to_the_model(scenarios: dict[str, ForgeSce
     assert world.snapshot() == ["look"]
 
 
-def test_forge_is_as_absent_as_before(scenarios: dict[str, ForgeScenario]) -> None:
+def test_importing_leaves_forge_unimported(scenarios: dict[str, ForgeScenario]) -> None:
     assert scenarios
     assert "forge.core.workflow" not in sys.modules
 

@@ -14,7 +14,7 @@ TARGET = ModelTarget("http://model")
 
 
 class Script:
-    """A server that answers with what it was given, one after the other; the last one stays."""
+    """A server with a sequence of answers; the last one repeats."""
 
     def __init__(self, *answers: httpx.Response) -> None:
         self._answers = [*answers]
@@ -46,7 +46,7 @@ async def run_script(script: Script, habits: Habits, task: PlannedTask = SINGLE)
 WHOLE = Habits(streams=False)
 
 
-async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_model() -> None:
+async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> None:
     calls: JsonValue = [
         call("no_tool", "{}"),
         call(SINGLE.calls[0].name, "{", "b"),
@@ -54,8 +54,8 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
     ]
     script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
     run = await run_script(script, WHOLE)
-    told = [str(one["content"]) for one in run.transcript if one["role"] == "tool"]
-    assert ["no tool" in told[0], "no JSON" in told[1], "invalid" in told[2]] == [True] * 3
+    results = [str(message["content"]) for message in run.transcript if message["role"] == "tool"]
+    assert ["no tool" in results[0], "no JSON" in results[1], "invalid" in results[2]] == [True] * 3
     sent = script.asked[1]["messages"]
     assert isinstance(sent, list)
     assert sent[1:] == run.transcript[:4]
@@ -64,10 +64,10 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
     assert run.usages == [{"prompt_tokens": 7}] * 2
 
 
-async def test_who_is_urged_on_is_urged_once() -> None:
+async def test_a_nudge_is_sent_once() -> None:
     script = Script(reply(content="Well."))
     run = await run_script(script, Habits(urges=True, streams=False))
-    assert [one["role"] for one in run.transcript] == ["assistant", "user", "assistant"]
+    assert [message["role"] for message in run.transcript] == ["assistant", "user", "assistant"]
     assert run.ending is Ending.ANSWERED
 
 
@@ -75,14 +75,14 @@ async def test_a_call_is_required_of_the_first_reply_only() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, Habits(requires=True, streams=False))
-    assert [one.get("tool_choice") for one in script.asked] == ["required", None]
+    assert [request.get("tool_choice") for request in script.asked] == ["required", None]
 
 
-async def test_what_a_task_forces_it_forces_in_the_first_request_only() -> None:
+async def test_a_tool_forced_by_a_task_is_forced_in_the_first_request_only() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, WHOLE, FAMILIES["forced"](0))
-    assert [one.get("tool_choice") for one in script.asked] == ["required", None]
+    assert [request.get("tool_choice") for request in script.asked] == ["required", None]
 
 
 async def test_a_run_has_a_limit() -> None:
@@ -102,7 +102,7 @@ async def test_a_run_has_a_limit() -> None:
         ("other", Ending.CUT_OFF),
     ],
 )
-async def test_every_finish_reason_ends_a_run_in_its_way(reason: str, ending: Ending) -> None:
+async def test_every_finish_reason_ends_a_run_differently(reason: str, ending: Ending) -> None:
     run = await run_script(Script(reply(reason, content="Well.")), WHOLE)
     assert run.ending in (ending, Ending.ANSWERED)
     assert (run.problem == reason) is (ending is Ending.CUT_OFF)
@@ -138,7 +138,7 @@ async def test_a_connection_that_fails_is_a_failure() -> None:
     assert (run.ending, run.problem) == (Ending.FAILED, "ConnectError")
 
 
-async def test_a_stream_tells_its_outcome_in_a_comment_and_its_times() -> None:
+async def test_a_stream_reports_its_outcome_in_a_comment_and_its_times() -> None:
     text = (
         'data: {"choices":[{"delta":{"content":"Well."}}]}\n\n'
         'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a",'
@@ -151,7 +151,7 @@ async def test_a_stream_tells_its_outcome_in_a_comment_and_its_times() -> None:
     assert len(run.text_seconds) == len(run.call_seconds) == run.requests
 
 
-async def test_streamed_and_whole_runs_are_the_same() -> None:
+async def test_streamed_and_whole_runs_are_equal() -> None:
     simulated = SimulatedServer(load_profile("p-small"), pace=0.0)
     transport = httpx.ASGITransport(simulated.app())
     async with httpx.AsyncClient(transport=transport) as client:
@@ -166,7 +166,7 @@ async def test_streamed_and_whole_runs_are_the_same() -> None:
             assert ends[0] == ends[1]
 
 
-async def test_a_run_that_goes_on_shows_how_many_tokens_there_are() -> None:
+async def test_a_running_request_shows_its_token_count() -> None:
     server, seen = SimulatedServer(load_profile("healthy"), 0.0), ScenarioRun()
     async with serve(server) as url, httpx.AsyncClient() as client:
         run = await AgentLoop(client, ModelTarget(url)).run(SINGLE, 0, SINGLE.world(), seen)

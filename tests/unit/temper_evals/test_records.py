@@ -36,7 +36,7 @@ def test_no_run_is_recorded_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 20, 60])
-def test_a_line_that_was_cut_off_is_no_record_and_goes(tmp_path: Path, length: int) -> None:
+def test_a_truncated_line_is_removed(tmp_path: Path, length: int) -> None:
     records = Records(tmp_path, {**PROTOCOL})
     records.add(RUN)
     records.close()
@@ -59,7 +59,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
         Records(tmp_path, {"hash": "other"})
 
 
-def test_what_ended_before_its_first_run_stands_in_nobodys_way(tmp_path: Path) -> None:
+def test_an_evaluation_without_runs_blocks_nothing(tmp_path: Path) -> None:
     Records(tmp_path, {**PROTOCOL}).close()
     Records(tmp_path, {"hash": "other"}).close()
     assert read_protocol(tmp_path) == {"hash": "other"}
@@ -73,7 +73,7 @@ def test_missing_and_damaged_records_are_refused(tmp_path: Path) -> None:
         [*read_runs(tmp_path)]
 
 
-def test_transcripts_are_kept_by_run(tmp_path: Path) -> None:
+def test_transcripts_are_stored_per_run(tmp_path: Path) -> None:
     records = Records(tmp_path, {**PROTOCOL})
     records.keep_transcript(RUN, [{"role": "user", "content": "é"}])
     records.close()

@@ -24,7 +24,7 @@ STREAM = [
 ]
 
 
-def test_a_streamed_reply_is_the_same_message_as_a_whole_one() -> None:
+def test_a_streamed_reply_equals_a_whole_one() -> None:
     streamed, whole = ReadMessage(), ReadMessage()
     for event in events_in(STREAM):
         streamed.take(event)

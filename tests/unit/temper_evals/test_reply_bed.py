@@ -33,19 +33,19 @@ CALL = '<tool_call>{"name": "math.add", "arguments": {"a": %d}}</tool_call>'
 
 
 def question(category: str, number: int, *truth: JsonObject) -> JsonObject:
-    said: JsonObject = {"role": "user", "content": f"Add {number}."}
+    message: JsonObject = {"role": "user", "content": f"Add {number}."}
     return {
         "category": category,
         "id": number,
-        "messages": [said],
+        "messages": [message],
         "tools": [TOOL],
         "truth": [*truth],
     }
 
 
-def reply(category: str, number: int, text: str, *, own: bool = True) -> JsonObject:
+def reply(category: str, number: int, text: str, *, has_client_tools: bool = True) -> JsonObject:
     head: JsonObject = {"category": category, "id": number, "text": text}
-    return {**head, "own_handler_right": own, "dotted": True}
+    return {**head, "own_handler_right": has_client_tools, "dotted": True}
 
 
 QUESTIONS = [
@@ -56,21 +56,21 @@ REPLIES = [
     reply("simple", 1, CALL % 1),
     reply("simple", 2, CALL % 9),
     reply("simple", 3, "It is three."),
-    reply("relevance", 4, "There is nothing to add.", own=False),
+    reply("relevance", 4, "There is nothing to add.", has_client_tools=False),
     reply("simple", 77, "To a question that is not there."),
 ]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = tmp_path / "replies"
-    place.mkdir()
-    (place / "questions.jsonl.gz").write_bytes(gzip.compress(json.dump_lines(QUESTIONS)))
-    (place / "small model.jsonl").write_bytes(json.dump_lines(REPLIES))
-    return place
+    path = tmp_path / "replies"
+    path.mkdir()
+    (path / "questions.jsonl.gz").write_bytes(gzip.compress(json.dump_lines(QUESTIONS)))
+    (path / "small model.jsonl").write_bytes(json.dump_lines(REPLIES))
+    return path
 
 
-async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
+async def test_replies_are_replayed_over_http_and_their_results_counted(
     folder: Path, tmp_path: Path
 ) -> None:
     choice = EvaluationChoice(replies=folder)
@@ -88,36 +88,36 @@ async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
     assert (other.count, other.right, other.handler_right, other.needless) == (1, 1, 0, 0)
 
 
-def counted(*, own: bool = True, **changes: object) -> ReplyCounts:
-    found = ReplyCounts()
-    found.add(structs.replace(RUN, generations=1, **changes), is_own_right=own)
-    return found
+def counted(*, has_client_tools: bool = True, **changes: object) -> ReplyCounts:
+    counts = ReplyCounts()
+    counts.add(structs.replace(RUN, generations=1, **changes), is_own_right=has_client_tools)
+    return counts
 
 
-def test_what_the_own_handler_read_and_a_proxy_did_not_is_lost_asked_or_wrong() -> None:
+def test_calls_missed_by_a_proxy_are_lost_retried_or_wrong() -> None:
     assert counted(right=False, why=NO_CALL).lost == 1
     again = ReplyCounts()
     again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
     assert (again.lost, again.retried, again.again) == (0, 1, 1)
     assert counted(right=False, why="a wrong value of a").wrong == 1
-    nobody = counted(right=False, why=NO_CALL, own=False)
+    nobody = counted(right=False, why=NO_CALL, has_client_tools=False)
     assert (nobody.lost, nobody.retried, nobody.wrong) == (0, 0, 0)
     assert counted(right=False, why=NEEDLESS).needless == 1
     failed = counted(right=False, why="500", ending="failed")
     assert (failed.failed, failed.wrong) == (1, 0)
 
 
-def test_names_without_dots_are_offered_where_a_model_was_told_them_so(folder: Path) -> None:
-    plain = [{**one, "dotted": False} for one in REPLIES]
+def test_names_without_dots_are_offered_if_the_model_saw_them_so(folder: Path) -> None:
+    plain = [{**reply, "dotted": False} for reply in REPLIES]
     (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
     (setup,) = load_replies(folder)
     assert b"math_add" in json.dump(setup.scenarios[0].request(0))
     assert isinstance(setup, RecordedSetup)
 
 
-def test_as_many_are_read_of_each_category_as_wished(folder: Path) -> None:
+def test_the_requested_number_of_each_category_is_read(folder: Path) -> None:
     (setup,) = load_replies(folder, 1)
-    assert [one.name for one in setup.scenarios] == ["simple-1", "relevance-4"]
+    assert [scenario.name for scenario in setup.scenarios] == ["simple-1", "relevance-4"]
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_a_folder_without_replies_is_refused(
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_fits_a_terminal(width: int) -> None:
-    one = ReplyCounts(*[1_240] * 9)
+    counts = ReplyCounts(*[1_240] * 9)
     key = "temper", "deepseek-ai_deepseek-coder-6.7b-instruct", "parallel_multiple_function"
     console = Console(file=io.StringIO(), width=width)
-    show_replies(console, {key: one})
+    show_replies(console, {key: counts})
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= width
@@ -154,11 +154,11 @@ def test_results_of_bfcl_become_such_a_folder(tmp_path: Path) -> None:
     data, results = tmp_path / "data", tmp_path / "result" / "some-model" / "non_live"
     (data / "possible_answer").mkdir(parents=True)
     results.mkdir(parents=True)
-    asked: JsonObject = {"role": "user", "content": "Add 1."}
+    message: JsonObject = {"role": "user", "content": "Add 1."}
     function: JsonObject = {"name": "math.add", "parameters": {"type": "dict", "properties": {}}}
-    one: JsonObject = {"id": "simple_0", "question": [[asked]], "function": [function]}
+    entry: JsonObject = {"id": "simple_0", "question": [[message]], "function": [function]}
     answer: JsonObject = {"id": "simple_0", "ground_truth": [{"math.add": {"a": [1]}}]}
-    (data / "BFCL_v4_simple.json").write_bytes(json.dump_lines([one]))
+    (data / "BFCL_v4_simple.json").write_bytes(json.dump_lines([entry]))
     (data / "possible_answer" / "BFCL_v4_simple.json").write_bytes(json.dump_lines([answer]))
     made: JsonObject = {"id": "simple_0", "result": "[math_add(a=1)]"}
     parsed: JsonObject = {"id": "simple_1", "result": [{"math_add": "{}"}]}

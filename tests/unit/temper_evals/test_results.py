@@ -29,20 +29,25 @@ def one(arm: str, results: list[ArmResult]) -> ArmResult:
 
 
 def test_help_and_harm_are_counted_in_pairs() -> None:
-    found = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
-    assert (found.pairs, found.helped, found.harmed, found.right_before) == (4, 2, 1, 2)
-    assert found.lift.estimate == 0.25
-    assert found.harm == 0.5
-    assert [run.scenario for run in found.harms] == ["chain-0"]
+    comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
+    assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
+        4,
+        2,
+        1,
+        2,
+    )
+    assert comparison.lift.estimate == 0.25
+    assert comparison.harm == 0.5
+    assert [run.scenario for run in comparison.harms] == ["chain-0"]
     assert compare_runs([], [], 10).harm == 0.0
 
 
 def test_only_cases_that_both_ran_are_compared() -> None:
-    found = compare_runs(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
-    assert found.pairs == 2
+    comparison = compare_runs(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
+    assert comparison.pairs == 2
 
 
-def test_the_gap_is_the_way_to_the_ceiling() -> None:
+def test_the_gap_is_the_share_of_the_distance_to_the_ceiling() -> None:
     runs = [*runs_of("direct", "+---"), *runs_of("temper", "++--"), *runs_of("ceiling", "+++-")]
     results = results_of(runs, 100)
     gap = one("temper", results).gap
@@ -54,7 +59,7 @@ def test_the_gap_is_the_way_to_the_ceiling() -> None:
     assert one("t", results_of([*runs_of("direct", "+-"), *runs_of("t", "++")], 9)).gap is None
 
 
-def test_costs_are_means_of_runs() -> None:
+def test_costs_are_means_over_runs() -> None:
     cost = cost_of([RIGHT, replace(RIGHT, generations=4, prompt=300)])
     assert (cost.generations_per_request, cost.generations, cost.prompt) == (1.5, 3, 200)
     assert cost.cached_share == 0.2
@@ -62,21 +67,21 @@ def test_costs_are_means_of_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_reach_bytes_families_and_steadiness_are_told() -> None:
+def test_reach_bytes_families_and_repeatability_are_reported() -> None:
     direct = runs_of("direct", "++")
-    retried = [replace(one, outcomes=["retried", "clean"]) for one in runs_of("temper", "+-")]
-    again = [replace(one, seed=1, right=False, digest="other") for one in retried]
-    found = one("temper", results_of([*direct, *retried, *again], 50))
-    assert found.reach == 0.5
-    assert (found.same_bytes, found.runs) == (2, 4)
-    assert found.families == {"chain": (1, 4)}
-    assert found.steady == 0.0
+    retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
+    again = [replace(run, seed=1, right=False, digest="other") for run in retried]
+    comparison = one("temper", results_of([*direct, *retried, *again], 50))
+    assert comparison.reach == 0.5
+    assert (comparison.same_bytes, comparison.runs) == (2, 4)
+    assert comparison.families == {"chain": (1, 4)}
+    assert comparison.steady == 0.0
     silent = results_of([replace(RIGHT, outcomes=[])], 5)[0]
     assert silent.reach is None
     assert silent.steady == 1.0
 
 
-def test_harm_is_told_by_family_where_restraint_counts() -> None:
+def test_harm_is_reported_for_restraint_families() -> None:
     runs = [*runs_of("direct", "++-", "trap"), *runs_of("temper", "-+-", "trap")]
-    found = harm_where_restraint_counts(runs, "bed", "temper")
-    assert found == {"none": (0, 0), "ask": (0, 0), "trap": (1, 2)}
+    harm = harm_where_restraint_counts(runs, "bed", "temper")
+    assert harm == {"none": (0, 0), "ask": (0, 0), "trap": (1, 2)}

@@ -43,19 +43,19 @@ async def make(folder: Path, plan: EvaluationPlan) -> list[RunRecord]:
 
 
 def essence(runs: list[RunRecord]) -> list[RunRecord]:
-    """Leave out what depends on how fast this machine is, and on who was in the cache before."""
+    """Leave out values that depend on the speed of this machine and on the state of the cache."""
     kept = (
-        structs.replace(one, seconds=0, text_seconds=[], call_seconds=[], cached=0, model_seconds=0)
-        for one in runs
+        structs.replace(run, seconds=0, text_seconds=[], call_seconds=[], cached=0, model_seconds=0)
+        for run in runs
     )
-    return sorted(kept, key=lambda one: one.key)
+    return sorted(kept, key=lambda run: run.key)
 
 
-async def test_lost_runs_are_repeated_with_the_same_outcome(tmp_path: Path) -> None:
+async def test_lost_runs_are_repeated_with_the_same_result(tmp_path: Path) -> None:
     plan = plan_of("p-small")
     runs = await make(tmp_path, plan)
-    assert len({one.key for one in runs}) == len(runs) == len(ARMS) * plan.size
-    assert all(one.generations == one.requests for one in runs)
+    assert len({run.key for run in runs}) == len(runs) == len(ARMS) * plan.size
+    assert all(run.generations == run.requests for run in runs)
     path = tmp_path / "runs.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-20]) + lines[-20][:30])
@@ -75,10 +75,12 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 
     plan = plan_of("healthy")
     runs = await make(tmp_path, replace(plan, on_progress=report))
-    assert [one for one in runs if not one.right] == []
-    digests = {arm: [one.digest for one in runs if one.arm == arm] for arm in ARMS}
+    assert [run for run in runs if not run.right] == []
+    digests = {arm: [run.digest for run in runs if run.arm == arm] for arm in ARMS}
     assert sorted(digests["direct"]) == sorted(digests["ceiling"])
-    assert [one.done for one in reported if one.arm == "direct"] == [*range(plan.size + 1)]
+    assert [progress.done for progress in reported if progress.arm == "direct"] == [
+        *range(plan.size + 1)
+    ]
     assert reported[-1].right == reported[-1].of
     current = r"\w+-\d+( and 1 more)? \(\d+ s\).*"
     assert any(re.fullmatch(current, description) for description in descriptions)
@@ -86,10 +88,10 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 
 
 @pytest.mark.parametrize("keeps_all", [False, True])
-async def test_what_was_said_in_failures_is_kept(tmp_path: Path, keeps_all: bool) -> None:
+async def test_transcripts_of_failures_are_stored(tmp_path: Path, keeps_all: bool) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))
-    kept = [one for one in runs if read_transcript(tmp_path, one)]
-    wrong = [one for one in runs if not one.right]
+    kept = [run for run in runs if read_transcript(tmp_path, run)]
+    wrong = [run for run in runs if not run.right]
     assert wrong
     assert len(kept) == len(runs if keeps_all else wrong)
 
@@ -106,7 +108,7 @@ def test_the_oldest_run_in_progress_is_described() -> None:
     assert runs.describe() == ""
 
 
-def test_of_a_real_model_the_clients_account_counts() -> None:
+def test_for_a_real_model_the_clients_count_applies() -> None:
     usage: JsonObject = {
         "prompt_tokens": 10,
         "completion_tokens": 4,
@@ -116,7 +118,7 @@ def test_of_a_real_model_the_clients_account_counts() -> None:
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)
 
 
-def test_calls_that_failed_or_came_twice_are_wasted() -> None:
+def test_failed_and_repeated_calls_are_wasted() -> None:
     def called(name: str, result: str) -> list[JsonObject]:
         call: JsonObject = {"id": "a", "function": {"name": name, "arguments": "{}"}}
         return [
@@ -124,12 +126,14 @@ def test_calls_that_failed_or_came_twice_are_wasted() -> None:
             {"role": "tool", "tool_call_id": "a", "content": result},
         ]
 
-    said = [*called("look", "12"), *called("find", '{"error": "no"}'), *called("look", "12")]
-    assert wasted_calls(said) == 2
-    assert wasted_calls(said[:2]) == wasted_calls([{"role": "assistant", "content": "12"}]) == 0
+    transcript = [*called("look", "12"), *called("find", '{"error": "no"}'), *called("look", "12")]
+    assert wasted_calls(transcript) == 2
+    assert (
+        wasted_calls(transcript[:2]) == wasted_calls([{"role": "assistant", "content": "12"}]) == 0
+    )
 
 
-async def test_a_case_that_is_run_twice_at_one_model_costs_as_much_each_time(
+async def test_a_repeated_case_costs_the_same_each_time(
     tmp_path: Path,
 ) -> None:
     scenario, setup = suite("quick", ("single",))[0], SimulatedSetup("p-small", pace=0.0)

@@ -33,20 +33,20 @@ def test_it_ends_as_soon_as_it_is_decided(helped: int, harmed: int, decision: De
     assert after_pairs(helped, harmed, 20).decision is decision
 
 
-def test_what_changes_next_to_nothing_is_not_earned() -> None:
+def test_a_negligible_effect_is_not_earned() -> None:
     assert after_pairs(0, 0, 148).decision is Decision.UNDECIDED
     assert after_pairs(0, 0, 149).decision is Decision.OFF
     assert after_pairs(7, 0, 10_000).decision is Decision.ON
 
 
-def test_it_tells_how_many_more_pairs_it_may_take() -> None:
+def test_it_estimates_the_remaining_pairs() -> None:
     short, long = after_pairs(5, 0, 20), after_pairs(2, 0, 20)
     assert 0 < short.missing < long.missing
     assert after_pairs(1, 2, 20).missing > 0
 
 
 def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) -> float:
-    """Return how often sequences end so, in which pairs differ so often and help so often."""
+    """Return how often sequences with these rates of difference and help end this way."""
     draw, hits, count = random.Random(7), 0, 2_000
     for _ in range(count):
         test = SequentialTest()
@@ -69,7 +69,7 @@ def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) 
         (Decision.OFF, 0.95, FALSE_OFF / 10),
     ],
 )
-def test_it_errs_no_more_often_than_it_says(
+def test_its_error_rate_is_within_its_bound(
     decision: Decision, help_share: float, most: float
 ) -> None:
     assert share_of(decision, help_share) <= most
@@ -94,6 +94,6 @@ def test_with_the_sides_changed_it_decides_whether_anything_is_lost(
     assert after_pairs(helped, harmed, same).loses is loses
 
 
-def test_it_tells_how_many_more_pairs_it_takes_to_know_whether_anything_is_lost() -> None:
+def test_it_estimates_the_pairs_needed_to_exclude_a_loss() -> None:
     assert 0 < after_pairs(3, 0, 20).missing_for_loss < after_pairs(1, 0, 20).missing_for_loss
     assert after_pairs(8, 10, 20).missing_for_loss > 0

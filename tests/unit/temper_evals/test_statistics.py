@@ -28,9 +28,12 @@ def test_mcnemar_is_scipys_exact_binomial_test(helped: int, harmed: int) -> None
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 10), (3, 10), (10, 10), (129, 600), (1, 1260)])
 def test_single_rates_have_scipys_intervals(hits: int, of: int) -> None:
-    own, theirs = wilson(hits, of), scipy_stats.binomtest(hits, of).proportion_ci(method="wilson")
-    assert own.low == pytest.approx(theirs.low, abs=1e-12)
-    assert own.high == pytest.approx(theirs.high)
+    interval, theirs = (
+        wilson(hits, of),
+        scipy_stats.binomtest(hits, of).proportion_ci(method="wilson"),
+    )
+    assert interval.low == pytest.approx(theirs.low, abs=1e-12)
+    assert interval.high == pytest.approx(theirs.high)
     exact = scipy_stats.binomtest(hits, of, alternative="less").proportion_ci()
     assert upper_bound(hits, of) == pytest.approx(exact.high)
 
@@ -43,7 +46,7 @@ def test_so_many_pairs_are_needed_for_harm_of_half_a_percent() -> None:
     assert wilson(0, 0) == statistics.Interval(0.0, 0.0, 1.0)
 
 
-def test_95_percent_of_all_intervals_hold_the_truth() -> None:
+def test_95_percent_of_all_intervals_contain_the_true_value() -> None:
     draw = random.Random(7)
     helps, harms, held, count = 0.15, 0.05, 0, examples(1000)
     for _ in range(count):
@@ -54,34 +57,38 @@ def test_95_percent_of_all_intervals_hold_the_truth() -> None:
             ]
             for family in "abcd"
         }
-        found = difference(strata, 300)
-        held += found.low <= helps - harms <= found.high
+        interval = difference(strata, 300)
+        held += interval.low <= helps - harms <= interval.high
     assert abs(held / count - 0.95) <= 0.02 * math.sqrt(1000 / count)
 
 
 def test_an_interval_is_that_of_scipys_bootstrap() -> None:
     draw = random.Random(3)
     values = [float(draw.choice([0, 0, 0, 1, 1, -1])) for _ in range(120)]
-    own = difference({"all": values})
+    interval = difference({"all": values})
     theirs = scipy_stats.bootstrap(
-        (values,), lambda one: sum(one) / len(one), method="BCa", vectorized=False, random_state=1
+        (values,),
+        lambda sample: sum(sample) / len(sample),
+        method="BCa",
+        vectorized=False,
+        random_state=1,
     ).confidence_interval
-    assert own.low == pytest.approx(theirs.low, abs=0.02)
-    assert own.high == pytest.approx(theirs.high, abs=0.02)
+    assert interval.low == pytest.approx(theirs.low, abs=0.02)
+    assert interval.high == pytest.approx(theirs.high, abs=0.02)
 
 
-def test_what_never_varies_has_no_width() -> None:
+def test_constant_values_have_an_interval_of_width_zero() -> None:
     assert difference({"a": [0.0] * 5, "b": [0.0]}) == statistics.Interval(0.0, 0.0, 0.0)
     assert difference({}) == statistics.Interval(0.0, 0.0, 0.0)
     assert statistics.mean({}) == 0.0
 
 
-def test_families_are_strata_that_keep_their_size() -> None:
-    found = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
-    assert (found.low, found.estimate, found.high) == (0.5, 0.5, 0.5)
+def test_families_are_strata_of_fixed_size() -> None:
+    interval = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
+    assert (interval.low, interval.estimate, interval.high) == (0.5, 0.5, 0.5)
 
 
-def test_leaving_a_family_out_shows_what_hangs_on_it() -> None:
+def test_leaving_a_family_out_shows_its_influence() -> None:
     assert leave_one_out({"a": [1.0, 1.0], "b": [0.0]}) == (0.0, 1.0)
     assert leave_one_out({"a": [1.0]}) == (1.0, 1.0)
 
@@ -93,7 +100,7 @@ def test_several_comparisons_are_corrected() -> None:
     assert holm({}) == {}
 
 
-def test_a_percentile_lies_between_the_values() -> None:
+def test_a_percentile_is_interpolated() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([1.0, 2.0], 0.25) == 1.25
     assert percentile([], 0.5) == 0.0

@@ -31,7 +31,7 @@ def test_every_family_has_more_tags_than_its_name_unless_nothing_is_due() -> Non
     assert all(len(tags(f"{name}-0")) > 1 for name in ALL_FAMILIES)
 
 
-def test_tasks_with_any_of_the_tags_are_chosen_and_all_without_one() -> None:
+def test_tasks_with_any_of_the_tags_are_chosen_and_all_without_tags() -> None:
     tasks = suite("quick")
     assert with_tags(tasks, ()) is tasks
     chosen = with_tags(tasks, ("errors", "restraint"))

@@ -27,14 +27,16 @@ FAILED: JsonObject = {
 
 def gave_up() -> RecordedExchange:
     text = "I could not find it."
-    one = exchange(
+    failed = exchange(
         (["text", text], ["finished", "stop"]),
         answer=RecordedAnswer(text=text, finish_reason="stop"),
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
         request=FAILED,
     )
     # respond would be asked for after prose; this is about the end
-    return structs.replace(one, id="end", policy=structs.replace(one.policy, text_policy=None))
+    return structs.replace(
+        failed, id="end", policy=structs.replace(failed.policy, text_policy=None)
+    )
 
 
 @pytest.fixture
@@ -45,36 +47,36 @@ def recording(tmp_path: Path) -> Path:
 
 
 def changed(effects: list[RuleEffect]) -> dict[str, list[str]]:
-    return {one.rule.name: [found.id for found in one.changed] for one in effects}
+    return {effect.rule.name: [change.id for change in effect.changed] for effect in effects}
 
 
-def test_what_each_rule_did_is_what_is_not_the_same_without_it(recording: Path) -> None:
+def test_the_effect_of_a_rule_is_the_difference_without_it(recording: Path) -> None:
     effects = try_rules(recording)
-    found = changed(effects)
-    assert found["without rescue"] == ["r"]
-    assert found["without repair"] == found["without loops"] == []
-    assert found["close_out structural"] == found["close_out always"] == ["end"]
-    counts = {one.rule.name: one.count for one in effects}
+    changes = changed(effects)
+    assert changes["without rescue"] == ["r"]
+    assert changes["without repair"] == changes["without loops"] == []
+    assert changes["close_out structural"] == changes["close_out always"] == ["end"]
+    counts = {effect.rule.name: effect.count for effect in effects}
     assert counts["without rescue"] == counts["close_out always"] == 2
     assert counts["close_out off"] == 0  # as it was
 
 
-def test_the_command_says_where_and_what_the_client_would_have_got(recording: Path) -> None:
-    told = temper("eval", "traffic", str(recording)).stdout
-    assert "without rescue: 1 of 2 exchanges are not the same\n    r  outcome: " in told
-    assert "asks again" in told
+def test_the_command_shows_the_requests_and_the_other_result(recording: Path) -> None:
+    output = temper("eval", "traffic", str(recording)).stdout
+    assert "without rescue: 1 of 2 exchanges are not the same\n    r  outcome: " in output
+    assert "asks again" in output
     listed = document(temper("eval", "traffic", str(recording), "--json"))["rules"]
     assert isinstance(listed, list)
     assert len(listed) == len(try_rules(recording))
 
 
-def test_what_is_judged_otherwise_anyway_is_left_out(recording: Path) -> None:
+def test_requests_that_differ_anyway_are_excluded(recording: Path) -> None:
     other = structs.replace(exchange(), verdict=gave_up().verdict)
     recording.write_bytes(msgspec.json.encode(other) + b"\n")
-    assert {one.count for one in try_rules(recording)} == {0}
+    assert {effect.count for effect in try_rules(recording)} == {0}
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("{}\n", encoding="utf-8")
     with pytest.raises(InvalidConfiguration):
         try_rules(tmp_path / "other")

@@ -41,7 +41,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def simulated() -> Iterator[str]:
-    """Serve a simulated model beside the command, which has an event loop of its own."""
+    """Serve a simulated model next to the command, which has a separate event loop."""
     ready, over = threading.Event(), threading.Event()
     urls: list[str] = []
 
@@ -61,18 +61,18 @@ def simulated() -> Iterator[str]:
         thread.join()
 
 
-def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_on() -> None:
+def test_verdicts_are_printed_and_earned_settings_written_with_their_keys() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0")
     assert done.exit_code == 0
     assert [f"{name}: not tried: off" in done.stdout for name in NATIVE] == [True] * 4
     (path,) = Path("cache/temper/tuned").glob("*.toml")
-    written = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert written["keys"].keys() == {"model", "template", "engine", "guardrails"}
-    assert (written["guardrails"], written["profile"]) == ({}, {})
+    earned_file = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert earned_file["keys"].keys() == {"model", "template", "engine", "guardrails"}
+    assert (earned_file["guardrails"], earned_file["profile"]) == ({}, {})
 
 
-def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
+def test_earlier_settings_are_kept_if_no_case_was_finished() -> None:
     with simulated() as url:
         assert temper("tune", "--backend-url", url, "--minutes", "0").exit_code == 0
         (path,) = Path("cache/temper/tuned").glob("*.toml")
@@ -86,21 +86,19 @@ def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
 def test_a_dry_run_writes_nothing() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0", "--dry-run", "--json")
-    told = document(done)
-    assert told["written"] is None
-    assert names_in(told) == NATIVE
+    report = document(done)
+    assert report["written"] is None
+    assert names_in(report) == NATIVE
     assert not [*Path("cache/temper/tuned").glob("*.toml")]
 
 
-def names_in(told: json.JsonObject) -> list[json.JsonValue]:
-    verdicts = told["verdicts"]
+def names_in(report: json.JsonObject) -> list[json.JsonValue]:
+    verdicts = report["verdicts"]
     assert isinstance(verdicts, list)
-    return [one["name"] for one in verdicts if isinstance(one, dict)]
+    return [verdict["name"] for verdict in verdicts if isinstance(verdict, dict)]
 
 
-def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine_takes_them() -> (
-    None
-):
+def test_efforts_and_tools_are_tried_where_profile_and_engine_support_them() -> None:
     Path("own").mkdir()
     Path("own/eager.toml").write_text(EAGER, encoding="utf-8")
     flags = ("--minutes", "0", "--dry-run", "--json")
@@ -108,13 +106,13 @@ def test_efforts_are_tried_where_a_profile_knows_them_and_tools_where_the_engine
         file = config('[profile]\nname = "eager"\nfolder = "own"\n')
         done = temper("tune", "--backend-url", url, *flags, "--config", file)
         assert names_in(document(done)) == ["effort low", "effort high", *NAMES]
-        own = 'effort = "low"\ntools_in_prompt = "never"\n'
-        file = config(f'[profile]\nname = "eager"\nfolder = "own"\n{own}')
+        profile = 'effort = "low"\ntools_in_prompt = "never"\n'
+        file = config(f'[profile]\nname = "eager"\nfolder = "own"\n{profile}')
         done = temper("tune", "--backend-url", url, *flags, "--config", file)
         assert names_in(document(done)) == NAMES
 
 
-def test_what_was_earned_before_is_tried_again() -> None:
+def test_earlier_settings_are_tried_again() -> None:
     flags = ("--minutes", "0")
     with simulated() as url:
         assert temper("tune", "--backend-url", url, *flags).exit_code == 0
@@ -127,7 +125,7 @@ def test_what_was_earned_before_is_tried_again() -> None:
     assert names_in(document(done)) == NATIVE
 
 
-def test_what_the_settings_say_is_left_alone() -> None:
+def test_configured_settings_are_not_tuned() -> None:
     file = config('[guardrails]\nclose_out = "off"\n')
     done = temper("tune", "--profile", "healthy", "--minutes", "0", "--config", file)
     assert "close_out always" not in done.stdout
@@ -136,7 +134,7 @@ def test_what_the_settings_say_is_left_alone() -> None:
 
 
 def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
-    """End it by one Ctrl-C when its runs are as wished; return the runs and what was said."""
+    """End it by Ctrl-C once the runs satisfy the condition; return the runs and the output."""
     runs = Path("cache/temper/tuned/runs")
 
     def written() -> bytes:
@@ -151,7 +149,7 @@ def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]
     return written(), complained
 
 
-def test_ctrl_c_keeps_runs_for_the_next_time_and_without_resume_they_are_made_afresh() -> None:
+def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> None:
     kept, complained = interrupted(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(
         r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", complained
@@ -177,7 +175,7 @@ def test_ctrl_c_keeps_runs_for_the_next_time_and_without_resume_they_are_made_af
         (("--ollama", "qwen3"), "--ollama: nothing answers"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused_with_flags_that_exist(
+def test_an_untunable_model_is_refused_with_existing_flags(
     flags: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
@@ -185,7 +183,7 @@ def test_what_cannot_be_tuned_is_refused_with_flags_that_exist(
     done = temper("tune", *flags)
     assert done.exit_code == 1
     assert problem in done.stderr
-    known = {flag for one in tune.params for flag in one.opts}
+    known = {flag for param in tune.params for flag in param.opts}
     assert {*re.findall(r"--[a-z][a-z-]*", done.stderr)} <= known
 
 
@@ -196,11 +194,11 @@ def test_where_nothing_runs_every_proposed_command_has_options_that_exist(
     done = temper("tune")
     proposed = re.findall(r"temper tune (--[a-z-]+)", done.stderr)
     assert proposed == ["--backend-url", "--model", "--ollama"]
-    assert {*proposed} <= {flag for one in tune.params for flag in one.opts}
+    assert {*proposed} <= {flag for param in tune.params for flag in param.opts}
 
 
 @pytest.mark.parametrize("flag", ["--backend-model", "--model"])
-def test_of_several_models_of_a_server_one_is_named(flag: str) -> None:
+def test_one_of_several_models_of_a_server_must_be_named(flag: str) -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, flag, "nobody", "--minutes", "0")
     assert done.exit_code == 1
@@ -215,10 +213,10 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names_in(document(done))[-3:] == NAMES
 
 
-def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
+def test_too_little_time_is_one_sentence_with_the_flag_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
-    told = "not one case was finished with a setting and without it. Pass --minutes 1."
-    assert told in " ".join(done.stdout.split())
+    message = "not one case was finished with a setting and without it. Pass --minutes 1."
+    assert message in " ".join(done.stdout.split())
     assert advise_minutes(10, 601) == (
         "The time was too short to decide everything; what is undecided is off. "
         "To continue, pass --resume --minutes 11."
@@ -226,7 +224,7 @@ def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "healthy@nowhere"])
-def test_a_model_that_nobody_knows_is_refused_with_those_there_are(name: str) -> None:
+def test_an_unknown_model_is_refused_with_the_known_ones(name: str) -> None:
     done = temper("tune", "--profile", name)
     assert done.exit_code == 1
     assert "known: " in done.stderr

@@ -36,14 +36,14 @@ Rights = Callable[[str, int], bool]
 
 @dataclass
 class FakeModel:
-    """Whether a run is right is told by the settings and how many runs came before it."""
+    """The settings and the number of earlier runs decide whether a run is right."""
 
     is_right: Rights
     ending: str = "answered"
     generations: int = 1
     base: int = 1
     tokens: dict[str, int] = field(default_factory=dict)
-    asked: list[tuple[str, str, int]] = field(default_factory=list)
+    requests: list[tuple[str, str, int]] = field(default_factory=list)
     hangs_at: int | None = None  # the number of a setting's run that never ends
     canceled: int = 0
 
@@ -60,7 +60,7 @@ class FakeRunner:
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
         self.count += 1
-        self.model.asked.append((self.settings, scenario.name, seed))
+        self.model.requests.append((self.settings, scenario.name, seed))
         if self.count == self.model.hangs_at and self.settings != "defaults":
             try:
                 await asyncio.Event().wait()
@@ -93,17 +93,17 @@ async def verdicts(
         clock=lambda: 0.0,
     )
     await tuning.run()
-    assert all(one.is_over for one in tuning.verdicts)
-    assert {id(one) for one in tuning.verdicts} == {id(one) for one in seen}
+    assert all(verdict.is_over for verdict in tuning.verdicts)
+    assert {id(verdict) for verdict in tuning.verdicts} == {id(verdict) for verdict in seen}
     return tuning.verdicts
 
 
 def helped_by(*settings: str) -> Rights:
     """Every second case is right only with all of these settings."""
-    return lambda found, count: count % 2 == 0 or all(one in found for one in settings)
+    return lambda changes, count: count % 2 == 0 or all(setting in changes for setting in settings)
 
 
-async def test_what_helps_is_on_and_what_comes_later_is_measured_with_it() -> None:
+async def test_a_helpful_setting_is_on_and_later_ones_are_measured_with_it() -> None:
     first, second = await verdicts(helped_by("a=1"), HELPS, MORE)
     assert (first.is_on, second.is_on) == (True, False)
     assert first.sentence() == "helps: 7 helped, 0 harmed of 13: on"
@@ -111,16 +111,16 @@ async def test_what_helps_is_on_and_what_comes_later_is_measured_with_it() -> No
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
-async def test_what_harms_is_off_and_what_depends_on_it_is_not_tried() -> None:
-    first, second = await verdicts(lambda found, _: "a=1" not in found)
+async def test_a_harmful_setting_is_off_and_dependent_ones_are_not_tried() -> None:
+    first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
     assert second.sentence() == "more: not tried: off"
     assert second.document()["decision"] == "not tried"
     assert earned_by([first, second]) == {}
 
 
-async def test_what_is_not_decided_is_off_and_says_how_much_is_missing() -> None:
-    (only,) = await verdicts(lambda found, count: (count % 9 == 0) is ("a=1" in found), HELPS)
+async def test_an_undecided_setting_is_off_and_reports_the_missing_cases() -> None:
+    (only,) = await verdicts(lambda changes, count: (count % 9 == 0) is ("a=1" in changes), HELPS)
     assert not only.is_on or only.test.helped > only.test.harmed
     few = Verdict(HELPS)
     for _ in range(20):
@@ -130,7 +130,7 @@ async def test_what_is_not_decided_is_off_and_says_how_much_is_missing() -> None
     assert few.document()["missing"] == few.test.missing
 
 
-async def test_what_helps_at_too_high_a_price_is_off_and_nothing_dearer_is_tried() -> None:
+async def test_a_setting_that_costs_too_much_is_off_and_costlier_ones_are_not_tried() -> None:
     model = FakeModel(helped_by("a=1"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS, MORE))
     await tuning.run()
@@ -141,14 +141,14 @@ async def test_what_helps_at_too_high_a_price_is_off_and_nothing_dearer_is_tried
     assert first.document()["decision"] == "off"
 
 
-async def test_a_setting_is_not_to_blame_for_what_a_model_costs_anyway() -> None:
+async def test_the_cost_of_the_model_is_not_attributed_to_a_setting() -> None:
     model = FakeModel(helped_by("a=1"), generations=2, base=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
     assert tuning.verdicts[0].is_on
 
 
-async def test_what_costs_too_much_is_not_measured_to_the_end() -> None:
+async def test_a_setting_that_costs_too_much_is_not_measured_to_the_end() -> None:
     model = FakeModel(helped_by("nothing"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
@@ -156,18 +156,21 @@ async def test_what_costs_too_much_is_not_measured_to_the_end() -> None:
     assert tuning.verdicts[0].sentence().endswith("off (2.00 generations a request)")
 
 
-async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> None:
+async def test_a_configured_setting_is_not_tried_and_applies_to_both_arms() -> None:
     assert await verdicts(helped_by(), HELPS, base={"guardrails": {"a": 3}}) == []
     model = FakeModel(helped_by("b=two"))
     await Tuning(model.open, CASES, 60.0, {"guardrails": {"a": 3}}, 9, (MORE,)).run()
-    assert {settings for settings, *_ in model.asked} == {"a=3", "a=3,b=two"}
+    assert {settings for settings, *_ in model.requests} == {"a=3", "a=3,b=two"}
 
 
 async def test_without_time_no_setting_is_tried() -> None:
-    assert [one.was_tried for one in await verdicts(helped_by("a=1"), seconds=0)] == [False, False]
+    assert [verdict.was_tried for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
+        False,
+        False,
+    ]
 
 
-async def test_a_run_that_does_not_end_is_canceled_and_those_that_are_finished_count() -> None:
+async def test_an_endless_run_is_canceled_and_finished_ones_count() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=3)
     steps: list[str] = []
     tuning = Tuning(model.open, CASES, 1.0, {}, 30, (HELPS,), on_step=steps.append)
@@ -182,7 +185,7 @@ async def test_a_run_that_does_not_end_is_canceled_and_those_that_are_finished_c
     assert missing > 1.0
 
 
-async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
+async def test_without_a_finished_case_nothing_is_estimated() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=1)
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
@@ -191,7 +194,7 @@ async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
     assert tuning.estimate_missing_seconds() is None
 
 
-async def test_what_a_model_itself_does_not_do_in_time_is_no_end_of_the_minutes() -> None:
+async def test_a_slow_model_does_not_use_up_the_minutes() -> None:
     def impatient(_found: str, _count: int) -> bool:
         raise TimeoutError("of a library")
 
@@ -199,34 +202,39 @@ async def test_what_a_model_itself_does_not_do_in_time_is_no_end_of_the_minutes(
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_without_time_what_is_not_tried_for_another_reason_does_not_lack_it() -> None:
-    first, second = await verdicts(lambda found, _: "a=1" not in found)
+async def test_without_time_a_setting_excluded_for_another_reason_is_not_short_of_time() -> None:
+    first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
-    assert [one.lacks_time for one in await verdicts(helped_by("a=1"), seconds=0)] == [True, True]
+    assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
+        True,
+        True,
+    ]
 
 
-async def test_both_are_asked_the_same_cases_with_the_same_seeds() -> None:
+async def test_both_arms_get_the_same_cases_with_the_same_seeds() -> None:
     model = FakeModel(lambda _found, _count: True)
     await Tuning(model.open, CASES, 60.0, {}, 2, (HELPS,)).run()
-    without = [one[1:] for one in model.asked if one[0] == "defaults"]
-    assert without == [one[1:] for one in model.asked if one[0] == "a=1"]
+    without = [request[1:] for request in model.requests if request[0] == "defaults"]
+    assert without == [request[1:] for request in model.requests if request[0] == "a=1"]
     assert len(without) == len({*without}) == 2 * len(CASES)
 
 
-async def test_where_every_request_fails_it_says_why() -> None:
+async def test_if_every_request_fails_the_reason_is_reported() -> None:
     model = FakeModel(lambda _found, _count: False, ending="failed")
     with pytest.raises(InvalidConfiguration, match="every request fails"):
         await Tuning(model.open, CASES, 60.0).run()
 
 
 def test_the_halves_have_nothing_in_common_and_every_family() -> None:
-    names = [{one.name for one in half} for half in (CASES, OTHERS)]
+    names = [{case.name for case in half} for half in (CASES, OTHERS)]
     assert names[0].isdisjoint(names[1])
-    assert {one.family for one in CASES} == {one.family for one in OTHERS} == {"single", "chain"}
-    assert [one.family for one in CASES[:2]] == ["chain", "single"]
+    assert (
+        {case.family for case in CASES} == {case.family for case in OTHERS} == {"single", "chain"}
+    )
+    assert [case.family for case in CASES[:2]] == ["chain", "single"]
 
 
-def test_settings_become_what_serve_reads() -> None:
+def test_earned_settings_have_the_format_that_serve_reads() -> None:
     values: Values = {"guardrails": {"close_out": "always", "close_out_tries": 2}}
     assert environment_of(values) == {
         "TEMPER_GUARDRAILS__CLOSE_OUT": "always",
@@ -236,23 +244,25 @@ def test_settings_become_what_serve_reads() -> None:
 
 
 EFFORTS = tuple(
-    Candidate(f"effort {one}", {"profile": {"effort": one}}, is_effort=True)
-    for one in ("low", "medium", "high")
+    Candidate(f"effort {effort}", {"profile": {"effort": effort}}, is_effort=True)
+    for effort in ("low", "medium", "high")
 )
 
 
 async def verdicts_of_efforts(
     is_right: Rights, tokens: dict[str, int], seeds: int = 60
 ) -> tuple[list[str], Values]:
-    model = FakeModel(is_right, tokens={f"effort={one}": count for one, count in tokens.items()})
+    model = FakeModel(
+        is_right, tokens={f"effort={effort}": count for effort, count in tokens.items()}
+    )
     tuning = Tuning(model.open, CASES, 60.0, {}, seeds, EFFORTS, clock=lambda: 0.0)
     await tuning.run()
-    return [one.sentence() for one in tuning.verdicts], earned_by(tuning.verdicts)
+    return [verdict.sentence() for verdict in tuning.verdicts], earned_by(tuning.verdicts)
 
 
 async def test_the_cheapest_effort_that_loses_nothing_is_enough() -> None:
-    told, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40, "medium": 70})
-    assert told == [
+    sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40, "medium": 70})
+    assert sentences == [
         "effort low: 0 helped, 0 harmed of 149: on (40% of the tokens)",
         "effort medium: not tried: off",
         "effort high: not tried: off",
@@ -261,15 +271,15 @@ async def test_the_cheapest_effort_that_loses_nothing_is_enough() -> None:
 
 
 async def test_an_effort_that_loses_is_off_and_the_next_one_is_tried() -> None:
-    told, earned = await verdicts_of_efforts(
-        lambda found, count: "low" not in found or count % 2 == 0, {"low": 40, "medium": 70}
+    sentences, earned = await verdicts_of_efforts(
+        lambda changes, count: "low" not in changes or count % 2 == 0, {"low": 40, "medium": 70}
     )
-    assert told[0] == "effort low: 0 helped, 5 harmed of 9: off"
-    assert told[1].endswith("on (70% of the tokens)")
+    assert sentences[0] == "effort low: 0 helped, 5 harmed of 9: off"
+    assert sentences[1].endswith("on (70% of the tokens)")
     assert earned == {"profile": {"effort": "medium"}}
 
 
-async def test_an_effort_that_saves_nothing_has_to_help() -> None:
+async def test_an_effort_that_saves_nothing_must_help() -> None:
     same, _ = await verdicts_of_efforts(lambda *_: True, {"low": 95})
     assert same[0].endswith("off (it changes next to nothing)")
     helped, earned = await verdicts_of_efforts(helped_by("high"), {"high": 140})
@@ -278,26 +288,26 @@ async def test_an_effort_that_saves_nothing_has_to_help() -> None:
 
 
 async def test_an_effort_that_helps_at_too_many_tokens_is_off() -> None:
-    told, earned = await verdicts_of_efforts(helped_by("high"), {"high": 200})
-    assert told[2] == "effort high: 7 helped, 0 harmed of 13: off (200% of the tokens)"
+    sentences, earned = await verdicts_of_efforts(helped_by("high"), {"high": 200})
+    assert sentences[2] == "effort high: 7 helped, 0 harmed of 13: off (200% of the tokens)"
     assert earned == {}
 
 
-async def test_an_effort_that_is_not_decided_says_how_much_is_missing() -> None:
-    told, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40}, seeds=1)
-    assert "effort low: 0 helped, 0 harmed of" in told[0]
-    assert "undecided, off: about" in told[0]
+async def test_an_undecided_effort_reports_the_missing_cases() -> None:
+    sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40}, seeds=1)
+    assert "effort low: 0 helped, 0 harmed of" in sentences[0]
+    assert "undecided, off: about" in sentences[0]
     assert earned == {}
 
 
 def candidates(quirks: Quirks, overrides: Overrides | None = None) -> list[str]:
     profile = Profile("m", "M", quirks, Matching(("m*",)), fallback_convention="json")
     known = introduce("m1", Evidence(("m1",)), (profile,), overrides or Overrides())
-    return [one.name for one in candidates_for(known)]
+    return [candidate.name for candidate in candidates_for(known)]
 
 
-def test_what_is_tried_depends_on_the_model() -> None:
-    usual = [one.name for one in CANDIDATES]
+def test_the_candidates_depend_on_the_model() -> None:
+    usual = [candidate.name for candidate in CANDIDATES]
     tools = "tools in the prompt, as json"
     assert candidates(Quirks()) == [tools, *usual]
     assert candidates(Quirks(convention="hermes")) == usual

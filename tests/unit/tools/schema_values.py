@@ -1,4 +1,4 @@
-"""Draws values that satisfy a JSON schema, one of the kind that signatures become."""
+"""Draws values that satisfy a JSON schema of the kind that signatures become."""
 
 from typing import cast
 
@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from proxy.conversation.json import JsonObject, JsonValue
 
 _FORMATS: dict[str, st.SearchStrategy[str]] = {
-    "date-time": st.datetimes().map(lambda one: f"{one.isoformat()}Z"),
-    "date": st.dates().map(lambda one: one.isoformat()),
+    "date-time": st.datetimes().map(lambda moment: f"{moment.isoformat()}Z"),
+    "date": st.dates().map(lambda day: day.isoformat()),
     "uuid": st.uuids().map(str),
 }
 _MOST_ITEMS = 3
@@ -32,7 +32,7 @@ def values(
             return st.sampled_from(options)
         case {"anyOf": list(forms)} | {"oneOf": list(forms)}:
             simple = [form for form in forms if isinstance(form, dict) and "$ref" not in form]
-            return st.one_of([values(one, root, depth) for one in _shallow(forms, simple, depth)])
+            return st.one_of([values(form, root, depth) for form in _shallow(forms, simple, depth)])
         case {"type": str(kind)}:
             return _of_type(kind, schema, root, depth)
         case _:
@@ -68,7 +68,7 @@ def _scalars(kind: str, schema: JsonObject) -> st.SearchStrategy[JsonValue]:
 
 def _arrays(schema: JsonObject, root: JsonValue, depth: int) -> st.SearchStrategy[JsonValue]:
     if isinstance(places := schema.get("prefixItems"), list):
-        return st.tuples(*(values(place, root, depth) for place in places)).map(list)
+        return st.tuples(*(values(item, root, depth) for item in places)).map(list)
     most = 0 if depth > _DEEPEST else _MOST_ITEMS
     items = values(schema.get("items", {}), root, depth)
     drawn = st.lists(items, max_size=most, unique_by=repr if schema.get("uniqueItems") else None)
@@ -83,5 +83,5 @@ def _objects(schema: JsonObject, root: JsonValue, depth: int) -> st.SearchStrate
     optional = {} if depth > _DEEPEST else {n: members[n] for n in members if n not in required}
     return st.fixed_dictionaries(
         {name: values(members[name], root, depth) for name in required},
-        optional={name: values(one, root, depth) for name, one in optional.items()},
+        optional={name: values(schema, root, depth) for name, schema in optional.items()},
     ).map(dict)

@@ -50,7 +50,7 @@ def executed(*tools: FunctionTool, arguments: str = "{}") -> Outcome:
 
 @contextmanager
 def released() -> Iterator[threading.Event]:
-    """Let the threads of a test go on when it is over, whatever came of it."""
+    """Release the threads of a test at its end, even after a failure."""
     event = threading.Event()
     try:
         yield event
@@ -58,7 +58,7 @@ def released() -> Iterator[threading.Event]:
         event.set()
 
 
-def test_functions_of_both_kinds_get_typed_values() -> None:
+def test_sync_and_async_functions_get_typed_values() -> None:
     @tool
     def plain(numbers: set[int]) -> str:
         return repr(numbers)
@@ -67,13 +67,13 @@ def test_functions_of_both_kinds_get_typed_values() -> None:
     async def waiting(numbers: set[int]) -> str:
         return repr(numbers)
 
-    for one in (plain, waiting):
-        outcome = executed(one, arguments='{"numbers":[1,1]}')
+    for function in (plain, waiting):
+        outcome = executed(function, arguments='{"numbers":[1,1]}')
         assert (outcome.text, outcome.status, outcome.value) == ("{1}", Status.DONE, "{1}")
         assert outcome.seconds >= 0
 
 
-def test_what_a_plain_function_returns_is_awaited_if_need_be() -> None:
+def test_an_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     async def later() -> str:
         return "later"
 
@@ -91,7 +91,7 @@ def test_what_a_plain_function_returns_is_awaited_if_need_be() -> None:
     assert executed(tool(Later())).text == threading.main_thread().name
 
 
-def test_the_context_tells_of_the_run_and_brings_what_the_program_gave() -> None:
+def test_the_context_describes_the_run_and_has_the_programs_values() -> None:
     seen: list[ToolContext[str]] = []
 
     @tool
@@ -117,12 +117,12 @@ def test_context_variables_reach_functions_of_both_kinds() -> None:
     async def run() -> list[str]:
         USER.set("ann")
         calls = [call("plain"), call("waiting")]
-        return [one.text for one in await execute([plain, waiting], calls)]
+        return [result.text for result in await execute([plain, waiting], calls)]
 
     assert asyncio.run(run()) == ["ann", "ann"]
 
 
-def test_the_loop_goes_on_beside_a_function_that_sleeps() -> None:
+def test_a_sleeping_function_does_not_block_the_event_loop() -> None:
     async def run(awake: threading.Event) -> Outcome:
         loop, sleeping = asyncio.get_running_loop(), asyncio.Event()
 
@@ -143,7 +143,7 @@ def test_the_loop_goes_on_beside_a_function_that_sleeps() -> None:
         assert asyncio.run(run(awake)).value is True
 
 
-def test_eight_functions_run_at_the_same_time() -> None:
+def test_eight_functions_run_concurrently() -> None:
     run_together = threading.Barrier(8)
 
     @tool
@@ -158,7 +158,7 @@ def test_eight_functions_run_at_the_same_time() -> None:
     ]
 
 
-def test_no_more_run_at_once_than_there_may() -> None:
+def test_concurrent_functions_are_limited() -> None:
     running: list[int] = []
     most: list[int] = []
 
@@ -177,7 +177,7 @@ def test_no_more_run_at_once_than_there_may() -> None:
 
 @given(st.permutations(range(6)))
 @settings(max_examples=examples(20))
-def test_outcomes_stand_in_the_order_of_the_calls_whoever_ends_first(order: list[int]) -> None:
+def test_outcomes_have_the_order_of_the_calls(order: list[int]) -> None:
     ended: list[int] = []
 
     async def run() -> tuple[Outcome, ...]:
@@ -204,7 +204,7 @@ def test_outcomes_stand_in_the_order_of_the_calls_whoever_ends_first(order: list
     ]
 
 
-def test_one_tool_that_runs_alone_makes_all_calls_run_in_order() -> None:
+def test_one_sequential_tool_makes_all_calls_sequential() -> None:
     events: list[str] = []
 
     @tool
@@ -226,7 +226,7 @@ def test_one_tool_that_runs_alone_makes_all_calls_run_in_order() -> None:
     assert events == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3"]
 
 
-def test_a_function_that_hangs_is_given_up_and_the_others_are_not() -> None:
+def test_a_hanging_function_times_out_and_the_others_do_not() -> None:
     with released() as awake:
 
         @tool(timeout=AT_ONCE)
@@ -244,14 +244,14 @@ def test_a_function_that_hangs_is_given_up_and_the_others_are_not() -> None:
         calls = [call("sleep"), call("wait"), call("work")]
         slept, waited, worked = asyncio.run(execute([sleep, wait, work], calls))
 
-    for one in (slept, waited):
-        assert one.status is Status.TIMED_OUT
-        assert one.text == "Error: the tool took longer than 1e-09 s and was given up"
-        assert one.counted
+    for function in (slept, waited):
+        assert function.status is Status.TIMED_OUT
+        assert function.text == "Error: the tool took longer than 1e-09 s and was given up"
+        assert function.counted
     assert worked.text == "worked"
 
 
-def test_a_timeout_of_the_tools_own_is_an_error_like_any_other() -> None:
+def test_a_timeout_raised_by_the_tool_is_an_ordinary_error() -> None:
     @tool
     async def fetch() -> None:
         raise TimeoutError("no answer")
@@ -271,7 +271,7 @@ def test_a_timeout_of_the_tools_own_is_an_error_like_any_other() -> None:
         (StopIteration(), "Error: ", True),
     ],
 )
-def test_what_a_tool_raises_is_one_line_for_the_model(
+def test_an_exception_of_a_tool_becomes_one_line_for_the_model(
     error: Exception, text: str, counted: bool
 ) -> None:
     @tool
@@ -282,8 +282,8 @@ def test_what_a_tool_raises_is_one_line_for_the_model(
     async def waiting() -> None:
         raise error
 
-    for one in (plain, waiting):
-        outcome = executed(one)
+    for function in (plain, waiting):
+        outcome = executed(function)
         assert outcome.status is Status.FAILED
         assert outcome.text.startswith(text)
         assert outcome.text.count("\n") == 0
@@ -304,7 +304,7 @@ def test_the_traceback_is_for_the_debug_log_only(caplog: pytest.LogCaptureFixtur
     assert record.exc_info
 
 
-def test_arguments_that_the_function_does_not_take_are_a_failure_that_counts() -> None:
+def test_arguments_refused_by_the_function_are_a_counted_failure() -> None:
     @tool
     def f(number: int) -> None: ...
 
@@ -316,7 +316,7 @@ def test_arguments_that_the_function_does_not_take_are_a_failure_that_counts() -
     assert "secret" not in outcome.text
 
 
-def test_a_tool_that_there_is_not_is_a_failure() -> None:
+def test_an_unknown_tool_is_a_failure() -> None:
     (outcome,) = asyncio.run(execute([], [call("f")]))
 
     assert (outcome.status, outcome.text) == (
@@ -327,7 +327,7 @@ def test_a_tool_that_there_is_not_is_a_failure() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_no_program_should_catch_ends_the_run_and_the_other_calls(
+def test_a_base_exception_ends_the_run_and_the_other_calls(
     error: BaseException, is_async: bool
 ) -> None:
     cancelled: list[str] = []
@@ -381,7 +381,7 @@ def test_cancelling_it_cancels_the_calls() -> None:
     assert cancelled == ["wait"]
 
 
-def test_a_tool_that_was_cancelled_by_its_own_doing_is_no_cancellation_of_the_run() -> None:
+def test_a_tool_that_cancels_itself_does_not_cancel_the_run() -> None:
     @tool
     async def stop() -> None:
         raise asyncio.CancelledError
@@ -393,28 +393,28 @@ def test_a_tool_that_was_cancelled_by_its_own_doing_is_no_cancellation_of_the_ru
 
 
 def test_a_tool_that_needs_approval_is_run_only_with_it() -> None:
-    asked: list[ToolCall] = []
+    questions: list[ToolCall] = []
 
     @tool(needs_approval=True)
     def delete(name: str) -> str:
         return f"deleted {name}"
 
-    async def only_a(one: ToolCall) -> bool:
-        asked.append(one)
-        return '"a"' in one.arguments
+    async def only_a(call: ToolCall) -> bool:
+        questions.append(call)
+        return '"a"' in call.arguments
 
     calls = [call("delete", '{"name":"a"}', 0), call("delete", '{"name":"b"}', 1)]
     done, refused = asyncio.run(execute([delete], calls, approve=only_a))
     unasked, _ = asyncio.run(execute([delete], calls))
 
-    assert asked == calls
+    assert questions == calls
     assert done.text == "deleted a"
-    for one in (refused, unasked):
-        assert one.status is Status.REFUSED
-        assert one.text == "Error: this call was not approved, and not made"
+    for function in (refused, unasked):
+        assert function.status is Status.REFUSED
+        assert function.text == "Error: this call was not approved, and not made"
 
 
-def test_what_an_approval_raises_ends_the_run() -> None:
+def test_an_exception_of_an_approval_ends_the_run() -> None:
     @tool(needs_approval=True)
     def delete() -> None: ...
 
@@ -425,7 +425,7 @@ def test_what_an_approval_raises_ends_the_run() -> None:
         asyncio.run(execute([delete], [call("delete")], approve=broken))
 
 
-def test_results_have_the_forms_that_their_tool_gives_them() -> None:
+def test_results_are_formatted_by_their_tool() -> None:
     def report() -> dict[str, object]:
         return {"city": "Oslo", "degrees": 3}
 
@@ -439,7 +439,7 @@ def test_results_have_the_forms_that_their_tool_gives_them() -> None:
     assert (outcome.text, outcome.display) == ('{"city":"Oslo","degrees":3}', None)
 
 
-def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
+def test_results_and_failures_are_limited() -> None:
     @tool
     def long() -> str:
         return "a" * 1000
@@ -456,16 +456,16 @@ def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
 
 
 @pytest.mark.fault("F87")
-def test_a_generator_that_is_given_up_is_asked_for_no_more() -> None:
+def test_a_generator_that_times_out_is_not_resumed() -> None:
     begun, closed = threading.Event(), threading.Event()
 
     @tool
     def endless() -> Iterator[int]:
         begun.set()
         try:
-            for one in count():
+            for number in count():
                 time.sleep(0.001)
-                yield one
+                yield number
         finally:
             closed.set()
 
@@ -480,24 +480,24 @@ def test_a_generator_that_is_given_up_is_asked_for_no_more() -> None:
 
 
 @pytest.mark.fault("F87")
-def test_no_more_is_taken_of_a_generator_than_can_be_used() -> None:
+def test_a_generator_is_read_up_to_the_result_limit() -> None:
     @tool
     def endless() -> Iterator[int]:
         yield from count()
 
     @tool
     async def endless_too() -> AsyncIterator[int]:
-        for one in count():
-            yield one
+        for number in count():
+            yield number
 
-    for one in (endless, endless_too):
+    for function in (endless, endless_too):
         assert (
-            executed(one).text
+            executed(function).text
             == f"Error: ValueError: more than {bounds.YIELDED} values are not taken"
         )
 
 
-def test_what_a_function_yields_is_a_list_made_where_the_function_runs() -> None:
+def test_yielded_values_become_a_list_in_the_thread_of_the_function() -> None:
     @tool
     def counting() -> Iterator[object]:
         yield 1
@@ -519,7 +519,7 @@ def test_what_a_function_yields_is_a_list_made_where_the_function_runs() -> None
     assert executed(failing).text == "Error: nothing behind it"
 
 
-def test_words_that_no_message_could_hold_are_mended() -> None:
+def test_text_invalid_in_a_message_is_repaired() -> None:
     class Word(str):
         """A string of a program's own class."""
 
@@ -535,7 +535,7 @@ def test_words_that_no_message_could_hold_are_mended() -> None:
     def own() -> Word:
         return Word("as it is")
 
-    told = [executed(one).message.source for one in (names, failing, own)]
-    assert b"caf?.txt" in told[0]
-    assert b"ValueError: no caf?.txt" in told[1]
-    assert b"as it is" in told[2]
+    messages = [executed(result).message.source for result in (names, failing, own)]
+    assert b"caf?.txt" in messages[0]
+    assert b"ValueError: no caf?.txt" in messages[1]
+    assert b"as it is" in messages[2]

@@ -7,7 +7,7 @@ from proxy.tools.function import TIMEOUT, FunctionTool, ToolContext, ToolOptions
 
 @tool
 def get_weather(city: str) -> str:
-    """Tell the weather."""
+    """Report the weather."""
     return f"sunny in {city}"
 
 
@@ -22,7 +22,7 @@ def get_weather(city: str) -> str:
     display_format=str,
 )
 def greet(context: ToolContext[str], name: str) -> str:
-    """Say something else."""
+    """Return a greeting."""
     return f"{context.deps} {name}"
 
 
@@ -34,7 +34,7 @@ def test_a_tool_is_named_and_described_after_its_function() -> None:
         "type": "function",
         "function": {
             "name": "get_weather",
-            "description": "Tell the weather.",
+            "description": "Report the weather.",
             "parameters": get_weather.spec.parameters,
         },
     }
@@ -45,7 +45,7 @@ def test_a_tool_can_still_be_called_as_a_function() -> None:
     assert get_weather(city="Oslo") == "sunny in Oslo"
 
 
-def test_options_come_before_what_the_function_says() -> None:
+def test_options_win_over_the_signature() -> None:
     assert greet.name == "gr__e_now_"
     assert greet.aliases == ("hello", "hi")
     assert greet.context == "context"
@@ -55,11 +55,11 @@ def test_options_come_before_what_the_function_says() -> None:
     assert b"Greet somebody." in greet.spec.source
 
 
-def test_a_name_is_cut_to_what_every_engine_takes() -> None:
+def test_a_name_is_shortened_to_the_limit_of_every_engine() -> None:
     assert len(tool(name="x" * 80)(get_weather.function).name) == 64
 
 
-def test_a_schema_of_the_programs_own_takes_the_place_of_the_signature() -> None:
+def test_a_custom_schema_replaces_the_signature() -> None:
     parameters: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
     @tool(parameters=parameters)
@@ -74,6 +74,6 @@ def test_a_schema_of_the_programs_own_takes_the_place_of_the_signature() -> None
     assert b"Take anything." in f.spec.source
 
 
-def test_an_option_that_there_is_not_is_refused() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="colour"):
         tool(colour="red")  # type: ignore[call-overload]

@@ -11,7 +11,7 @@ from proxy.tools.results import cut, failure, format_result, on_one_line, text_o
 
 
 class Report(BaseModel):
-    """What the weather is like."""
+    """A weather report."""
 
     city: str
     degrees: int
@@ -26,7 +26,7 @@ class Day:
 
 
 class Silent:
-    """Has no members, but words."""
+    """Has no members and a text."""
 
     def __str__(self) -> str:
         return "silent"
@@ -58,15 +58,15 @@ def test_a_template_names_the_members_of_a_result_or_the_result() -> None:
     assert format_result(report, "{city}: {degrees} C", "f") == "Oslo: 3 C"
     assert format_result({"n": 1}, "{n}", "f") == "1"
     assert format_result(7, "{value} C", "f") == "7 C"
-    assert format_result(report, lambda one: type(one).__name__, "f") == "Report"
+    assert format_result(report, lambda value: type(value).__name__, "f") == "Report"
 
 
-def test_a_format_that_fails_is_a_warning_that_tells_no_value(
+def test_a_failing_format_is_a_warning_without_values(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert format_result({"secret": 1}, "{city}", "weather") is None
-        assert format_result("secret", lambda one: str(1 // 0), "weather") is None
+        assert format_result("secret", lambda value: str(1 // 0), "weather") is None
 
     assert caplog.messages == [
         "the format of weather failed: KeyError",
@@ -82,7 +82,7 @@ def test_a_long_result_keeps_its_beginning_and_its_end(text: str, most: int) -> 
     assert kept == text or len(text) > most
 
 
-def test_a_cut_says_how_much_there_was() -> None:
+def test_a_cut_shows_the_original_size() -> None:
     kept = cut("a" * 500 + "b" * 500, 200)
 
     assert len(kept) == 200
@@ -92,9 +92,9 @@ def test_a_cut_says_how_much_there_was() -> None:
     assert cut("a" * 100, 20) == "[... the middle of 1"
 
 
-def test_an_error_is_told_on_one_line() -> None:
+def test_an_error_is_one_line() -> None:
     class Unprintable(Exception):
-        """Cannot even say what it is."""
+        """Raises in `__str__`."""
 
         def __str__(self) -> str:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""One test for each row of the Run's tables: states, calls of a reply, and why it is over."""
+"""One test for each row of the Run's tables: states, calls of a reply, and reasons to end."""
 
 import pytest
 
@@ -25,19 +25,19 @@ from proxy.tools.run import ClientView, RunState, RunTerms, Stop
 from tests.fakes.rounds import TERMS, RunBook, called, done, reply
 
 
-def test_only_what_is_said_is_shown_of_a_reply() -> None:
+def test_only_the_text_of_a_reply_is_shown() -> None:
     view = ClientView()
-    said: list[ReplyEvent] = [
+    events: list[ReplyEvent] = [
         ReplyStarted("a"),
         ReasoningDelta("Hm."),
         PromptProgress(2, 1, 1),
         TextDelta("3"),
     ]
     unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
-    assert view.of([*said, *unsaid], are_asides=False) == said
+    assert view.of([*events, *unsaid], are_asides=False) == events
 
 
-def test_the_text_of_another_reply_begins_a_paragraph() -> None:
+def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
     view = ClientView()
     view.of([TextDelta("One.")], are_asides=False)
     view.go_on()
@@ -45,7 +45,7 @@ def test_the_text_of_another_reply_begins_a_paragraph() -> None:
     assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
 
 
-def test_the_first_text_of_all_begins_without_a_paragraph() -> None:
+def test_the_first_text_starts_without_a_paragraph() -> None:
     view = ClientView()
     view.of([ReasoningDelta("Hm.")], are_asides=False)
     view.go_on()
@@ -76,7 +76,7 @@ def test_an_answer_without_calls_ends_it() -> None:
     }
 
 
-def test_owned_calls_are_executed_and_the_model_is_asked_again() -> None:
+def test_operator_calls_are_executed_and_the_model_continues() -> None:
     book = RunBook.of()
     first = book.ask()
     assert book.hear(reply("", called(1), called(2, "show"))) == [ReplyStarted("id")]
@@ -98,7 +98,7 @@ def test_owned_calls_are_executed_and_the_model_is_asked_again() -> None:
     assert book.run.facts == ()
 
 
-def test_calls_of_the_client_alone_are_the_answer() -> None:
+def test_client_calls_alone_are_the_answer() -> None:
     book = RunBook.of()
     book.ask()
     shown = book.hear(reply("Let me look.", CLIENTS))
@@ -111,13 +111,13 @@ def test_calls_of_the_client_alone_are_the_answer() -> None:
     assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
 
 
-def test_of_mixed_calls_the_owned_ones_are_executed_first() -> None:
+def test_of_mixed_calls_the_operators_are_executed_first() -> None:
     book = RunBook.of()
     book.ask()
     book.hear(reply("", CLIENTS, called(1)))
     assert book.execute().calls == (called(1),)
-    said, postponed, result = book.run.added
-    assert said.calls == (CLIENTS, called(1))
+    message, postponed, result = book.run.added
+    assert message.calls == (CLIENTS, called(1))
     assert (postponed.tool_call_id, postponed.failed) == (CLIENTS.id, True)
     assert postponed.text.startswith("Not run yet")
     assert (result.tool_call_id, result.text, result.failed) == ("call_1", "3", False)
@@ -126,7 +126,7 @@ def test_of_mixed_calls_the_owned_ones_are_executed_first() -> None:
     assert book.seen[-3:-1] == [ToolCalled(0, CLIENTS), UsageReported(USAGE)]
 
 
-def test_when_calls_are_mixed_again_the_owned_ones_are_left_out() -> None:
+def test_when_calls_are_mixed_again_the_operators_are_dropped() -> None:
     book = RunBook.of()
     book.round(CLIENTS, called(1))
     book.ask()
@@ -139,7 +139,7 @@ def test_when_calls_are_mixed_again_the_owned_ones_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("add")])
-def test_a_demand_for_a_call_is_satisfied_by_an_owned_one(choice: ToolUse | NamedTool) -> None:
+def test_a_required_call_is_satisfied_by_an_operator_call(choice: ToolUse | NamedTool) -> None:
     book = RunBook.of(choice=choice)
     assert book.ask().request.tool_choice == choice
     book.hear(reply("", called(1)))
@@ -164,7 +164,7 @@ def test_a_client_that_forbids_calls_gets_none_executed() -> None:
     assert book.run.stop is Stop.ANSWERED
 
 
-def test_text_that_was_held_until_an_owned_call_goes_out_as_reasoning() -> None:
+def test_text_held_until_an_operator_call_is_sent_as_reasoning() -> None:
     book = RunBook.of()
     book.ask()
     assert book.hear([ReplyStarted(), TextDelta("Let me")]) == [ReplyStarted(), TextDelta("Let me")]
@@ -181,7 +181,7 @@ def test_text_that_was_held_until_an_owned_call_goes_out_as_reasoning() -> None:
     assert book.run.added[0].calls == (called(1),)
 
 
-def test_a_reply_that_begins_again_takes_the_place_of_its_beginning() -> None:
+def test_a_restarted_reply_replaces_its_beginning() -> None:
     book = RunBook.of()
     book.ask()
     book.hear([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
@@ -190,7 +190,7 @@ def test_a_reply_that_begins_again_takes_the_place_of_its_beginning() -> None:
     assert book.run.added[0].text == "It is 3."
 
 
-def test_a_terminal_tool_that_succeeds_ends_it_with_what_it_returned() -> None:
+def test_a_successful_terminal_tool_ends_it_with_its_result() -> None:
     book = RunBook.of(workflow=Workflow(terminal_tools=("show",)))
     book.ask()
     book.hear(reply("", called(1), called(2, "show")))
@@ -202,13 +202,13 @@ def test_a_terminal_tool_that_succeeds_ends_it_with_what_it_returned() -> None:
     assert book.run.next_step() is None
 
 
-def test_a_terminal_tool_that_fails_ends_nothing() -> None:
+def test_a_failed_terminal_tool_ends_nothing() -> None:
     book = RunBook.of(workflow=Workflow(terminal_tools=("add",)))
     book.round(status=Status.FAILED)
     assert book.ask().is_last is False
 
 
-def test_after_the_last_round_the_model_is_asked_for_an_answer() -> None:
+def test_after_the_last_round_an_answer_is_requested() -> None:
     book = RunBook.of(RunTerms(TERMS.owned, rounds=2))
     book.round()
     book.round()
@@ -233,7 +233,7 @@ def test_rounds_that_fail_in_a_row_end_it() -> None:
     assert book.seen[-1] == ReplyFinished("stop")
 
 
-def test_a_failure_that_is_nobodys_fault_does_not_count() -> None:
+def test_an_external_failure_does_not_count() -> None:
     book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=1))
     book.ask()
     book.hear(reply("", called(1)))
@@ -244,7 +244,7 @@ def test_a_failure_that_is_nobodys_fault_does_not_count() -> None:
     assert book.run.stop is None
 
 
-def test_of_a_ladder_that_ended_the_faithful_rest_goes_out_and_nothing_is_executed() -> None:
+def test_after_exhausted_retries_the_faithful_rest_is_sent_and_nothing_executed() -> None:
     book = RunBook.of()
     book.ask()
     book.hear(reply("I would add.", called(1), CLIENTS), defect="invalid_arguments")
@@ -255,7 +255,7 @@ def test_of_a_ladder_that_ended_the_faithful_rest_goes_out_and_nothing_is_execut
     assert book.run.added == ()
 
 
-def test_calls_of_a_reply_that_was_cut_off_are_not_executed() -> None:
+def test_calls_of_a_truncated_reply_are_not_executed() -> None:
     book = RunBook.of()
     book.ask()
     book.hear(reply("", called(1), reason="length"))
@@ -271,7 +271,7 @@ def test_an_empty_answer_is_not_committed() -> None:
     assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
 
 
-def test_a_turn_that_failed_ends_it_with_what_was_wrong() -> None:
+def test_a_failed_turn_ends_it_with_the_defect() -> None:
     book = RunBook.of()
     book.round()
     book.ask()
@@ -302,7 +302,7 @@ def play_to(state: RunState) -> RunBook:
         (RunState.EXECUTING, ["Not run yet", "Error: cancelled"]),
     ],
 )
-def test_it_can_be_cancelled_anywhere_and_calls_without_a_result_get_a_note(
+def test_it_can_be_canceled_anywhere_and_pending_calls_get_a_note(
     state: RunState, texts: list[str]
 ) -> None:
     book = play_to(state)
@@ -317,7 +317,7 @@ def test_it_can_be_cancelled_anywhere_and_calls_without_a_result_get_a_note(
     assert len(book.run.added) == len(texts) + bool(texts)
 
 
-def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
+def test_a_result_before_a_cancellation_is_kept() -> None:
     book = RunBook.of()
     book.ask()
     book.hear(reply("", called(1), called(2)))
@@ -344,7 +344,7 @@ def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
         (8_192, 0, 6_144),
     ],
 )
-def test_results_of_one_round_share_a_quarter_of_the_window(
+def test_the_results_of_a_round_share_a_quarter_of_the_window(
     window: int | None, calls: int, chars: int
 ) -> None:
     assert RunTerms(frozenset(), window=window).chars_for(calls) == chars

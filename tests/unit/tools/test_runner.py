@@ -21,7 +21,7 @@ OVERFLOW = ContextOverflow("too long", 9_000, 8_192)
 
 
 class Playing:
-    """A run before a scripted backend, and everything that is noticed of it."""
+    """A run with a scripted backend, and all its observable effects."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Playing:
         return [message.role for message in self.run.added]
 
 
-async def test_a_run_without_rounds_is_one_question_without_a_note() -> None:
+async def test_a_run_without_rounds_is_one_request_without_a_note() -> None:
     playing = Playing(NOON, rounds=0)
     await every(playing.batches)
     assert [message.role for message in playing.backend.upstream_requests[0].messages] == ["user"]
@@ -65,7 +65,7 @@ async def test_closing_it_closes_the_generation() -> None:
 WRONG: list[ReplyEvent] = [ToolCallStarted(0, None, "delete"), ReplyFinished("tool_calls")]
 
 
-async def test_a_strict_turn_that_fails_ends_the_run_with_its_defect() -> None:
+async def test_a_failing_strict_turn_ends_the_run_with_its_defect() -> None:
     strict = Policy(is_strict=True, text_policy=TextPolicy.REQUIRE)
     playing = Playing(CLOCK_CALLED, WRONG, WRONG, WRONG, policy=strict)
     with pytest.raises(GuardrailsExhausted):
@@ -74,7 +74,7 @@ async def test_a_strict_turn_that_fails_ends_the_run_with_its_defect() -> None:
     assert playing.roles == ["assistant", "tool"]
 
 
-async def test_of_a_ladder_that_ends_nothing_is_run() -> None:
+async def test_after_exhausted_retries_no_tool_runs() -> None:
     playing = Playing(WRONG, WRONG, WRONG)
     assert (await every(playing.batches))[-1] == ReplyFinished("stop")
     assert playing.run.stop is Stop.EXHAUSTED

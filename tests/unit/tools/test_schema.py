@@ -25,7 +25,7 @@ from tests.unit.tools.schema_values import values
 
 
 class Context:
-    """What no function here asks for."""
+    """An unused context."""
 
 
 class Unit(Enum):
@@ -50,7 +50,7 @@ class Node(BaseModel):
 
 
 class Filter(TypedDict):
-    """What to look for."""
+    """A search filter."""
 
     word: str
     since: NotRequired[date]
@@ -58,7 +58,7 @@ class Filter(TypedDict):
 
 @dataclass
 class Range:
-    """From here to there."""
+    """A range of values."""
 
     low: int
     high: int = 9
@@ -82,12 +82,12 @@ Tags = RootModel[list[str]]
 
 def plain(text: str, count: int, share: float = 0.5, *, is_on: bool = True) -> None: ...
 def chosen(unit: Unit, size: Literal["s", "m", 3], none: str | None = None) -> None: ...
-def nested(place: Place, places: dict[str, list[Place]], range_: Range) -> None: ...
+def nested(city: Place, places: dict[str, list[Place]], range_: Range) -> None: ...
 def recursive(tree: Node, words: Filter) -> None: ...
 def timed(at: datetime, on: date, key: UUID, these: set[int]) -> None: ...
 def limited(count: Annotated[int, Field(ge=1, le=9, description="How many.")] = 3) -> None: ...
 def odd(schema: str, json: int, model_config: bool, _x: float, copy: None, p0: str) -> None: ...
-def whole(place: Place) -> None: ...
+def whole(city: Place) -> None: ...
 def whole_tree(tree: Node) -> None: ...
 def tagged(pet: Annotated[Cat | Dog, Field(discriminator="kind")]) -> None: ...
 def rooted(tags: Tags) -> None: ...
@@ -110,25 +110,25 @@ def signature(function: Function) -> Signature:
 
 
 def properties(function: Function) -> JsonObject:
-    found = signature(function).parameters["properties"]
-    assert isinstance(found, dict)
-    return found
+    properties_ = signature(function).parameters["properties"]
+    assert isinstance(properties_, dict)
+    return properties_
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
-def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_function(
+def test_valid_arguments_are_accepted_by_a_validator_and_by_the_function(
     function: Function, data: st.DataObject
 ) -> None:
-    told = signature(function)
-    value = data.draw(values(told.parameters))
+    parameters = signature(function)
+    value = data.draw(values(parameters.parameters))
 
-    Draft202012Validator(told.parameters).validate(value)
-    function(**told.read(json.dump_text(value)))
+    Draft202012Validator(parameters.parameters).validate(value)
+    function(**parameters.read(json.dump_text(value)))
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
 def test_a_schema_is_an_object_without_titles_and_without_more_members(function: Function) -> None:
     parameters = signature(function).parameters
 
@@ -137,7 +137,7 @@ def test_a_schema_is_an_object_without_titles_and_without_more_members(function:
     assert '"title":"' not in json.dump_text(parameters)
 
 
-def test_values_are_as_their_hints_say() -> None:
+def test_values_have_the_types_of_their_hints() -> None:
     read = signature(timed).read
 
     assert read(
@@ -153,7 +153,7 @@ def test_values_are_as_their_hints_say() -> None:
     assert signature(aliased).read('{"from":"here"}') == {"from_": "here"}
 
 
-def test_parameters_may_be_called_like_members_of_a_model() -> None:
+def test_parameters_may_be_named_like_members_of_a_model() -> None:
     read = signature(odd).read
     given: JsonObject = {
         "schema": "s",
@@ -168,9 +168,9 @@ def test_parameters_may_be_called_like_members_of_a_model() -> None:
     assert [*properties(odd)] == [*given]
 
 
-def test_one_model_is_the_schema_itself_and_its_definitions_are_kept() -> None:
+def test_a_single_model_is_the_schema_and_keeps_its_definitions() -> None:
     assert [*properties(whole)] == ["title", "at"]
-    assert signature(whole).read('{"title":"Oslo"}') == {"place": Place(title="Oslo")}
+    assert signature(whole).read('{"title":"Oslo"}') == {"city": Place(title="Oslo")}
 
     tree = signature(whole_tree)
     assert tree.parameters["properties"] == {
@@ -186,15 +186,15 @@ def test_one_model_is_the_schema_itself_and_its_definitions_are_kept() -> None:
     assert "$ref" not in tree.parameters
 
 
-def test_one_model_among_others_or_one_with_a_default_is_a_parameter() -> None:
-    def with_default(place: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
+def test_a_model_next_to_others_or_with_a_default_is_a_parameter() -> None:
+    def with_default(city: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
 
-    assert [*properties(nested)] == ["place", "places", "range_"]
-    assert [*properties(with_default)] == ["place"]
+    assert [*properties(nested)] == ["city", "places", "range_"]
+    assert [*properties(with_default)] == ["city"]
     assert [*properties(rooted)] == ["tags"]
 
 
-def test_what_a_field_says_counts() -> None:
+def test_field_constraints_apply() -> None:
     assert properties(limited)["count"] == {
         "type": "integer",
         "minimum": 1,
@@ -212,7 +212,7 @@ def test_what_a_field_says_counts() -> None:
     assert signature(made).read("{}") == {"names": []}
 
 
-def test_a_default_is_shown_and_left_to_the_function() -> None:
+def test_a_default_is_shown_and_applied_by_the_function() -> None:
     anything = object()
 
     def f(a: int = 1, b: object = anything, c: dict[str, list[set[str]]] = SETS) -> object:
@@ -235,7 +235,7 @@ def test_a_default_is_shown_and_left_to_the_function() -> None:
         (tagged, '{"pet":{"kind":"secret"}}', "/pet: Input should have one of the tags 'cat', 'd"),
     ],
 )
-def test_complaints_name_the_place_and_quote_no_value(
+def test_errors_name_the_path_and_quote_no_value(
     function: Function, arguments: str, problem: str
 ) -> None:
     with pytest.raises(WrongArguments) as refused:
@@ -245,7 +245,7 @@ def test_complaints_name_the_place_and_quote_no_value(
     assert "secret" not in str(refused.value)
 
 
-def test_only_a_few_complaints_are_made() -> None:
+def test_the_number_of_errors_is_limited() -> None:
     def f(a: int, b: int, c: int, d: int, e: int, g: int, h: int) -> None: ...
 
     with pytest.raises(WrongArguments) as refused:
@@ -254,7 +254,7 @@ def test_only_a_few_complaints_are_made() -> None:
     assert str(refused.value).count("Field required") == 5
 
 
-def test_what_a_programs_own_validator_says_is_told() -> None:
+def test_the_message_of_a_custom_validator_is_reported() -> None:
     class Even(BaseModel):
         """A number that is even."""
 
@@ -263,7 +263,7 @@ def test_what_a_programs_own_validator_says_is_told() -> None:
         @field_validator("number")
         @classmethod
         def is_even(cls, number: int) -> int:
-            """Refuse the odd ones."""
+            """Refuse odd numbers."""
             if number % 2:
                 raise ValueError("choose an even number")
             return number
@@ -277,7 +277,7 @@ def test_what_a_programs_own_validator_says_is_told() -> None:
 OWN = Tool("own", {"type": "object", "properties": {"n": {"type": "integer"}}}, b"")
 
 
-def test_a_schema_of_the_programs_own_is_checked_and_its_values_are_those_of_json() -> None:
+def test_a_custom_schema_is_checked_and_its_values_are_json() -> None:
     read = partial(read_by_schema, OWN)
 
     assert read('{"n":1,"m":"x"}') == {"n": 1, "m": "x"}
@@ -308,7 +308,7 @@ print(json.dump_text(signature_of(f, int).parameters))
 
 
 def test_a_schema_has_the_same_bytes_in_every_process() -> None:
-    written = {
+    schemas = {
         subprocess.run(
             (sys.executable, "-c", PROCESS),
             capture_output=True,
@@ -318,6 +318,6 @@ def test_a_schema_has_the_same_bytes_in_every_process() -> None:
         for seed in ("1", "2")
     }
 
-    (schema,) = written
+    (schema,) = schemas
     assert b'"default":["w","x","y","z"]' in schema
     assert b'"default":{"e":[["a","b"]]}' in schema

@@ -18,7 +18,7 @@ WORDS = {"city": "Where, by its name.", "days": "How many days."}
 
 
 class Context(Generic[T]):
-    """What a function may ask for."""
+    """The context of a function."""
 
 
 class Place(BaseModel):
@@ -101,7 +101,7 @@ def test_a_docstring_that_fits_no_style_is_the_description() -> None:
     assert members(signature.parameters) == {"city": {"type": "string"}}
 
 
-def test_a_description_ends_where_its_words_do() -> None:
+def test_a_description_ends_at_the_parameter_section() -> None:
     def f(city: str) -> None:
         """Tell it.
 
@@ -112,7 +112,7 @@ def test_a_description_ends_where_its_words_do() -> None:
     assert signature_of(f, Context).description == "Tell it."
 
 
-def test_the_context_comes_first_and_is_never_in_the_schema() -> None:
+def test_the_context_parameter_comes_first_and_is_not_in_the_schema() -> None:
     def bare(it: Context, city: str) -> None:  # type: ignore[type-arg]
         """Take a context of anything."""
 
@@ -126,7 +126,7 @@ def test_the_context_comes_first_and_is_never_in_the_schema() -> None:
     assert signature_of(google, Context).context is None
 
 
-def test_a_function_that_takes_nothing_has_a_schema_of_an_empty_object() -> None:
+def test_a_function_without_parameters_has_an_empty_object_schema() -> None:
     def now() -> None: ...
 
     signature = signature_of(now, Context)
@@ -140,27 +140,27 @@ def test_a_function_that_takes_nothing_has_a_schema_of_an_empty_object() -> None
     }
 
 
-def test_a_parameter_without_a_hint_takes_what_comes() -> None:
+def test_a_parameter_without_a_hint_accepts_any_value() -> None:
     def f(anything) -> None: ...  # type: ignore[no-untyped-def]
 
     assert members(signature_of(f, Context).parameters) == {"anything": {}}
 
 
-def test_the_hint_of_the_result_need_not_be_known() -> None:
+def test_the_hint_of_the_result_may_be_unknown() -> None:
     def f(city: str) -> "Decimal": ...  # type: ignore[empty-body]
 
     assert [*members(signature_of(f, Context).parameters)] == ["city"]
 
 
 class Weather:
-    """Tells the weather."""
+    """Reports the weather."""
 
-    def __call__(self, place: "Place", days: int = 1) -> str:
-        """Tell it."""
-        return f"{place.city} {days}"
+    def __call__(self, city: "Place", days: int = 1) -> str:
+        """Report it."""
+        return f"{city.city} {days}"
 
     def of(self, city: str) -> str:
-        """Tell it of a city."""
+        """Report the weather of a city."""
         return city
 
 
@@ -192,18 +192,22 @@ def test_a_signature_that_no_object_fits_is_refused_by_its_name(
         signature_of(function, Context)
 
 
-def test_methods_objects_and_partial_functions_can_be_tools() -> None:
+def test_methods_callable_objects_and_partial_functions_can_be_tools() -> None:
     weather = Weather()
     partly = functools.partial(google, days=3)
 
-    assert [*members(signature_of(weather, Context).parameters)] == ["place", "days"]
+    assert [*members(signature_of(weather, Context).parameters)] == ["city", "days"]
     assert [*members(signature_of(weather.of, Context).parameters)] == ["city"]
-    assert [name_of(one) for one in (weather, weather.of, partly)] == ["Weather", "of", "google"]
-    assert description_of(weather) == "Tells the weather."
+    assert [name_of(function) for function in (weather, weather.of, partly)] == [
+        "Weather",
+        "of",
+        "google",
+    ]
+    assert description_of(weather) == "Reports the weather."
     assert description_of(partly).startswith("Tell the weather.")
 
 
-def test_what_a_partial_function_was_given_is_no_models_to_see_or_change() -> None:
+def test_bound_arguments_of_a_partial_function_are_hidden_from_the_model() -> None:
     def search(context: Context[None], words: str, key: str) -> None: ...
 
     keyed = signature_of(functools.partial(search, key="s3cret"), Context)
@@ -216,7 +220,7 @@ def test_what_a_partial_function_was_given_is_no_models_to_see_or_change() -> No
         keyed.read('{"words":"", "key": ""}')
 
 
-def test_a_hint_of_a_decorated_function_is_known_where_it_was_written() -> None:
+def test_a_hint_of_a_decorated_function_is_resolved_in_its_module() -> None:
     @functools.wraps(unresolvable)
     def wrapped(price: int) -> None: ...
 

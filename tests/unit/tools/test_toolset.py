@@ -14,13 +14,13 @@ from proxy.tools.toolset import Toolset
 
 
 def get_weather(city: str) -> str:
-    """Tell the weather."""
+    """Report the weather."""
     return f"sunny in {city}"
 
 
 @tool(aliases=("clock", "time"))
 def now(context: ToolContext[str]) -> str:
-    """Tell the time."""
+    """Return the time."""
     return f"{context.deps}, round {context.round}"
 
 
@@ -59,13 +59,13 @@ def test_the_decorator_registers_with_and_without_options() -> None:
         tool(name="other", aliases=("other",))(lambda: None),
     ],
 )
-def test_two_of_one_name_or_alias_are_refused(clashing: object) -> None:
+def test_duplicate_names_or_aliases_are_refused(clashing: object) -> None:
     assert callable(clashing)
     with pytest.raises(ValueError, match=r"two tools have the name '\w+'"):
         Toolset([get_weather, now, clashing])
 
 
-def test_tools_are_told_in_the_form_of_a_chat_request_and_in_order() -> None:
+def test_tools_are_listed_in_chat_format_and_in_order() -> None:
     tools = Toolset([get_weather, now])
 
     assert tools.openai() == [json.parse(spec.source) for spec in tools.specs()]
@@ -73,7 +73,7 @@ def test_tools_are_told_in_the_form_of_a_chat_request_and_in_order() -> None:
         "type": "function",
         "function": {
             "name": "get_weather",
-            "description": "Tell the weather.",
+            "description": "Report the weather.",
             "parameters": {
                 "type": "object",
                 "additionalProperties": False,
@@ -84,7 +84,7 @@ def test_tools_are_told_in_the_form_of_a_chat_request_and_in_order() -> None:
     }
 
 
-def test_calls_are_executed_with_what_the_program_gives() -> None:
+def test_calls_are_executed_with_the_programs_values() -> None:
     tools = Toolset([get_weather, now])
     calls = [ToolCall("a", "get_weather", '{"city":"Oslo"}'), ToolCall("b", "clock", "{}")]
 
@@ -95,7 +95,7 @@ def test_calls_are_executed_with_what_the_program_gives() -> None:
     assert time.status is Status.DONE
 
 
-def test_limits_hold_where_no_context_says_otherwise() -> None:
+def test_limits_apply_unless_the_context_overrides_them() -> None:
     @tool
     def long() -> str:
         return "a" * 1000
@@ -127,7 +127,7 @@ def test_bound_tools_are_an_executor_of_a_run() -> None:
     assert refused.status is Status.REFUSED
 
 
-def test_the_proxy_does_without_tools_of_a_program() -> None:
+def test_the_proxy_does_not_import_program_tools() -> None:
     script = "import sys, proxy.cli.app, proxy.api.app; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run(

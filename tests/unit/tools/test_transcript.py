@@ -18,24 +18,24 @@ HISTORY = (
 )
 
 
-def test_messages_are_taken_and_given_in_the_form_of_the_chat_api() -> None:
+def test_messages_have_the_chat_api_format() -> None:
     talk = Conversation.of([SYSTEM, {"role": "user", "content": "Hi"}])
     assert talk.messages == (SYSTEM, {"role": "user", "content": "Hi"})
     assert [message.text for message in talk.history] == ["Be brief.", "Hi"]
     assert len(Conversation.of([])) == 0
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_an_invalid_message_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         Conversation.of([{"role": "user", "content": 7}])
 
 
-def test_one_message_is_no_list_of_messages() -> None:
+def test_a_single_message_is_no_list_of_messages() -> None:
     with pytest.raises(TypeError, match="a list of messages"):
         Conversation.of("Hello.")  # type: ignore[arg-type]
 
 
-def test_it_is_written_as_lines_and_read_again() -> None:
+def test_it_is_saved_as_lines_and_loaded_again() -> None:
     talk = Conversation(HISTORY)
     lines = talk.dump()
     assert len(lines.splitlines()) == len(talk) == 5
@@ -46,7 +46,7 @@ def test_it_is_written_as_lines_and_read_again() -> None:
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{", b'{"role": 3}'])
-def test_lines_that_hold_no_message_are_refused(line: bytes) -> None:
+def test_lines_without_a_message_are_refused(line: bytes) -> None:
     with pytest.raises(InvalidRequest):
         Conversation.load(line)
 
@@ -54,11 +54,11 @@ def test_lines_that_hold_no_message_are_refused(line: bytes) -> None:
 def test_turns_are_the_compact_view() -> None:
     done = Outcome(called(1), "3")
     failed = Outcome(called(2), "gone", Status.FAILED)
-    asked = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
-    assert Conversation(HISTORY).turns() == (asked,)
+    exchange = Exchanged("What is 1 + 2?", (Round("Let me see.", (done, failed)),), "3")
+    assert Conversation(HISTORY).turns() == (exchange,)
 
 
-def test_turns_are_told_apart_by_what_the_user_says() -> None:
+def test_turns_are_separated_by_user_messages() -> None:
     talk = Conversation.of(
         [
             SYSTEM,
@@ -71,10 +71,10 @@ def test_turns_are_told_apart_by_what_the_user_says() -> None:
     assert talk.turns() == (Exchanged("One\nmore", (), "Two"), Exchanged("Bye"))
 
 
-def test_rounds_are_told_apart_although_their_calls_share_an_id() -> None:
-    said = (assistant_message("", (called(1),)), tool_result("call_1", "Error: no"))
+def test_rounds_are_distinguished_although_their_calls_share_an_id() -> None:
+    messages = (assistant_message("", (called(1),)), tool_result("call_1", "Error: no"))
     again = (assistant_message("", (called(1), called(2))), tool_result("call_1", "3"))
-    (turn,) = Conversation((user_message("Hi"), *said, *again)).turns()
+    (turn,) = Conversation((user_message("Hi"), *messages, *again)).turns()
     assert [
         [(outcome.text, outcome.status) for outcome in round_.outcomes] for round_ in turn.rounds
     ] == [
@@ -89,7 +89,7 @@ def test_a_fork_grows_by_itself() -> None:
     fork = talk.fork(1)
     with fork.hold() as append:
         append(user_message("Again"))
-    assert [len(one) for one in (talk, fork, talk.fork())] == [5, 2, 5]
+    assert [len(transcript) for transcript in (talk, fork, talk.fork())] == [5, 2, 5]
 
 
 def test_one_run_adds_at_a_time() -> None:
@@ -103,6 +103,6 @@ def test_one_run_adds_at_a_time() -> None:
     assert [message.text for message in talk.history] == ["Hi", "Ho"]
 
 
-def test_an_untouched_message_is_the_same_bytes() -> None:
+def test_an_unchanged_message_keeps_its_bytes() -> None:
     talk = Conversation.of([{"role": "user", "content": "ü", "name": "x"}])
     assert json.parse(talk.history[0].source) == {"role": "user", "content": "ü", "name": "x"}

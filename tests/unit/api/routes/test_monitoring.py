@@ -36,9 +36,7 @@ from tests.fakes.exposition import Exposition
         ("/health", Health.UNREACHABLE, 503, b"scripted is unreachable"),
     ],
 )
-def test_each_probe_tells_its_own_truth(
-    path: str, health: Health, status: int, words: bytes
-) -> None:
+def test_each_probe_reports_its_state(path: str, health: Health, status: int, words: bytes) -> None:
     app = FastAPI()
     app.include_router(health_router(ServerOptions().alone(ScriptedBackend(state=health))))
     client = HandMadeClient(path=path)
@@ -47,11 +45,11 @@ def test_each_probe_tells_its_own_truth(
     assert words in client.answer
 
 
-def test_each_of_several_servers_is_told_of() -> None:
+def test_each_of_several_servers_is_reported() -> None:
     backends = (ScriptedBackend(), ScriptedBackend(state=Health.UNREACHABLE))
     serving = ServerOptions()
     services = Services(
-        [serving.service(backend, name=f"m{place}") for place, backend in enumerate(backends)]
+        [serving.service(backend, name=f"m{index}") for index, backend in enumerate(backends)]
     )
     app = FastAPI()
     app.include_router(health_router(services))
@@ -71,7 +69,7 @@ def ask(backend: Backend, serving: ServerOptions, observers: Observers) -> HandM
 
 
 @pytest.mark.parametrize("state", list(Health))
-def test_a_backend_is_looked_at_when_metrics_are_read(state: Health) -> None:
+def test_reading_metrics_probes_the_backend(state: Health) -> None:
     client = ask(ScriptedBackend(state=state), ServerOptions(), Observers(meter=Metrics()))
     assert client.answer_headers["content-type"].startswith("text/plain; version=")
     seen = Exposition.read(client.answer.decode())
@@ -80,21 +78,21 @@ def test_a_backend_is_looked_at_when_metrics_are_read(state: Health) -> None:
 
 @dataclass
 class Speechless(ScriptedBackend):
-    """Never tells how it feels."""
+    """Never answers a health check."""
 
     async def health(self) -> Health:
         await asyncio.Event().wait()
         return Health.READY
 
 
-def test_a_backend_that_keeps_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_backend_does_not_delay_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "_PATIENCE", 0.01)
     client = ask(Speechless(), ServerOptions(), Observers(meter=Metrics()))
     assert client.status == 200
     assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
 
 
-def test_without_metrics_there_is_no_such_route() -> None:
+def test_without_metrics_the_route_does_not_exist() -> None:
     assert ask(ScriptedBackend(), ServerOptions(), Observers()).status == 404
 
 
@@ -108,7 +106,7 @@ def _never(address: ServerAddress) -> LlamaServer:
     raise AssertionError(address)
 
 
-def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
+def test_restarts_are_reported_for_managed_servers_only() -> None:
     server = RemoteStatus("llama-server/m")
     server.note(ServerStatus(RestartState.WAITING, restarts=2))
     managed = ManagedBackend(server, Description(("m",)), _never, load_wait=1.0)
@@ -119,12 +117,12 @@ def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
     assert Exposition.read(plain.answer.decode()).value("temper_backend_restarts") == 0
 
 
-def test_each_server_of_a_pool_is_told_of_and_the_model_is_up_if_one_is() -> None:
+def test_each_pool_member_is_reported_and_one_healthy_member_makes_the_model_up() -> None:
     states = {"one": Health.READY, "two": Health.UNREACHABLE, "three": Health.UNREACHABLE}
     pool = Pool([ScriptedBackend(state=state, name=name) for name, state in states.items()])
     client = ask(pool, ServerOptions(), Observers(meter=Metrics()))
     seen = Exposition.read(client.answer.decode())
     assert seen.value("temper_backend_up", model="default") == 1
     for name, state in states.items():
-        told = seen.value("temper_backend_server_up", model="default", server=name)
-        assert told == (state is Health.READY)
+        value = seen.value("temper_backend_server_up", model="default", server=name)
+        assert value == (state is Health.READY)

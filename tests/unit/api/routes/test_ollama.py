@@ -1,4 +1,4 @@
-"""Ollama's API around the answers: who may ask how, what others get instead of an Ollama's."""
+"""Ollama's API: authentication, other methods, and refusals."""
 
 import httpx
 import pytest
@@ -23,13 +23,13 @@ OPEN = {"content-type": "application/x-www-form-urlencoded"}  # as curl has it
 
 
 def error_in(answer: httpx.Response) -> str:
-    told = json.parse(answer.content)
-    assert isinstance(told, dict)
-    assert told.keys() == {"error"}
-    return f"{told['error']}"
+    body = json.parse(answer.content)
+    assert isinstance(body, dict)
+    assert body.keys() == {"error"}
+    return f"{body['error']}"
 
 
-async def test_curl_need_not_say_that_it_sends_json() -> None:
+async def test_json_without_a_content_type_is_accepted_from_curl() -> None:
     async with temper(says("Hello.")) as front:
         answer = await front.client.post(CHAT, content=json.dump(HI), headers=OPEN)
         assert (answer.status_code, answer.headers["content-type"]) == (200, LINES)
@@ -37,7 +37,7 @@ async def test_curl_need_not_say_that_it_sends_json() -> None:
 
 @pytest.mark.parametrize("header", ["origin", "referer", "sec-fetch-site"])
 @pytest.mark.parametrize("path", [CHAT, "/api/embed", "/api/show", "/api/pull"])
-async def test_a_page_has_to_say_so(path: str, header: str) -> None:
+async def test_a_browser_page_must_send_the_json_content_type(path: str, header: str) -> None:
     async with temper() as front:
         headers = {**OPEN, header: "https://elsewhere.example"}
         answer = await front.client.post(path, content=json.dump(HI), headers=headers)
@@ -45,7 +45,7 @@ async def test_a_page_has_to_say_so(path: str, header: str) -> None:
     assert "application/json" in error_in(answer)
 
 
-async def test_a_key_counts_for_the_answer_it_was_first_sent_with() -> None:
+async def test_an_idempotency_key_applies_to_its_first_answer() -> None:
     headers = {"idempotency-key": "k"}
     async with temper(says("Hello.")) as front:
         first = await front.client.post(CHAT, json=HI, headers=headers)
@@ -74,7 +74,7 @@ BODIES: tuple[tuple[str, bytes], ...] = (
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES)
-async def test_what_a_client_sends_is_never_an_error_of_the_server(path: str, body: bytes) -> None:
+async def test_an_invalid_request_is_never_a_server_error(path: str, body: bytes) -> None:
     async with temper() as front:
         answer = await front.client.post(path, content=body)
     assert answer.status_code == 400
@@ -91,7 +91,7 @@ async def test_other_paths_and_methods(method: str, path: str, status: int) -> N
     assert (answer.status_code, bool(error_in(answer))) == (status, True)
 
 
-async def test_vectors_may_be_asked_for_under_the_old_name_of_the_model() -> None:
+async def test_embeddings_accept_the_old_model_field() -> None:
     answer = b'{"data":[{"index":0,"embedding":[1.0]}],"usage":{"prompt_tokens":4}}'
     async with temper(Script((answer,), headers={"content-type": "application/json"})) as front:
         got = await front.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
@@ -99,14 +99,14 @@ async def test_vectors_may_be_asked_for_under_the_old_name_of_the_model() -> Non
     assert (got.status_code, put.raw["model"]) == (200, b'"m"')
 
 
-async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
+async def test_a_failing_engine_is_reported(*, stream: bool) -> None:
     async with temper(Script((b"data: {",), status=500)) as front:
         answer = await front.client.post(CHAT, json={**HI, "stream": stream})
     assert (answer.status_code, bool(error_in(answer))) == (502, True)
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "told"),
+    ("path", "request_body", "response_body"),
     [
         (
             "/api/embed",
@@ -116,18 +116,20 @@ async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
         ("/api/embeddings", {"prompt": "a"}, {"embedding": [1.0]}),
     ],
 )
-async def test_vectors_come_from_any_engine(path: str, asked: JsonObject, told: JsonObject) -> None:
+async def test_embeddings_work_with_any_engine(
+    path: str, request_body: JsonObject, response_body: JsonObject
+) -> None:
     data = b'[{"index":1,"embedding":[0.5]},{"index":0,"embedding":[1.0]}]'
     answer = b'{"data":%b,"usage":{"prompt_tokens":4}}' % data
     json_type = {"content-type": "application/json"}
     async with temper(Script((answer,), headers=json_type)) as front:
-        got = await front.client.post(path, json={"model": "m:latest", **asked})
+        got = await front.client.post(path, json={"model": "m:latest", **request_body})
         (put,) = front.backend.upstream_requests
-    assert {**told, **got.json()} == got.json()
+    assert {**response_body, **got.json()} == got.json()
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 
 
-async def test_an_engine_that_makes_no_vectors_is_told() -> None:
+async def test_an_engine_without_embeddings_is_reported() -> None:
     async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as front:
         got = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
     assert (got.status_code, "an invalid response" in error_in(got)) == (502, True)
@@ -147,25 +149,25 @@ async def test_only_operators_change_models() -> None:
     keys = {"ann": "a", "bob": "b"}
     serving = ServerOptions(access=Access(keys), operators=frozenset(("ann",)))
     mock = RightOllama()
-    async with listening(mock.app) as behind:
-        engine = Ollama(BackendClient(behind.url))
+    async with listening(mock.app) as url:
+        engine = Ollama(BackendClient(url.url))
         async with in_front_of(engine, serving, ScriptedBackend()) as front:
             statuses = {}
             for name, key in keys.items():
                 headers = {"authorization": f"Bearer {key}"}
-                asked = {"model": "new", "stream": False}
-                answer = await front.client.post("/api/pull", json=asked, headers=headers)
+                body = {"model": "new", "stream": False}
+                answer = await front.client.post("/api/pull", json=body, headers=headers)
                 statuses[name] = answer.status_code
     assert statuses == {"ann": 200, "bob": 403}
     assert [name for name, _ in mock.managed] == ["pull"]
 
 
-async def test_who_leaves_ends_the_work_at_the_engine() -> None:
+async def test_disconnecting_cancels_the_work_of_the_engine() -> None:
     mock = RightOllama()
-    asked: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
-    async with listening(mock.app) as behind:
-        engine = Ollama(BackendClient(behind.url))
+    body: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
+    async with listening(mock.app) as url:
+        engine = Ollama(BackendClient(url.url))
         async with in_front_of(engine, None, ScriptedBackend()) as front:
-            async with front.client.stream("POST", CHAT, json=asked) as answer:
+            async with front.client.stream("POST", CHAT, json=body) as answer:
                 await anext(answer.aiter_lines())
             await mock.left.wait()

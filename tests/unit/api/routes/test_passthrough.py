@@ -46,7 +46,7 @@ def call(
 
 
 class Buggy(ScriptedBackend):
-    """Fails after the first piece, in a way that nobody foresaw."""
+    """Raises an unexpected exception after the first piece."""
 
     async def relay(
         self, passage: PassthroughRequest, headers: dict[str, str]
@@ -75,7 +75,7 @@ def test_a_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> 
     assert (refused.status, refused.stream, refused.error) == (501, True, "refused")
 
 
-async def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
+async def test_forwarded_requests_are_limited_by_the_slots() -> None:
     backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
     services = ServerOptions().alone(backend)
     app, service = endpoint(services), services.find("m")

@@ -1,4 +1,4 @@
-"""The page and its files; what they ask for is tested over HTTP in tests/integration."""
+"""The page and its files; its requests are tested over HTTP in tests/integration."""
 
 import asyncio
 import hashlib
@@ -46,7 +46,7 @@ def asked(path: str, **headers: str) -> HandMadeClient:
 
 
 @pytest.mark.parametrize("path", UI_PATHS)
-def test_the_page_and_its_files_come_with_all_headers_and_without_data(path: str) -> None:
+def test_the_page_and_its_files_have_all_headers_and_no_data(path: str) -> None:
     client = asked(path)
     assert client.status == 200
     assert client.answer_headers.items() >= HEADERS.items()
@@ -55,19 +55,19 @@ def test_the_page_and_its_files_come_with_all_headers_and_without_data(path: str
     assert again.answer_headers.items() >= HEADERS.items()
 
 
-def test_there_is_nothing_else_to_be_read() -> None:
+def test_other_paths_of_the_page_are_not_found() -> None:
     for name in ("vendor/vendored.toml", "../ui/index.html", "none.js", "%2e%2e/app.py"):
         assert asked(f"/ui/assets/{name}").status == 404
 
 
-def test_what_is_vendored_is_as_it_came_and_says_under_which_licence() -> None:
+def test_vendored_files_are_unmodified_and_name_their_license() -> None:
     named = {name: sum_ for library in VENDORED.values() for name, sum_ in library["files"].items()}
     there = {path for path in (FOLDER / "vendor").rglob("*") if path.is_file()}
     there = {path for path in there if path.name != "vendored.toml"}
     assert {path.relative_to(FOLDER / "vendor").as_posix() for path in there} == named.keys()
     for path in there:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert found == named[path.relative_to(FOLDER / "vendor").as_posix()], path
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert digest == named[path.relative_to(FOLDER / "vendor").as_posix()], path
     for name, library in VENDORED.items():
         assert library["license"] in {"MIT", "BSD-3-Clause"}
         assert f"{name}/LICENSE" in library["files"]
@@ -75,7 +75,7 @@ def test_what_is_vendored_is_as_it_came_and_says_under_which_licence() -> None:
 
 
 @pytest.mark.parametrize("path", OWN, ids=[path.name for path in OWN])
-def test_nothing_on_the_page_can_become_markup_or_come_from_elsewhere(path: Path) -> None:
+def test_the_page_renders_no_markup_and_loads_nothing_external(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"unsafeHTML|innerHTML|outerHTML|insertAdjacent|document\.write", text)
     assert not re.search(r"\beval\(|new Function|style=\$|localStorage|cookie", text)
@@ -83,7 +83,7 @@ def test_nothing_on_the_page_can_become_markup_or_come_from_elsewhere(path: Path
     assert len(text.splitlines()) <= 400
 
 
-def test_every_import_of_the_page_is_there() -> None:
+def test_every_import_of_the_page_exists() -> None:
     for path in OWN:
         for name in re.findall(r'from "(\.[^"]+)"', path.read_text(encoding="utf-8")):
             made_here = f"/ui/assets/{name.removeprefix('./')}" in UI_PATHS
@@ -106,7 +106,7 @@ def test_a_browser_is_led_to_the_dashboard() -> None:
 
 
 @pytest.mark.parametrize(("accept", "has_dashboard"), [("*/*", True), ("text/html", False)])
-def test_everybody_else_is_told_where_things_are(accept: str, *, has_dashboard: bool) -> None:
+def test_other_clients_get_the_list_of_routes(accept: str, *, has_dashboard: bool) -> None:
     client = root_for(accept, has_dashboard=has_dashboard)
     assert client.status == 200
     assert b"/v1/chat/completions" in client.answer
@@ -121,24 +121,24 @@ def page_of(app: ASGIApp) -> str:
     return client.answer.decode()
 
 
-def test_every_route_is_listed_with_what_it_does() -> None:
+def test_every_route_is_listed_with_its_purpose() -> None:
     page = page_of(create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions()))
     assert "<td>GET<td><code>/v1/models</code><td>List the available models." in page
     assert "<td>POST<td><code>/v1/chat/completions</code><td>" in page
 
 
-def test_the_page_needs_no_script_and_nobody_else() -> None:
+def test_the_index_page_needs_no_script_and_no_external_resource() -> None:
     page = page_of(create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions()))
     assert "<script" not in page
     assert "http" not in page.replace("<!doctype html>", "").replace("http-equiv", "")
 
 
-def test_what_a_route_says_is_text() -> None:
+def test_route_descriptions_are_escaped() -> None:
     app = FastAPI(description="<b>bold</b>", docs_url=None)
     app.include_router(overview_router(app, has_dashboard=False))
 
     async def route() -> str:
-        """Say <script>."""
+        """Return <script>."""
         return ""
 
     app.add_api_route("/other", route)

@@ -1,4 +1,4 @@
-"""Generated histories of the Messages language, and other ways to write the same ones."""
+"""Generated histories of the Messages API, and equivalent notations of them."""
 
 from collections.abc import Callable
 
@@ -87,10 +87,10 @@ def _rounds(draw: st.DrawFn, name: str) -> list[JsonObject]:
         }
         for number in range(count)
     ]
-    said: list[JsonValue] = [*draw(_thoughts), *draw(st.lists(_texts, max_size=1)), *calls]
+    blocks: list[JsonValue] = [*draw(_thoughts), *draw(st.lists(_texts, max_size=1)), *calls]
     answered: list[JsonValue] = [*results, *draw(st.lists(_texts, max_size=1))]
     return [
-        {"role": "assistant", "content": said},
+        {"role": "assistant", "content": blocks},
         {"role": "user", "content": draw(st.permutations(answered))},
         *draw(_remarks()),
     ]
@@ -102,7 +102,6 @@ def _references() -> st.SearchStrategy[JsonObject]:
 
 
 def body(messages: list[JsonObject], **members: JsonValue) -> bytes:
-    """Write a request."""
     history: list[JsonValue] = [*messages]
     return json.dump({"model": "m", "max_tokens": 100, "messages": history, **members})
 
@@ -111,7 +110,7 @@ Choose = Callable[[], bool]
 
 
 def rewritten(messages: list[JsonObject], choose: Choose) -> list[JsonObject]:
-    """Write the same history in another way: everything that may differ means nothing."""
+    """Write the same history differently; every difference is without meaning."""
     return [{**message, "content": _content(message["content"], choose)} for message in messages]
 
 
@@ -125,18 +124,18 @@ def _content(content: JsonValue, choose: Choose) -> JsonValue:
 
 
 def _block(block: JsonObject, choose: Choose) -> JsonObject:
-    written = dict(block)
+    changed = dict(block)
     if choose():
-        written["cache_control"] = MARK
+        changed["cache_control"] = MARK
     if choose() and block["type"] == "text":
-        written["citations"] = None
+        changed["citations"] = None
     if block["type"] == "tool_result":
-        written["content"] = _content(block["content"], choose)
+        changed["content"] = _content(block["content"], choose)
         if not block["is_error"] and choose():
-            del written["is_error"]
+            del changed["is_error"]
     if block["type"] == "thinking" and not block["signature"] and choose():
-        del written["signature"]
-    return written
+        del changed["signature"]
+    return changed
 
 
 def decode_request(document: bytes, *, is_count: bool = False) -> Decoded:

@@ -1,4 +1,4 @@
-"""Names of the language that tests hold against Anthropic's SDK, and nothing looks up."""
+"""Names of the Messages API that tests compare with Anthropic's SDK and no code uses."""
 
 from proxy.dialects.field_table import CARRIED, ENFORCED, IGNORED, FieldTable, rows
 

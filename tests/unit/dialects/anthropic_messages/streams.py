@@ -1,4 +1,4 @@
-"""Generated answers, and what holds of every stream that one is written as."""
+"""Generated answers, and the invariants of every stream that encodes one."""
 
 from collections.abc import Sequence
 
@@ -107,7 +107,7 @@ def built(events: Sequence[ReplyEvent], limits: MessageOptions) -> JsonObject:
 
 
 def told(payload: bytes) -> list[JsonObject]:
-    """Read a stream; each event is of the type that its data names."""
+    """Read a stream; each event has the type that its data names."""
     read: list[JsonObject] = []
     for event in EventDecoder().feed(payload):
         data = json.parse(event.data)
@@ -123,7 +123,7 @@ def member(value: JsonValue, name: str) -> JsonValue:
 
 
 def check(payload: bytes, *, is_broken: bool = False) -> None:
-    """Hold a stream against what every client relies on."""
+    """Check a stream for the properties that every client relies on."""
     events = [event for event in told(payload) if event["type"] != "ping"]
     if is_broken:
         assert events.pop()["type"] == "error"

@@ -55,7 +55,7 @@ def test_an_answer_is_named_here_and_its_model_as_the_client_named_it() -> None:
     assert "context_management" not in whole(read().answering, ReplyFinished("stop"))
 
 
-def test_an_answer_to_nobodys_model_tells_which_it_was() -> None:
+def test_an_error_for_an_unknown_model_names_it() -> None:
     request = json.dump({"messages": [HI], "max_tokens": 9})
     answering = FRONT.decode(request, SENDER).answering
     assert whole(answering, ReplyStarted("c1", 0, "local"))["model"] == "local"
@@ -69,7 +69,7 @@ def test_a_prompt_that_is_only_to_be_read_is_answered_with_nothing() -> None:
     assert message["content"] == [{"type": "text", "text": "a"}]
 
 
-def test_a_stream_ends_well_or_with_an_error() -> None:
+def test_a_stream_ends_with_a_stop_or_an_error() -> None:
     stream = read().answering.begin(None)
     stream.encode_all([ReplyStarted(), ReplyFinished("stop")])
     assert FRONT.is_complete(stream.comment("x") + stream.end())
@@ -83,7 +83,7 @@ def test_an_error_has_its_shape() -> None:
     assert b'"not_found_error"' in reply.body
 
 
-def test_tokens_are_counted_of_the_same_prompt() -> None:
+def test_tokens_are_counted_for_the_same_prompt() -> None:
     document = json.dump({"model": "m", "messages": [HI], "tools": TOOLS, "system": "Be kind."})
     with pytest.raises(InvalidRequest):
         FRONT.decode(document, SENDER)
@@ -109,7 +109,7 @@ def refused(document: bytes) -> str:
     return str(raised.value)
 
 
-def test_a_question_to_a_backend_is_made_of_it() -> None:
+def test_the_request_is_converted_to_an_upstream_request() -> None:
     request = decoded(tools=[LOOK]).request
     upstream_request = UpstreamRequest(
         request, request.messages, request.tools, request.tool_choice
@@ -130,7 +130,7 @@ def test_a_question_to_a_backend_is_made_of_it() -> None:
     "name",
     [name for name, row in FIELDS.items() if row.handling is Handling.IGNORED] + ["brand_new"],
 )
-def test_what_is_ignored_leaves_no_trace(name: str) -> None:
+def test_ignored_fields_have_no_effect(name: str) -> None:
     plain = decoded()
     members: dict[str, JsonValue] = {name: {"a": 1}}
     ignored = decoded(**members)
@@ -145,12 +145,12 @@ def test_what_is_ignored_leaves_no_trace(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
 )
-def test_what_is_refused_is_refused_by_name_unless_it_asks_for_nothing(name: str) -> None:
+def test_unsupported_fields_are_refused_by_name_unless_their_value_is_neutral(name: str) -> None:
     members: dict[str, JsonValue] = {name: {"a": 1}}
     assert refused(body([HI], **members)) == f"{name}: {FIELDS.remedy(name)}"
     nothing: list[JsonValue] = [None, [], {}]
-    for one in nothing:
-        assert decoded(**{name: one}).request == decoded().request
+    for value in nothing:
+        assert decoded(**{name: value}).request == decoded().request
 
 
 class TestTheLimit:
@@ -166,7 +166,7 @@ class TestWhatClaudeCodeSends:
     """Requests of version 2.1.330, shortened: two loops of tools, one of them a tour of them."""
 
     @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
-    def test_is_written_as_it_always_was(self, name: str) -> None:
+    def test_is_encoded_byte_for_byte_as_before(self, name: str) -> None:
         request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
         stored = (CAPTURES / f"{name}.chat.json").read_bytes()
         members = json.split_object(stored)
@@ -177,7 +177,7 @@ class TestWhatClaudeCodeSends:
     @pytest.mark.parametrize(
         ("earlier", "later"), [("loop_1", "loop_2"), ("loop_2", "loop_3"), ("tour_1", "tour_2")]
     )
-    def test_goes_on_where_it_stopped(self, earlier: str, later: str) -> None:
+    def test_continues_where_it_stopped(self, earlier: str, later: str) -> None:
         first = decode_request((CAPTURES / f"{earlier}.json").read_bytes()).request
         second = decode_request((CAPTURES / f"{later}.json").read_bytes()).request
         assert second.messages[: len(first.messages)] == first.messages
@@ -201,7 +201,7 @@ MUTATED = st.one_of(
 
 @settings(max_examples=examples(300))
 @given(MUTATED)
-def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
     try:
         decode_request(document)
     except InvalidRequest as refused:

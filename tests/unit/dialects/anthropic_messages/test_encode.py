@@ -42,7 +42,7 @@ def accumulated(payload: bytes) -> dict[str, object]:
 
 class TestAStream:
     @given(answers(), st.data())
-    def test_is_sound_however_its_events_come_together(
+    def test_is_valid_at_every_chunking_of_its_events(
         self, events: list[ReplyEvent], data: st.DataObject
     ) -> None:
         stream = MessageStream(terms())
@@ -57,9 +57,7 @@ class TestAStream:
         assert payload.startswith(PING)
 
     @given(chaos, reasons)
-    def test_is_sound_whatever_a_backend_writes(
-        self, events: list[ReplyEvent], reason: str
-    ) -> None:
+    def test_is_valid_for_any_backend_output(self, events: list[ReplyEvent], reason: str) -> None:
         check(written([*events, ReplyFinished(reason)], terms()))
 
     @given(answers(), st.data())
@@ -79,13 +77,13 @@ class TestAStream:
 
 class TestAWholeMessage:
     @given(answers())
-    def test_is_what_the_sdk_accumulates_from_the_stream(self, events: list[ReplyEvent]) -> None:
+    def test_equals_the_message_accumulated_by_the_sdk(self, events: list[ReplyEvent]) -> None:
         whole = Message.model_validate(built(events, terms())).to_dict(exclude_none=True)
         assert accumulated(written(events, terms())) == whole
 
 
 @given(answers())
-def test_an_answer_that_nobody_wants_to_see_shows_nothing(events: list[ReplyEvent]) -> None:
+def test_an_answer_with_hidden_reasoning_shows_none(events: list[ReplyEvent]) -> None:
     whole = built(events, terms(shows_nothing=True))
     assert (whole["content"], whole["stop_reason"]) == ([], "max_tokens")
     payload = written(events, terms(shows_nothing=True))

@@ -23,8 +23,8 @@ from tests.unit.dialects.anthropic_messages.conversations import (
 )
 
 
-def text(said: str) -> JsonObject:
-    return {"type": "text", "text": said}
+def text(content: str) -> JsonObject:
+    return {"type": "text", "text": content}
 
 
 def test_the_input_of_a_call_is_copied() -> None:
@@ -46,7 +46,7 @@ def said(role: str, *blocks: JsonValue) -> JsonObject:
 class TestTheSameConversation:
     @settings(max_examples=examples(40))
     @given(histories(), words, st.data())
-    def test_gives_the_same_bytes_however_it_is_written(
+    def test_gives_the_same_bytes_in_every_notation(
         self, messages: list[JsonObject], system: str, data: st.DataObject
     ) -> None:
         def choose() -> bool:
@@ -66,24 +66,24 @@ class TestTheSameConversation:
 
     @settings(max_examples=examples(25))
     @given(histories(), words)
-    def test_gives_the_same_when_its_messages_were_read_before(
+    def test_gives_the_same_result_when_its_messages_are_cached(
         self, messages: list[JsonObject], system: str
     ) -> None:
-        never_read: list[JsonObject] = [{**one, "mark": next(MARKS)} for one in messages]
-        asked: JsonObject = {"system": system, "tools": TOOLS}
-        first = decode_request(body(never_read, **asked))
-        again = decode_request(body(never_read, **asked))
+        never_read: list[JsonObject] = [{**message, "mark": next(MARKS)} for message in messages]
+        fields: JsonObject = {"system": system, "tools": TOOLS}
+        first = decode_request(body(never_read, **fields))
+        again = decode_request(body(never_read, **fields))
         assert (again.request, again.facts) == (first.request, first.facts)
 
     @settings(max_examples=examples(40))
     @given(histories(), words)
-    def test_begins_with_the_same_messages_when_it_has_gone_on(
+    def test_begins_with_the_same_messages_after_it_continued(
         self, messages: list[JsonObject], system: str
     ) -> None:
         roles = [message["role"] for message in messages]
-        requests = [place for place, role in enumerate(roles) if role == "assistant"]
+        requests = [index for index, role in enumerate(roles) if role == "assistant"]
         turns = [
-            place + 1 for place, (one, next_) in enumerate(pairwise(roles)) if one == "assistant"
+            index + 1 for index, (role, next_) in enumerate(pairwise(roles)) if role == "assistant"
         ]
         whole = decoded(messages, system=system, tools=TOOLS)
         for cut in {*requests, *turns}:
@@ -95,20 +95,18 @@ class TestTheSameConversation:
 class TestWhatTheSystemSays:
     @settings(max_examples=examples(25))
     @given(histories())
-    def test_behind_a_result_changes_nothing_that_guardrails_see(
-        self, messages: list[JsonObject]
-    ) -> None:
+    def test_after_a_result_does_not_affect_guardrails(self, messages: list[JsonObject]) -> None:
         def reminded(note: str) -> list[JsonObject]:
-            found: list[JsonObject] = []
+            results: list[JsonObject] = []
             for message in messages:
                 if message["role"] != "system":
-                    found.append(message)
+                    results.append(message)
                 content = message["content"]
                 if isinstance(content, list) and any(
-                    isinstance(one, dict) and one["type"] == "tool_result" for one in content
+                    isinstance(block, dict) and block["type"] == "tool_result" for block in content
                 ):
-                    found.append(said("system", text(f"{note} {len(found)}")))
-            return found
+                    results.append(said("system", text(f"{note} {len(results)}")))
+            return results
 
         with_notes, without = decoded(reminded("Left:")), decoded(reminded(""))
         plain = decoded([message for message in messages if message["role"] != "system"])
@@ -124,4 +122,4 @@ def _judged(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:
 
 
 def _thinking(messages: tuple[Message, ...]) -> list[bool]:
-    return [b"reasoning" in one.source for one in replay_thoughts(messages, "last")]
+    return [b"reasoning" in message.source for message in replay_thoughts(messages, "last")]

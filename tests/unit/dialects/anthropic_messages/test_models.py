@@ -12,10 +12,10 @@ MODELS = [ListedModel(name, 8192, {"created": 1700000000}) for name in "abcde"]
 def ids(page: JsonObject) -> list[object]:
     listed = page["data"]
     assert isinstance(listed, list)
-    return [one["id"] for one in listed if isinstance(one, dict)]
+    return [model["id"] for model in listed if isinstance(model, dict)]
 
 
-def test_a_model_is_what_the_sdk_reads() -> None:
+def test_a_model_is_accepted_by_the_sdk() -> None:
     described = CATALOGUE.model(MODELS[0])
     assert described == {
         "type": "model",
@@ -29,7 +29,7 @@ def test_a_model_is_what_the_sdk_reads() -> None:
     assert ModelInfo.model_validate(described).created_at.timestamp() == 1700000000
 
 
-def test_what_nobody_knows_of_a_model_is_null_and_its_birth_the_epoch() -> None:
+def test_unknown_model_fields_are_null_and_the_creation_time_is_the_epoch() -> None:
     described = CATALOGUE.model(ListedModel("a"))
     assert described["created_at"] == "1970-01-01T00:00:00Z"
     assert described["max_input_tokens"] is described["max_tokens"] is None
@@ -51,7 +51,7 @@ def test_what_nobody_knows_of_a_model_is_null_and_its_birth_the_epoch() -> None:
         (9, "gone", "gone", "abcde", False),
     ],
 )
-def test_the_list_comes_in_pages(
+def test_the_list_is_paginated(
     limit: int | None, after: str, before: str, listed: str, has_more: bool
 ) -> None:
     page = CATALOGUE.models(MODELS, Page(limit, after, before))
@@ -61,11 +61,11 @@ def test_the_list_comes_in_pages(
     assert (page["first_id"], page["last_id"]) == ends
 
 
-def test_there_may_be_no_model() -> None:
+def test_the_list_may_be_empty() -> None:
     nothing = {"data": [], "has_more": False, "first_id": None, "last_id": None}
     assert CATALOGUE.models([], Page()) == nothing
 
 
-def test_a_time_in_milliseconds_is_no_time() -> None:
-    told = CATALOGUE.model(ListedModel("m", None, {"created": 1_700_000_000_000}))
-    assert told["created_at"] == "1970-01-01T00:00:00Z"
+def test_a_time_in_milliseconds_is_ignored() -> None:
+    model = CATALOGUE.model(ListedModel("m", None, {"created": 1_700_000_000_000}))
+    assert model["created_at"] == "1970-01-01T00:00:00Z"

@@ -1,4 +1,4 @@
-"""Anthropic's own types, held against the tables: a name that nobody has decided about fails."""
+"""The types of Anthropic's SDK, compared with the tables: an undecided name fails."""
 
 import re
 import typing
@@ -21,22 +21,22 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "messages-api.md"
 
 def members(union: object) -> Iterator[type]:
     """Yield the classes of a union, which may hold unions and marks of its own."""
-    for one in typing.get_args(union):
-        if isinstance(one, type):
-            yield one
+    for member in typing.get_args(union):
+        if isinstance(member, type):
+            yield member
         else:
-            yield from members(one)
+            yield from members(member)
 
 
 def types_in(*unions: object) -> set[str]:
-    """Return what `type` may be in the classes of unions."""
-    found: set[str] = set()
+    """Return the possible values of `type` in the classes of unions."""
+    types: set[str] = set()
     for union in unions:
-        for one in members(union):
-            literal = re.search(r"Literal\[([^]]*)\]", f"{one.__annotations__['type']}")
-            assert literal is not None, one
-            found |= set(re.findall(r"'([^']*)'", literal[1]))
-    return found
+        for member in members(union):
+            literal = re.search(r"Literal\[([^]]*)\]", f"{member.__annotations__['type']}")
+            assert literal is not None, member
+            types |= set(re.findall(r"'([^']*)'", literal[1]))
+    return types
 
 
 def test_every_field_of_the_sdk_has_its_row() -> None:
@@ -89,7 +89,7 @@ def test_every_event_of_the_sdk_has_its_row() -> None:
     assert reasons == STOP_REASONS.keys()
 
 
-def test_what_is_refused_has_a_remedy() -> None:
+def test_every_refused_field_has_a_remedy() -> None:
     for table in (FIELDS, TOOLS):
         refused = [name for name, row in table.items() if row.handling is Handling.REFUSED]
         assert refused
@@ -114,8 +114,10 @@ def test_a_tool_belongs_to_a_family_whatever_its_date(name: str, family: str) ->
         ("Choices", CHOICES),
     ],
 )
-def test_the_guide_tells_what_happens_to_each(title: str, table: FieldTable) -> None:
+def test_the_guide_documents_the_handling_of_each(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
-    told = {name: handling for names, handling in rows for name in re.findall(r"`([^`]+)`", names)}
-    assert told == {name: row.handling.value for name, row in table.items()}
+    handlings = {
+        name: handling for names, handling in rows for name in re.findall(r"`([^`]+)`", names)
+    }
+    assert handlings == {name: row.handling.value for name, row in table.items()}

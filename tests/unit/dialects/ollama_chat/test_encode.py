@@ -14,11 +14,11 @@ KEPT = {"type", "description", "enum", "items", "properties", "required", "anyOf
 def encoded_tool(parameters: JsonValue, **function: JsonValue) -> JsonObject:
     source: JsonObject = {"name": "look", "parameters": parameters, **function}
     tool = Tool("look", True, json.dump({"type": "function", "function": source}))
-    written = encode_tool(tool)
-    assert isinstance(written, dict)
-    assert written["type"] == "function"
-    assert isinstance(written["function"], dict)
-    return written["function"]
+    encoded = encode_tool(tool)
+    assert isinstance(encoded, dict)
+    assert encoded["type"] == "function"
+    assert isinstance(encoded["function"], dict)
+    return encoded["function"]
 
 
 def parameter(schema: JsonValue, /, **others: JsonValue) -> JsonValue:
@@ -51,10 +51,10 @@ schemas: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @given(schemas, schemas)
-def test_whatever_the_schema_ollama_can_read_what_is_sent(
+def test_every_encoded_schema_can_be_read_by_ollama(
     schema: JsonValue, definition: JsonValue
 ) -> None:
-    """Go's decoder refuses the whole request for one member of the wrong kind."""
+    """Go's decoder refuses the whole request for one member of the wrong type."""
     document: JsonObject = {
         "type": "object",
         "properties": {"x": schema},
@@ -83,7 +83,7 @@ def as_list(value: JsonValue) -> list[JsonValue]:
     return value
 
 
-def test_nested_references_do_not_multiply_without_an_end() -> None:
+def test_nested_references_are_expanded_up_to_a_limit() -> None:
     definitions: JsonObject = {
         f"d{number}": {
             "type": "object",
@@ -91,5 +91,5 @@ def test_nested_references_do_not_multiply_without_an_end() -> None:
         }
         for number in range(40)
     }
-    written = parameter({"$ref": "#/$defs/d0"}, **{"$defs": definitions})
-    assert len(json.dump(written)) < 100_000
+    encoded = parameter({"$ref": "#/$defs/d0"}, **{"$defs": definitions})
+    assert len(json.dump(encoded)) < 100_000

@@ -15,8 +15,8 @@ TERMS = ModelSettings("m")
 
 
 def upstream_request(**fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
-    request = decode_request(json.dump(asked))
+    body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = decode_request(json.dump(body))
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
@@ -24,7 +24,7 @@ def written(terms: ModelSettings = TERMS, /, **fields: JsonValue) -> JsonObject:
     return body_fields(upstream_request(**fields), terms)
 
 
-def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
+def test_every_field_with_a_counterpart_is_encoded() -> None:
     values: JsonObject = {
         "stop": "a",
         "response_format": {"type": "json_object"},
@@ -44,7 +44,7 @@ def test_the_table_names_every_field_of_a_chat_completion_request() -> None:
     assert set(ChatCompletionRequest.model_fields) <= set(FIELDS)
 
 
-def test_the_guide_tells_what_becomes_of_every_field() -> None:
+def test_the_guide_documents_the_handling_of_every_field() -> None:
     guide = Path(__file__).parents[4] / "docs" / "guides" / "ollama.md"
     table = guide.read_text(encoding="utf-8").partition("| field |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
@@ -56,7 +56,7 @@ def test_the_guide_tells_what_becomes_of_every_field() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.target.startswith("options.")]
 )
-def test_what_becomes_an_option_is_one_that_ollama_knows(name: str) -> None:
+def test_every_option_is_known_to_ollama(name: str) -> None:
     row = FIELDS[name]
     assert row.target.removeprefix("options.") in OPTIONS
 
@@ -64,6 +64,6 @@ def test_what_becomes_an_option_is_one_that_ollama_knows(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
 )
-def test_every_refusal_says_what_to_do_instead(name: str) -> None:
+def test_every_refusal_has_a_remedy(name: str) -> None:
     row = FIELDS[name]
     assert row.note.endswith(".")

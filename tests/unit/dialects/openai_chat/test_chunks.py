@@ -23,11 +23,11 @@ USUAL: JsonObject = {
 }
 
 
-def test_a_usual_chunk_is_the_same_read_either_way() -> None:
+def test_a_usual_chunk_is_read_equally_by_both_parsers() -> None:
     assert as_chunk(USUAL) == read_chunk(json.dump(USUAL))
 
 
-def test_a_piece_of_a_call_may_be_written_otherwise() -> None:
+def test_an_unusual_call_fragment_is_left_to_the_decoder() -> None:
     odd: JsonObject = {"index": "0", "id": None, "function": {"name": 1, "arguments": {"a": 1}}}
     fragment = as_fragment(odd)
     assert (fragment.index, fragment.id) == (None, "")
@@ -36,7 +36,7 @@ def test_a_piece_of_a_call_may_be_written_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
+    "chunk",
     [
         {"id": "r"},
         {"choices": 1},
@@ -48,6 +48,6 @@ def test_a_piece_of_a_call_may_be_written_otherwise() -> None:
         {"choices": [{"delta": {"tool_calls": [{"function": 1}]}}]},
     ],
 )
-def test_nonsense_is_no_chunk(written: dict[str, JsonValue]) -> None:
+def test_an_invalid_chunk_is_refused(chunk: dict[str, JsonValue]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each in words of its own
-        as_chunk(written)
+        as_chunk(chunk)

@@ -22,7 +22,7 @@ def problem(body: bytes) -> str:
 
 
 class TestARequest:
-    def test_keeps_every_member_as_the_client_wrote_it_and_in_its_order(self) -> None:
+    def test_keeps_the_bytes_and_order_of_every_member(self) -> None:
         body = (
             b' {"temperature" : 1.50,"messages":[ {"content":"\\u00fc","role":"user" } ,\n'
             b'{"role":"assistant","content":null}],"x":{"b":1,  "a":[]},"m\\u006fdel":"m"}\n'
@@ -76,11 +76,11 @@ class TestARequest:
         (b"{}", "messages: This field is required, but missing."),
     ],
 )
-def test_a_body_that_is_no_request_is_explained(body: bytes, sentence: str) -> None:
+def test_an_invalid_request_body_is_explained(body: bytes, sentence: str) -> None:
     assert problem(body) == sentence
 
 
-def test_messages_are_read_without_a_request_around_them() -> None:
+def test_messages_can_be_decoded_without_a_request() -> None:
     source = b'{ "role":"user", "content":"Hi" }'
     assert decode_messages([source]) == (Message("user", "Hi", source),)
     assert decode_messages([]) == ()
@@ -88,7 +88,7 @@ def test_messages_are_read_without_a_request_around_them() -> None:
         decode_messages([b'{"content":"Hi"}'])
 
 
-def test_without_tools_there_is_nothing_to_choose() -> None:
+def test_without_tools_a_tool_choice_is_refused() -> None:
     assert read_choice(None, ()) == (ToolUse.AUTO, None)
     with pytest.raises(InvalidRequest, match="`tools` is empty"):
         read_choice("required", ())

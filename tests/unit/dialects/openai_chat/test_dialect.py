@@ -11,9 +11,9 @@ from proxy.errors import InvalidRequest
 CATALOGUE = ChatCatalogue()
 
 
-def test_models_are_listed_with_what_is_known_of_them() -> None:
+def test_models_are_listed_with_their_known_details() -> None:
     known = ListedModel("m", 4096, {"owned_by": "someone", "context_window": 4096})
-    one = {
+    model = {
         "created": 0,
         "owned_by": "someone",
         "context_length": 4096,
@@ -22,11 +22,11 @@ def test_models_are_listed_with_what_is_known_of_them() -> None:
         "id": "m",
         "object": "model",
     }
-    assert CATALOGUE.model(known) == one
-    assert CATALOGUE.models([known], Page(limit=1)) == {"object": "list", "data": [one]}
+    assert CATALOGUE.model(known) == model
+    assert CATALOGUE.models([known], Page(limit=1)) == {"object": "list", "data": [model]}
 
 
-def test_a_model_of_which_nothing_is_known_is_ours() -> None:
+def test_an_unknown_model_is_owned_by_temper() -> None:
     described = CATALOGUE.model(ListedModel("m"))
     assert described == {"created": 0, "owned_by": "temper", "id": "m", "object": "model"}
 
@@ -45,11 +45,11 @@ def test_a_request_is_read_as_the_decoder_reads_it() -> None:
         FRONT.decode(b"", Client())
 
 
-def test_what_is_sent_is_described() -> None:
+def test_sent_requests_match_the_schema() -> None:
     assert FRONT.schemas().request["title"] == "ChatCompletionRequest"
 
 
-def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
+def test_an_answer_keeps_the_backends_id_or_gets_a_new_one() -> None:
     answering = FRONT.decode(BODY, Client()).answering
     for first, identity in (
         (ReplyStarted("own", 5, "served"), ("own", 5, "served")),
@@ -60,8 +60,12 @@ def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
         builder.add(ReplyFinished("stop"))
         whole = json.parse(builder.build())
         assert isinstance(whole, dict)
-        found = (whole["id"], whole["created"], whole["model"])
-        assert found == identity or (str(found[0])[:9], *found[1:]) == ("chatcmpl-", 7, "m")
+        identifiers = (whole["id"], whole["created"], whole["model"])
+        assert identifiers == identity or (str(identifiers[0])[:9], *identifiers[1:]) == (
+            "chatcmpl-",
+            7,
+            "m",
+        )
     assert b'"object":"chat.completion.chunk"' in answering.begin(None).keep_alive()
 
 
@@ -86,5 +90,5 @@ def test_a_stream_is_complete_with_its_end_mark(end: bytes, is_complete: bool) -
     assert FRONT.is_complete(end) is is_complete
 
 
-def test_tokens_are_told_as_openai_does() -> None:
+def test_token_counts_have_the_openai_format() -> None:
     assert FRONT.encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'

@@ -60,7 +60,7 @@ BODY = (
 
 
 class TestAQuestion:
-    def test_writes_what_the_request_no_longer_has_in_the_clients_own_bytes(self) -> None:
+    def test_keeps_the_clients_bytes_of_fields_removed_from_the_request(self) -> None:
         request = decode_request(BODY)
         later = request.append_messages((user_message("Again"),))
         later = later.offering((Tool("g", {}, b'{"g":1}'),))
@@ -99,12 +99,12 @@ ROLE = choice({"role": "assistant", "content": ""})
 
 class TestChunks:
     @pytest.mark.parametrize("last", [[], [TextDelta("a", {"content": []}), TextDelta("b")]])
-    def test_say_the_same_of_many_texts_as_of_each(self, last: list[ReplyEvent]) -> None:
+    def test_encode_many_texts_like_each(self, last: list[ReplyEvent]) -> None:
         texts = [TextDelta(text) for text in ("", ",", '","', "\n", "Grüße", "", *"xyz")]
         assert len(encoded(STARTED, *texts, *last)) == 8 + len(last)
         assert encoded(TextDelta(""), TextDelta("")) == []
 
-    def test_keep_a_client_alive(self) -> None:
+    def test_include_keepalive_comments(self) -> None:
         encoder = ChunkEncoder(IDENTITY, include_usage=False)
         stream = encoder.keep_alive() + encoder.keep_alive() + encoder.encode(TextDelta("x"))
 
@@ -124,7 +124,7 @@ class TestChunks:
             b'"more":1}}\n\n'
         )
 
-    def test_end_with_the_finish_reason_however_long_the_silence_behind_it(self) -> None:
+    def test_end_with_the_finish_reason_after_any_silence(self) -> None:
         encoder = ChunkEncoder(IDENTITY, include_usage=False)
         encoder.encode_all([STARTED, ReplyFinished("stop")])
 
@@ -156,8 +156,8 @@ def as_heard(event: ReplyEvent) -> Sequence[ReplyEvent]:
 
 @settings(max_examples=examples(40))
 @given(deltas, calls, endings, st.lists(st.integers(0, 3000), max_size=8))
-def test_what_is_encoded_is_decoded_again_at_every_chunking(
-    said: list[ReplyEvent],
+def test_encoded_events_are_decoded_to_the_same_events_at_every_chunking(
+    events_: list[ReplyEvent],
     made: list[ToolCall],
     ending: tuple[UsageReported, ReplyFinished],
     cuts: list[int],
@@ -166,20 +166,20 @@ def test_what_is_encoded_is_decoded_again_at_every_chunking(
         ToolCalled(index, ToolCall(f"k{index}", call.name, call.arguments))
         for index, call in enumerate(made)
     ]
-    events: list[ReplyEvent] = [STARTED, *said, *called, *ending]
+    events: list[ReplyEvent] = [STARTED, *events_, *called, *ending]
     encoder = ChunkEncoder(IDENTITY, include_usage=True)
     stream = b"".join([encoder.encode(event) for event in events]) + encoder.end()
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
 
-    heard = [event for said_one in events for event in as_heard(said_one)]
-    assert decoded([stream[start:end] for start, end in pairwise(edges)]) == heard
-    assert decoded([stream[at : at + 1] for at in range(len(stream))]) == heard
+    received = [event for said_one in events for event in as_heard(said_one)]
+    assert decoded([stream[start:end] for start, end in pairwise(edges)]) == received
+    assert decoded([stream[at : at + 1] for at in range(len(stream))]) == received
 
 
 def decoded(pieces: list[bytes]) -> list[ReplyPart]:
     events, decoder = EventDecoder(), ChunkDecoder()
-    found = [event for piece in pieces for event in events.feed(piece)] + events.finish()
-    return [part for event in found for part in decoder.feed(event.data)] + decoder.finish()
+    received = [event for piece in pieces for event in events.feed(piece)] + events.finish()
+    return [part for event in received for part in decoder.feed(event.data)] + decoder.finish()
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,5 @@ def decoded(pieces: list[bytes]) -> list[ReplyPart]:
         (ReplyFinished("stop"), {}),
     ],
 )
-def test_an_event_alone_is_a_delta_if_it_says_anything(
-    event: ReplyEvent, delta: JsonObject
-) -> None:
+def test_a_single_event_is_a_delta_if_it_has_content(event: ReplyEvent, delta: JsonObject) -> None:
     assert delta_of(event) == delta

@@ -19,12 +19,12 @@ MORE: JsonObject = {"index": 1, "function": {"arguments": "{"}}
 
 
 def chunk(delta: JsonValue, **choice: JsonValue) -> JsonObject:
-    written: JsonObject = {"index": 0, "delta": delta, "finish_reason": None, **choice}
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [written]}
+    body: JsonObject = {"index": 0, "delta": delta, "finish_reason": None, **choice}
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [body]}
 
 
 @pytest.mark.parametrize(
-    ("sent", "found"),
+    ("sent", "expected"),
     [
         (chunk({"content": "Hi"}), TextDelta("Hi")),
         (chunk({"role": "assistant", "content": "Hi", "tool_calls": None}), TextDelta("Hi")),
@@ -34,10 +34,10 @@ def chunk(delta: JsonValue, **choice: JsonValue) -> JsonObject:
         (chunk({"content": None, "tool_calls": [MORE]}), ArgumentsFragment(1, "{")),
     ],
 )
-def test_what_nearly_every_chunk_is_is_read_at_once(
-    sent: JsonObject, found: TextDelta | ReasoningDelta | ArgumentsFragment
+def test_a_typical_chunk_is_parsed_by_the_fast_path(
+    sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment
 ) -> None:
-    assert fragment_in(json.dump_text(sent)) == found
+    assert fragment_in(json.dump_text(sent)) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_what_nearly_every_chunk_is_is_read_at_once(
         {"error": {"message": "Oh."}},
     ],
 )
-def test_any_other_chunk_is_left_to_the_decoder(sent: JsonObject) -> None:
+def test_an_untypical_chunk_is_left_to_the_decoder(sent: JsonObject) -> None:
     assert fragment_in(json.dump_text(sent)) is None
 
 
 @pytest.mark.parametrize("data", ["", "[DONE]", "{garbage", "[]", '"\\ud800"'])
-def test_what_is_no_chunk_is_left_to_the_decoder(data: str) -> None:
+def test_an_invalid_chunk_is_left_to_the_decoder(data: str) -> None:
     assert fragment_in(data) is None
 
 
@@ -86,15 +86,15 @@ def learnt(sample: bytes) -> Runs:
     return runs
 
 
-def test_a_run_ends_where_the_next_event_is_another_or_not_whole() -> None:
+def test_a_run_ends_before_a_different_or_incomplete_event() -> None:
     runs, row = learnt(event("a")), event("x") + event("") + event('"\n')
     run = ChunkRun(TextDelta("~"), ["x", "", '"\n'], len(row))
-    for behind in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
-        assert runs.find(row + behind, 0) == run
+    for following in (b"", b": a comment\n\n", event("y")[:-1], event("y")[:-9], event("")[:70]):
+        assert runs.find(row + following, 0) == run
     assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 
-def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
+def test_incomplete_or_different_events_form_no_run() -> None:
     runs = learnt(event("a"))
     for data in (b"", b": a comment\n\n", event("y")[:-1], event("\\")[:-1], b"data: [DONE]\n\n"):
         assert runs.find(data, 0) is None
@@ -102,7 +102,7 @@ def test_what_is_not_whole_or_not_alike_is_no_run() -> None:
 
 
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
-def test_nothing_else_hides_between_two_that_are_alike(between: bytes) -> None:
+def test_a_run_contains_nothing_between_its_events(between: bytes) -> None:
     runs, row = learnt(event("a")), event("x") * 3
     run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run
@@ -113,13 +113,13 @@ def test_nothing_else_hides_between_two_that_are_alike(between: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
-def test_one_that_is_no_string_hides_among_no_others(text: bytes) -> None:
+def test_a_non_string_value_is_not_part_of_a_run(text: bytes) -> None:
     runs, wrong = learnt(event("a")), event("~").replace(b"~", text)
     for data in (wrong, wrong * 2, event("x") + wrong, wrong + event("x")):
         assert runs.find(data, 0) is None
 
 
-def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
+def test_a_changing_timestamp_makes_a_new_sample_necessary() -> None:
     runs = Runs()
     for second in range(30):
         now = event("x").replace(b"1700000000", b"%d" % (1700000000 + second))
@@ -136,7 +136,7 @@ def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
         ('{"tool_calls":[{"index":3,"function":{"arguments":"x"}}]}', ArgumentsFragment(3, "~")),
     ],
 )
-def test_a_sample_of_every_kind_is_learnt(delta: str, sample: Fragment) -> None:
+def test_a_sample_of_every_kind_is_learned(delta: str, sample: Fragment) -> None:
     chunks = f'data: {{"choices":[{{"delta":{delta}}}]}}'.encode()
     run = learnt(chunks).find(chunks + b"\n\n", 0)
     assert run == ChunkRun(sample, ["x"], len(chunks) + 2)
@@ -153,11 +153,11 @@ def test_a_sample_of_every_kind_is_learnt(delta: str, sample: Fragment) -> None:
         b'data: {"note":{"content":"x"},"choices":[{"delta":{"content":"y"}}]}',
     ],
 )
-def test_what_proves_to_be_something_else_is_not_learnt(sample: bytes) -> None:
+def test_an_event_of_another_kind_is_not_learned(sample: bytes) -> None:
     assert learnt(sample).find(sample + b"\n\n", 0) is None
 
 
-def test_after_many_vain_lessons_nothing_is_learnt_any_more() -> None:
+def test_after_many_failed_samples_learning_stops() -> None:
     runs = Runs()
     for number in range(20):
         runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())
@@ -165,14 +165,14 @@ def test_after_many_vain_lessons_nothing_is_learnt_any_more() -> None:
     assert runs.find(b'data: {"id":19,"choices":[{"delta":{"content":"x"}}]}\n\n', 0) is None
 
 
-def test_a_run_behind_the_end_of_a_reply_says_nothing() -> None:
+def test_a_run_after_the_end_of_a_reply_is_ignored() -> None:
     decoder = ChunkDecoder()
     decoder.feed(json.dump_text(chunk_of({}, "stop")))
     decoder.feed("[DONE]")
     assert decoder.go_on(TextDelta("~"), ["late"]) == []
 
 
-def test_a_run_goes_on_with_what_its_sample_is() -> None:
+def test_a_run_continues_the_kind_of_its_sample() -> None:
     decoder = ChunkDecoder()
     call: JsonObject = {"index": 1, "id": "a", "function": {"name": "look", "arguments": "{"}}
     decoder.feed(json.dump_text(chunk_of({"tool_calls": [call]})))

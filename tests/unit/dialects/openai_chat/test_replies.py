@@ -24,18 +24,18 @@ def fragment(
     name: str | None = None,
     arguments: JsonValue = None,
 ) -> JsonObject:
-    written: JsonObject = {} if index is None else {"index": index}
+    body: JsonObject = {} if index is None else {"index": index}
     if call_id is not None:
-        written["id"] = call_id
-    written["function"] = {"name": name, "arguments": arguments}
-    return written
+        body["id"] = call_id
+    body["function"] = {"name": name, "arguments": arguments}
+    return body
 
 
 def read_calls(*chunks: list[JsonObject]) -> list[WrittenCall]:
     calls, reply = CallsInProgress(), ReplyInProgress()
     for fragments in chunks:
-        for position, written in enumerate(fragments):
-            for event in calls.add(position, as_fragment(written)):
+        for position, fragment_ in enumerate(fragments):
+            for event in calls.add(position, as_fragment(fragment_)):
                 reply.add(event)
     for event in calls.finish():
         reply.add(event)
@@ -80,12 +80,12 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
         "and the name again", "and no index", "the name late",
     ],
 )  # fmt: skip
-def test_calls_are_told_apart(chunks: list[list[JsonObject]]) -> None:
+def test_calls_are_distinguished(chunks: list[list[JsonObject]]) -> None:
     assert read_calls(*chunks) == TWO
 
 
 @pytest.mark.parametrize("index", [0, None])
-def test_without_ids_another_name_is_another_call(index: int | None) -> None:
+def test_without_ids_a_different_name_starts_a_new_call(index: int | None) -> None:
     assert read_calls(
         [fragment(index, None, "f", "{}")],
         [fragment(index, None, "f", "")],
@@ -98,15 +98,15 @@ AGAIN = [WrittenCall("f", '{"a":1}'), WrittenCall("f", '{"a":2}')]
 
 @pytest.mark.parametrize("nothing", [None, "", " "])
 @pytest.mark.parametrize("index", [0, None])
-def test_without_ids_the_same_name_behind_whole_arguments_is_another_call(
+def test_without_ids_the_same_name_after_complete_arguments_starts_a_new_call(
     index: int | None, nothing: str | None
 ) -> None:
     """As in vercel/ai#18440: every call has the index 0."""
-    one, two = '{"a":1}', '{"a":2}'
-    first = [fragment(index, nothing, "f", one)], [fragment(index, nothing, "f", two)]
+    complete, two = '{"a":1}', '{"a":2}'
+    first = [fragment(index, nothing, "f", complete)], [fragment(index, nothing, "f", two)]
     assert read_calls(*first) == AGAIN
     named = (
-        [fragment(index, nothing, "f", ""), fragment(0, nothing, None, one)],
+        [fragment(index, nothing, "f", ""), fragment(0, nothing, None, complete)],
         [fragment(index, nothing, "f", "")],
         [fragment(index, nothing, None, two[:4])],
         [fragment(index, nothing, None, two[4:])],
@@ -114,21 +114,21 @@ def test_without_ids_the_same_name_behind_whole_arguments_is_another_call(
     assert read_calls(*named) == AGAIN
 
 
-def test_the_same_name_before_arguments_are_whole_is_no_other_call() -> None:
+def test_the_same_name_before_complete_arguments_continues_the_call() -> None:
     pieces = ("", '{"a":{', "}", '"}"', "}", "")
     chunks = ([fragment(0, None, "f", piece)] for piece in pieces)
     assert read_calls(*chunks) == [WrittenCall("f", "".join(pieces))]
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
-def test_a_blank_id_is_none(blank: str) -> None:
+def test_a_blank_id_counts_as_missing(blank: str) -> None:
     assert read_calls([fragment(0, "c1", "f", '{"a"')], [fragment(0, blank, None, ":1}")]) == [
         WrittenCall("f", '{"a":1}', "c1")
     ]
     assert read_calls([fragment(0, blank, "f", "{}")]) == [WrittenCall("f", "{}")]
 
 
-def test_arguments_behind_a_name_that_came_again_take_a_closer_look() -> None:
+def test_arguments_after_a_repeated_name_are_examined() -> None:
     calls = CallsInProgress()
     calls.add(0, as_fragment(fragment(0, None, "f", "{}")))
     assert calls.go_on(0, [" "]) == [ToolCallArgumentsDelta(0, " ")]
@@ -136,13 +136,13 @@ def test_arguments_behind_a_name_that_came_again_take_a_closer_look() -> None:
     assert calls.go_on(0, ["{"]) is None
 
 
-def test_an_id_that_comes_late_belongs_to_the_call_at_its_index() -> None:
+def test_a_late_id_belongs_to_the_call_at_its_index() -> None:
     assert read_calls([fragment(0, None, "f", "{")], [fragment(0, "c1", None, "}")]) == [
         WrittenCall("f", "{}")
     ]
 
 
-def test_indexes_count_more_than_ids() -> None:
+def test_indexes_win_over_ids() -> None:
     assert read_calls([fragment(0, "c", "f", "{}")], [fragment(1, "c", "g", "{}")]) == [
         WrittenCall("f", "{}", "c"),
         WrittenCall("g", "{}", "c"),
@@ -156,12 +156,12 @@ def test_a_call_that_never_gets_a_name_is_still_a_call() -> None:
     ]
 
 
-def test_a_function_that_is_no_object_is_nonsense() -> None:
+def test_a_function_that_is_no_object_is_invalid() -> None:
     with pytest.raises(ValueError, match="not an object"):
         read_calls([{"index": 0, "function": "f"}])
 
 
-def test_a_call_goes_on_once_it_has_a_name() -> None:
+def test_a_call_continues_once_it_has_a_name() -> None:
     calls = CallsInProgress()
     calls.add(0, as_fragment({"index": 3, "id": "a", "function": {"arguments": "{"}}))
     assert calls.go_on(3, ["}"]) is None
@@ -193,9 +193,9 @@ def read(*chunks: JsonValue, done: bool = True) -> list[ReplyPart]:
 END = chunk({}, "stop")
 
 
-@pytest.mark.parametrize("written", ['{"x":%s}', '{"choices":[],"x":%s}', '{"choices":%s}'])
-def test_nesting_without_a_limit_is_garbage(written: str) -> None:
-    deep = written % ("[" * 100_000 + "]" * 100_000)
+@pytest.mark.parametrize("text", ['{"x":%s}', '{"choices":[],"x":%s}', '{"choices":%s}'])
+def test_nesting_without_a_limit_is_garbage(text: str) -> None:
+    deep = text % ("[" * 100_000 + "]" * 100_000)
     for document in (deep, deep.replace('"x"', '"\\ud83d"')):
         with pytest.raises(ValueError, match=r".+"):
             ChunkDecoder().feed(document)
@@ -210,13 +210,13 @@ def test_calls_beyond_the_bound_end_the_reply() -> None:
 
 
 class TestAChunk:
-    @pytest.mark.parametrize("late", ["{garbage", "[DONE]", json.dump_text(END)])
-    def test_behind_the_end_is_not_read(self, late: str) -> None:
+    @pytest.mark.parametrize("chunk", ["{garbage", "[DONE]", json.dump_text(END)])
+    def test_data_after_the_end_is_not_read(self, chunk: str) -> None:
         decoder = ChunkDecoder()
         decoder.feed(json.dump_text(END))
 
         assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
-        assert decoder.feed(late) == []
+        assert decoder.feed(chunk) == []
         assert decoder.finish() == []
 
 

@@ -16,37 +16,37 @@ USER: JsonObject = {"role": "user", "content": "Hello"}
 @pytest.mark.parametrize(
     "name", [name for name in ChatCompletionRequest.model_fields if name != "messages"]
 )
-def test_null_is_the_same_as_absent(name: str) -> None:
+def test_null_equals_absent(name: str) -> None:
     assert getattr(check(ChatCompletionRequest, {"messages": [USER], name: None}), name) is None
 
 
-def test_one_wrong_member_is_enough_however_many_there_are() -> None:
+def test_one_invalid_member_among_many_is_found() -> None:
     with pytest.raises(InvalidRequest) as caught:
         check(ChatCompletionRequest, {"messages": [5] * 100_000})
 
     assert caught.value.param == "messages.0"
 
 
-def test_the_document_knows_every_member() -> None:
+def test_the_schema_documents_every_member() -> None:
     document = ChatCompletionRequest.model_json_schema()
 
     assert set(document["properties"]) == set(ChatCompletionRequest.model_fields)
     assert document["additionalProperties"] is True
 
 
-def test_what_checks_is_made_once_when_several_threads_need_it_first() -> None:
+def test_concurrent_threads_build_a_validator_once() -> None:
     class Thing(WireObject):
         name: str
 
     given: JsonObject = {"name": "a"}
     assert not Thing.__pydantic_complete__
     with ThreadPoolExecutor(8) as threads:
-        found = [threads.submit(check, Thing, given) for _ in range(8)]
-    assert {one.result().name for one in found} == {"a"}
+        futures = [threads.submit(check, Thing, given) for _ in range(8)]
+    assert {future.result().name for future in futures} == {"a"}
     assert Thing.__pydantic_complete__
 
 
-def test_what_checks_a_chat_is_there_before_the_first_one() -> None:
+def test_the_chat_validator_is_built_before_the_first_request() -> None:
     assert ChatCompletionRequest.__pydantic_complete__
 
 

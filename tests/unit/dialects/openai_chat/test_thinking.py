@@ -23,28 +23,28 @@ QWEN = ("low", "medium", "xhigh")
 @pytest.mark.parametrize(
     ("wanted", "word"), [("none", "low"), ("high", "xhigh"), ("max", "xhigh"), ("low", "low")]
 )
-def test_an_effort_goes_in_the_nearest_word_that_the_model_takes(wanted: str, word: str) -> None:
-    told = fit_thinking(read(reasoning_effort=wanted), QWEN, "", {})
-    assert json.parse(told.fields["reasoning_effort"]) == word
-    assert not {"reasoning_effort"} & thinking_fields(told).keys()
-    told = fit_thinking(read(chat_template_kwargs={"reasoning_effort": wanted}), QWEN, "", {})
-    assert json.parse(told.fields["chat_template_kwargs"]) == {"reasoning_effort": word}
-    told = fit_thinking(saying(ThinkingOptions(effort=wanted)), QWEN, "", {})
-    assert thinking_fields(told) == {"reasoning_effort": word}
+def test_an_effort_is_mapped_to_the_nearest_supported_level(wanted: str, word: str) -> None:
+    fitted = fit_thinking(read(reasoning_effort=wanted), QWEN, "", {})
+    assert json.parse(fitted.fields["reasoning_effort"]) == word
+    assert not {"reasoning_effort"} & thinking_fields(fitted).keys()
+    fitted = fit_thinking(read(chat_template_kwargs={"reasoning_effort": wanted}), QWEN, "", {})
+    assert json.parse(fitted.fields["chat_template_kwargs"]) == {"reasoning_effort": word}
+    fitted = fit_thinking(saying(ThinkingOptions(effort=wanted)), QWEN, "", {})
+    assert thinking_fields(fitted) == {"reasoning_effort": word}
 
 
 @pytest.mark.parametrize("fields", [{}, {"reasoning_effort": "enormous"}])
-def test_where_no_known_effort_is_said_nothing_is_changed(fields: JsonObject) -> None:
-    asked = read(**fields)
-    assert fit_thinking(asked, QWEN, "strength", {}) == asked
-    assert fit_thinking(asked, (), "", {}) is asked
-    assert fit_effort(asked, QWEN) is asked
+def test_without_a_known_effort_nothing_is_changed(fields: JsonObject) -> None:
+    request = read(**fields)
+    assert fit_thinking(request, QWEN, "strength", {}) == request
+    assert fit_thinking(request, (), "", {}) is request
+    assert fit_effort(request, QWEN) is request
 
 
-def test_a_template_gets_its_own_variables_beside_those_of_the_client() -> None:
-    asked = saying(ThinkingOptions(effort="max"), chat_template_kwargs={"language": "de"})
-    told = fit_thinking(asked, ("low", "xhigh"), "strength", {"clear_thinking": False})
+def test_template_variables_are_merged_with_the_clients() -> None:
+    request = saying(ThinkingOptions(effort="max"), chat_template_kwargs={"language": "de"})
+    fitted = fit_thinking(request, ("low", "xhigh"), "strength", {"clear_thinking": False})
     variables = {"clear_thinking": False, "strength": "xhigh", "language": "de"}
-    assert thinking_fields(told)["chat_template_kwargs"] == variables
-    own = saying(ThinkingOptions(), chat_template_kwargs={"clear_thinking": True})
-    assert thinking_fields(fit_thinking(own, (), "", {"clear_thinking": False})) == {}
+    assert thinking_fields(fitted)["chat_template_kwargs"] == variables
+    client_request = saying(ThinkingOptions(), chat_template_kwargs={"clear_thinking": True})
+    assert thinking_fields(fit_thinking(client_request, (), "", {"clear_thinking": False})) == {}

@@ -20,25 +20,29 @@ def request(*messages: JsonValue) -> bytes:
     return json.dump({"model": "m", "messages": [*messages]})
 
 
-def test_rounds_come_back_as_the_messages_that_they_were() -> None:
+def test_rounds_are_returned_as_the_original_messages() -> None:
     answered: JsonObject = {**ANSWER, "tool_rounds": [*describe_rounds(ROUND).messages]}
     read = decode_request(request(USER, answered, USER))
-    assert [one.source for one in read.messages[1:3]] == [one.source for one in ROUND]
-    assert [one.failed for one in read.messages] == [None, None, True, None, None]
+    assert [message.source for message in read.messages[1:3]] == [
+        message.source for message in ROUND
+    ]
+    assert [message.failed for message in read.messages] == [None, None, True, None, None]
     assert read.messages[1].calls == (CALL,)
     assert read.messages[3].source == json.dump(ANSWER)
-    assert json.split_array(read.fields["messages"]) == [one.source for one in read.messages]
+    assert json.split_array(read.fields["messages"]) == [
+        message.source for message in read.messages
+    ]
 
 
-def test_only_results_say_whether_they_failed() -> None:
+def test_only_results_have_a_failure_flag() -> None:
     rounds: list[JsonValue] = [
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": False},
         {"role": "assistant", "content": "x", "failed": True},
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": 3},
     ]
-    found = expand(request({**ANSWER, "tool_rounds": rounds}))
-    assert found.failed == {0: False}
-    assert found.body.count(b'"failed"') == 1
+    message = expand(request({**ANSWER, "tool_rounds": rounds}))
+    assert message.failed == {0: False}
+    assert message.body.count(b'"failed"') == 1
 
 
 @pytest.mark.parametrize(
@@ -52,33 +56,33 @@ def test_only_results_say_whether_they_failed() -> None:
         None,
     ],
 )
-def test_what_has_no_rounds_is_not_expanded(messages: JsonValue) -> None:
+def test_an_answer_without_rounds_is_not_expanded(messages: JsonValue) -> None:
     assert not has_rounds(messages)
 
 
-def test_messages_that_are_none_are_left_to_the_decoder() -> None:
+def test_invalid_messages_are_left_to_the_decoder() -> None:
     body = b'{"messages":["tool_rounds",{"role":"user","content":"tool_rounds"}]}'
     assert expand(body) == Expanded(body, {})
 
 
 @pytest.mark.parametrize("rounds", [1, "x", [1], None])
-def test_rounds_that_are_no_messages_are_refused(rounds: JsonValue) -> None:
+def test_rounds_with_invalid_messages_are_refused(rounds: JsonValue) -> None:
     with pytest.raises(InvalidRequest) as caught:
         expand(request(USER, {**ANSWER, "tool_rounds": rounds}))
     assert caught.value.param == "messages.1.tool_rounds"
 
 
-def test_a_client_asks_for_rounds() -> None:
-    asked: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
-    assert decode_request(json.dump(asked)).round_reports is RoundReports.AT_END
+def test_a_client_requests_rounds() -> None:
+    body: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
+    assert decode_request(json.dump(body)).round_reports is RoundReports.AT_END
     assert decode_request(request(USER)).round_reports is RoundReports.NONE
 
 
-def test_rounds_are_told_in_a_delta_and_in_a_whole_message() -> None:
+def test_rounds_are_sent_in_a_delta_and_in_a_whole_message() -> None:
     identity = Identity("id", 1, "m")
     event = describe_rounds(ROUND)
-    written = ChunkEncoder(identity, False).encode(event)
-    assert b'"delta":{"tool_rounds":[{"role":"assistant"' in written
+    chunk = ChunkEncoder(identity, False).encode(event)
+    assert b'"delta":{"tool_rounds":[{"role":"assistant"' in chunk
     builder = CompletionBuilder(identity)
     builder.add(event)
     completion = json.parse(builder.build())

@@ -1,4 +1,4 @@
-"""Names of the language that tests hold against OpenAI's SDK, and nothing looks up."""
+"""Names of the Responses API that tests compare with OpenAI's SDK and no code uses."""
 
 from proxy.dialects.field_table import CARRIED, Field, FieldTable, Handling
 

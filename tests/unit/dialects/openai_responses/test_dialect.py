@@ -1,4 +1,4 @@
-"""Requests are read; those of Codex 0.169.0 are kept, shortened, in `captures`."""
+"""Decoding of requests; those of Codex 0.169.0 are shortened in `captures`."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -43,17 +43,17 @@ def stored() -> ResponseStore:
     return store
 
 
-def test_a_string_is_one_item() -> None:
+def test_a_string_input_is_one_item() -> None:
     inputs = read(None, input="Hi")
     assert inputs.sent == [b'{"type":"message","role":"user","content":"Hi"}']
     assert [node.source for node in inputs.items] == inputs.sent
 
 
-def test_items_are_kept_as_they_were_written() -> None:
+def test_items_keep_their_bytes() -> None:
     assert read(None, input=[{"role": "user"}]).sent == [b'{"role":"user"}']
 
 
-def test_earlier_items_come_first_and_are_no_items_of_the_request() -> None:
+def test_earlier_items_come_first_and_are_not_stored_with_the_request() -> None:
     inputs = read(stored(), input=[{"role": "user"}], previous_response_id="resp_1")
     assert [node.source for node in inputs.items] == [*EARLIER.items, *inputs.sent]
     assert inputs.items[1].path == "previous_response_id.1"
@@ -75,7 +75,7 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: JsonObject, has_st
 
 
 @pytest.mark.parametrize("store", [None, stored()])
-def test_an_earlier_response_that_is_not_kept_is_an_error_of_its_own(
+def test_a_missing_previous_response_has_a_specific_error(
     store: ResponseStore | None,
 ) -> None:
     with pytest.raises(PreviousResponseUnknown) as caught:
@@ -85,14 +85,14 @@ def test_an_earlier_response_that_is_not_kept_is_an_error_of_its_own(
 
 
 @pytest.mark.parametrize("fields", [{}, {"input": []}, {"input": None}])
-def test_a_request_has_to_say_something(fields: JsonObject) -> None:
+def test_an_empty_request_is_refused(fields: JsonObject) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(None, **fields)
     assert caught.value.param == "input"
     assert read(None, **fields, instructions="Be brief.").items == []
 
 
-def test_every_item_gets_an_id_unless_it_has_one() -> None:
+def test_every_item_has_an_id() -> None:
     items = [b'{"a": 1}', b'{"id": "x"}', b'{"id": null}']
     assert [json.parse(item) for item in add_ids(items, "resp_7")] == [
         {"a": 1, "id": "item_7_0"},
@@ -106,11 +106,11 @@ LOOP = [f"codex_{number}" for number in (1, 2, 3, 4)]
 ROWS = ("messages", "tools")
 
 
-def fields(**asked: JsonValue) -> JsonObject:
-    return {name: json.parse(raw) for name, raw in decode(**asked).request.fields.items()}
+def fields(**body: JsonValue) -> JsonObject:
+    return {name: json.parse(raw) for name, raw in decode(**body).request.fields.items()}
 
 
-def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
+def test_a_request_is_converted_to_an_equivalent_chat_request() -> None:
     items: JsonValue = [user("Hi"), call("f", "1", '{"a": 1}'), result("r", "1"), user("And?")]
     form: JsonObject = {"type": "json_schema", "name": "n", "schema": {"type": "array"}}
     read = decode(
@@ -128,7 +128,7 @@ def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
         assert getattr(chat, name) == getattr(read, name)
 
 
-def test_a_chain_gives_the_bytes_that_the_whole_input_gives() -> None:
+def test_a_chain_gives_the_same_bytes_as_the_whole_input() -> None:
     store = make_store()
     front = make_front(store)
     first = front.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
@@ -160,12 +160,12 @@ def in_rows(fields: dict[str, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("name", LOOP)
-def test_what_codex_sends_is_written_as_these_bytes(name: str) -> None:
-    written = in_rows({**captured(name).request.fields})
-    assert written == (CAPTURES / f"{name}.chat.json").read_bytes()
+def test_codex_requests_are_converted_to_these_bytes(name: str) -> None:
+    rows = in_rows({**captured(name).request.fields})
+    assert rows == (CAPTURES / f"{name}.chat.json").read_bytes()
 
 
-def test_each_request_of_a_loop_begins_with_the_one_before() -> None:
+def test_each_request_of_a_loop_begins_with_the_previous_one() -> None:
     """The loop runs a command, applies a patch, and finds tools, which are offered at the end."""
     loop = [captured(name).request for name in LOOP]
     for earlier, later in pairwise(loop):
@@ -185,14 +185,14 @@ MUTATED = mutated((CAPTURES / "codex_4.json").read_bytes(), ANYTHING)
 
 @settings(max_examples=examples(300))
 @given(MUTATED)
-def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
     try:
         make_front().decode(document, OWNER)
     except InvalidRequest as refused:
         assert refused.param  # noqa: PT017 - most of them are read
 
 
-def test_reading_takes_linear_time() -> None:
+def test_decoding_takes_linear_time() -> None:
     def body(count: int) -> str:
         items: list[JsonValue] = [user("Hi " * 50)]
         for number in range(count):
@@ -211,35 +211,35 @@ def test_an_input_is_a_string_or_an_array(sent: JsonValue) -> None:
 
 def compacted(*, stream: bool) -> tuple[Decoded, JsonObject]:
     """Answer a request for a summary; returns it as it was read, and the item of the answer."""
-    asked = decode(
+    request = decode(
         input=[{"role": "user", "content": "Read both."}, {"type": "compaction_trigger"}],
         tools=[tool("f")],
         tool_choice="required",
     )
-    said = (ReasoningDelta("Hm."), TextDelta("Two files "), TextDelta("were read."))
-    events: list[ReplyEvent] = [ReplyStarted(), *said, ReplyFinished("stop")]
+    parts = (ReasoningDelta("Hm."), TextDelta("Two files "), TextDelta("were read."))
+    events: list[ReplyEvent] = [ReplyStarted(), *parts, ReplyFinished("stop")]
     if stream:
-        encoder = asked.answering.begin(events[0])
-        written = b"".join(encoder.encode_all([event]) for event in events) + encoder.end()
-        assert b"output_text" not in written
-        assert written.count(b"event: response.output_item.done\n") == 1
-        whole = member(json.parse(written.rpartition(b"data: ")[2]), "response")
+        encoder = request.answering.begin(events[0])
+        body = b"".join(encoder.encode_all([event]) for event in events) + encoder.end()
+        assert b"output_text" not in body
+        assert body.count(b"event: response.output_item.done\n") == 1
+        whole = member(json.parse(body.rpartition(b"data: ")[2]), "response")
     else:
-        builder = asked.answering.builder(events[0])
+        builder = request.answering.builder(events[0])
         for event in events:
             builder.add(event)
         whole = json.parse(builder.build())
     (item,) = as_list(member(whole, "output"))
     assert isinstance(item, dict)
-    return asked, item
+    return request, item
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_trigger_is_answered_with_a_summary_that_can_come_back(*, stream: bool) -> None:
-    asked, item = compacted(stream=stream)
-    assert asked.accepts_prose
-    assert asked.request.tool_choice is ToolUse.NONE
-    assert [one.role for one in asked.request.messages] == ["user", "user"]
+def test_a_compaction_trigger_is_answered_with_a_reusable_summary(*, stream: bool) -> None:
+    request, item = compacted(stream=stream)
+    assert request.accepts_prose
+    assert request.request.tool_choice is ToolUse.NONE
+    assert [message.role for message in request.request.messages] == ["user", "user"]
     assert item["type"] == "compaction"
     later = decode(input=[item, {"role": "user", "content": "Go on."}]).request
     assert "Two files were read." in later.messages[0].text
@@ -247,8 +247,8 @@ def test_a_trigger_is_answered_with_a_summary_that_can_come_back(*, stream: bool
 
 
 @pytest.mark.parametrize("content", ["gAAA", "temper-summary1:%%%", "temper-summary1:/w=="])
-def test_a_summary_that_cannot_be_read_is_left_out(content: str) -> None:
+def test_an_unreadable_summary_is_dropped(content: str) -> None:
     item: JsonObject = {"type": "compaction", "encrypted_content": content}
     read = decode(input=[item, {"role": "user", "content": "Go on."}])
-    assert [one.text for one in read.request.messages] == ["Go on."]
+    assert [message.text for message in read.request.messages] == ["Go on."]
     assert read.facts == (Omitted("compaction"),)

@@ -75,12 +75,12 @@ TEXT = st.text(min_size=1, max_size=6)
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
-    return [text[one:two] for one, two in pairwise(places)]
+    return [text[start:two] for start, two in pairwise(places)]
 
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[ReplyEvent]:
-    """Make the events of an answer as a turn tells them, with attempts that began again."""
+    """Make the events of an answer as a turn emits them, with restarted attempts."""
     events: list[ReplyEvent] = [ReplyStarted("chatcmpl-1", 1, "backend-model")]
     calls = 0
     for kind in draw(st.lists(st.sampled_from(("text", "thought", "call", "whole")), max_size=6)):
@@ -118,12 +118,12 @@ REQUESTS = st.sampled_from(
 )
 
 
-def request_of(asked: JsonObject) -> Decoded:
-    return decode(tools=TOOLS, stream=True, **asked)
+def request_of(body: JsonObject) -> Decoded:
+    return decode(tools=TOOLS, stream=True, **body)
 
 
 def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
-    """Give a stream to the SDK, which raises for what its users could not make sense of."""
+    """Accumulate a stream with the SDK, which raises for an invalid stream."""
     state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events:
         EVENTS[f"{event['type']}"].model_validate(event)
@@ -133,10 +133,10 @@ def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
 
 
 @given(answers(), REQUESTS, st.data())
-def test_every_stream_keeps_to_the_rules_at_every_chunking(
-    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
+def test_every_stream_is_valid_at_every_chunking(
+    events: list[ReplyEvent], body: JsonObject, data: st.DataObject
 ) -> None:
-    encoder = request_of(asked).answering.begin(None)
+    encoder = request_of(body).answering.begin(None)
     sent = b""
     while events:
         count = data.draw(st.integers(1, len(events)))
@@ -154,10 +154,10 @@ def test_every_stream_keeps_to_the_rules_at_every_chunking(
 
 @settings(max_examples=examples(40))  # the SDK's models take their time
 @given(answers(), REQUESTS, st.data())
-def test_a_stream_that_breaks_says_so_and_ends(
-    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
+def test_a_broken_stream_ends_with_an_error(
+    events: list[ReplyEvent], body: JsonObject, data: st.DataObject
 ) -> None:
-    encoder = request_of(asked).answering.begin(None)
+    encoder = request_of(body).answering.begin(None)
     before = events[: data.draw(st.integers(0, len(events)))]
     sent = (encoder.encode_all(before) if before else b"") + encoder.fail(BROKEN)
     assert not make_front().is_complete(sent)
@@ -171,17 +171,15 @@ def test_a_stream_that_breaks_says_so_and_ends(
 
 @settings(max_examples=examples(40))
 @given(answers(), REQUESTS)
-def test_what_the_sdk_adds_up_is_the_whole_answer(
-    events: list[ReplyEvent], asked: JsonObject
-) -> None:
-    read = read_stream(streamed(request_of(asked), events))
+def test_the_sdk_accumulates_the_whole_answer(events: list[ReplyEvent], body: JsonObject) -> None:
+    read = read_stream(streamed(request_of(body), events))
     accumulated(read)
-    answer = whole(request_of(asked), events)
+    answer = whole(request_of(body), events)
     assert read[-1]["response"] == answer
     Response.model_validate(answer, strict=False)
 
 
-def test_silence_before_anything_is_ended_by_the_beginning() -> None:
+def test_a_keepalive_before_any_content_starts_the_response() -> None:
     encoder = decode(stream=True).answering.begin(None)
     assert [event["type"] for event in read_stream(encoder.keep_alive())] == [
         "response.created",
@@ -189,16 +187,16 @@ def test_silence_before_anything_is_ended_by_the_beginning() -> None:
     ]
 
 
-def test_a_failure_tells_the_usage_where_it_is_known() -> None:
+def test_a_failure_reports_usage_if_it_is_known() -> None:
     encoder = decode(stream=True).answering.begin(None)
     encoder.encode_all([TextDelta("Hi"), USAGE])
     (last,) = read_stream(encoder.fail(BROKEN))
     assert member(last["response"], "usage", "total_tokens") == 11
 
 
-def test_the_end_is_found_by_its_event_and_not_by_what_is_said() -> None:
-    said = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
-    assert not make_front().is_complete(said)
+def test_the_end_is_recognized_by_its_event_and_not_by_text() -> None:
+    data = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
+    assert not make_front().is_complete(data)
     assert make_front().is_complete(b"event: response.completed\ndata: {}\n\n")
     assert make_front().is_complete(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
     assert not make_front().is_complete(b"event: response.failed\ndata: {}\n\n")
@@ -225,16 +223,16 @@ def test_a_request_is_counted_as_it_is_answered() -> None:
     assert dialect.schemas().request["title"] == "ResponseRequest"
 
 
-def test_ids_are_made_of_tokens() -> None:
+def test_ids_consist_of_random_tokens() -> None:
     answering = decode().answering
     assert answering.new_call_id() == "call_000000000000000000000001"
     answer = whole(decode(), HI)
     assert f"{answer['id']}".startswith("resp_")
 
 
-@pytest.mark.parametrize(("asked", "model"), [("m", "m"), ("absent", "backend-model")])
-def test_the_answer_names_the_model_that_was_asked_for(asked: str, model: str) -> None:
-    decoded = decode(model=asked)
+@pytest.mark.parametrize(("requested", "model"), [("m", "m"), ("absent", "backend-model")])
+def test_the_answer_names_the_requested_model(requested: str, model: str) -> None:
+    decoded = decode(model=requested)
     builder = decoded.answering.builder(ReplyStarted(model="backend-model"))
     assert member(json.parse(builder.build()), "model") == model
 
@@ -243,20 +241,20 @@ def kept(store: ResponseStore, answer_id: object) -> bool:
     return store.find(OWNER.owner, f"{answer_id}") is not None
 
 
-def test_an_answer_that_ended_well_is_kept_for_its_owner() -> None:
+def test_a_successful_answer_is_stored_for_its_owner() -> None:
     store = make_store()
     answer = whole(decode(store), HI)
-    found = store.find(OWNER.owner, f"{answer['id']}")
-    assert found is not None
-    assert json.parse(found.whole) == answer
-    assert [json.parse(item) for item in found.output] == answer["output"]
-    assert found.inputs == [
+    stored = store.find(OWNER.owner, f"{answer['id']}")
+    assert stored is not None
+    assert json.parse(stored.whole) == answer
+    assert [json.parse(item) for item in stored.output] == answer["output"]
+    assert stored.inputs == [
         b'{"type":"message","role":"user","content":"Hi","id":"item_000000000000000000000001_0"}'
     ]
     assert store.find("other", f"{answer['id']}") is None
 
 
-def test_a_stream_is_kept_when_it_has_ended_well() -> None:
+def test_a_successful_stream_is_stored() -> None:
     store = make_store()
     answering = decode(store, stream=True).answering
     encoder = answering.begin(None)
@@ -269,7 +267,7 @@ def test_a_stream_is_kept_when_it_has_ended_well() -> None:
     assert not kept(store, "resp_000000000000000000000003")
 
 
-def test_nothing_is_kept_that_nobody_wants_kept() -> None:
+def test_with_store_false_nothing_is_stored() -> None:
     store = make_store()
     answer = whole(decode(store, store=False), HI)
     assert not kept(store, answer["id"])
@@ -278,7 +276,7 @@ def test_nothing_is_kept_that_nobody_wants_kept() -> None:
     assert whole(decode(store), HI)["store"] is True
 
 
-def test_a_conversation_goes_on_from_a_stored_response() -> None:
+def test_a_conversation_continues_from_a_stored_response() -> None:
     store = make_store()
     first = whole(decode(store), HI)
     dialect = make_front(store, first_id=50)

@@ -1,4 +1,4 @@
-"""Items become messages: case by case, and by what must hold for every history."""
+"""Items become messages: single cases, and invariants of every history."""
 
 from itertools import count
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from tests.fakes.responses import (
 
 
 class Style(NamedTuple):
-    """In how many ways clients write the same."""
+    """The notations that clients use for the same history."""
 
     as_blocks: bool = False
     has_types: bool = True
@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What is said until the model is asked, and what it does then; each call gets its result."""
+    """The input of a request and the model's reply; each call gets its result."""
 
     user: str
     remark: str | None
@@ -51,7 +51,7 @@ STYLES = st.builds(Style, *[st.booleans()] * 6)
 
 
 class Client:
-    """Writes turns as items; `cuts` are the places at which the model was asked."""
+    """Writes turns as items; `cuts` are the positions of upstream requests."""
 
     def __init__(self, style: Style) -> None:
         self.items: list[JsonValue] = []
@@ -63,13 +63,13 @@ class Client:
             self._message("user", turn.user, "input_text")
             if turn.remark is not None:
                 self._message("developer", turn.remark, "input_text")
-            for thought_, said, calls in turn.rounds:
-                self._round(thought_, said, calls)
+            for thought_, text, calls in turn.rounds:
+                self._round(thought_, text, calls)
             self._ask()
             self._message("assistant", turn.answer, "output_text")
         return self
 
-    def _round(self, thought_: str | None, said: str | None, calls: int) -> None:
+    def _round(self, thought_: str | None, text: str | None, calls: int) -> None:
         self._ask()
         if thought_ is not None:
             kind = "content" if self._style.shows_content else "summary"
@@ -77,8 +77,8 @@ class Client:
             shape: JsonObject = {"summary": [], "content": None}
             shape[kind] = [{"type": part, "text": thought_}]
             self._add({"type": "reasoning", **shape, "encrypted_content": sign(thought_)})
-        if said is not None:
-            self._message("assistant", said, "output_text")
+        if text is not None:
+            self._message("assistant", text, "output_text")
         ids = [f"c{len(self.items)}_{number}" for number in range(calls)]
         for call_id in ids:
             self._add(call("f", call_id, '{"a": 1.0}'))
@@ -117,19 +117,17 @@ def sources(items: list[JsonValue]) -> list[bytes]:
 
 
 @given(TURNS, STYLES, STYLES)
-def test_the_same_history_gives_the_same_bytes_however_it_is_written(
-    turns: list[Turn], one: Style, other: Style
+def test_the_same_history_gives_the_same_bytes_in_every_notation(
+    turns: list[Turn], first: Style, other: Style
 ) -> None:
-    assert sources(Client(one).write(turns).items) == sources(Client(other).write(turns).items)
+    assert sources(Client(first).write(turns).items) == sources(Client(other).write(turns).items)
 
 
 @given(TURNS, STYLES)
-def test_a_history_whose_items_were_read_before_gives_the_same(
-    turns: list[Turn], style: Style
-) -> None:
+def test_a_history_with_cached_items_gives_the_same_result(turns: list[Turn], style: Style) -> None:
     items = objects(Client(style).write(turns).items)
     gone: JsonObject = {"type": "web_search_call", "action": {}}
-    never_read: JsonValue = [{**one, "mark": next(MARKS)} for one in (*items, gone)]
+    never_read: JsonValue = [{**item, "mark": next(MARKS)} for item in (*items, gone)]
     first, again = decode(input=never_read), decode(input=never_read)
     assert (again.request, again.facts) == (first.request, first.facts)
 
@@ -148,8 +146,8 @@ def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one(
 @given(TURNS)
 def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn]) -> None:
     def of(remark: str | None) -> tuple[Message, ...]:
-        spoken = [turn._replace(remark=remark) for turn in turns]
-        return decode(input=Client(Style()).write(spoken).items).request.messages
+        turns_ = [turn._replace(remark=remark) for turn in turns]
+        return decode(input=Client(Style()).write(turns_).items).request.messages
 
     plain, reminded = of(None), of("Be brief.")
     assert [message.role for message in plain] == [message.role for message in reminded]

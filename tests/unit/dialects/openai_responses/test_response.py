@@ -3,6 +3,6 @@ from proxy.dialects.openai_responses.response import (
 )
 
 
-def test_what_is_repeated_stands_on_one_line() -> None:
+def test_a_repeated_part_is_encoded_on_one_line() -> None:
     echo = echo_of({"tools": b'[\r\n{"name": "a\\nb"}\n]'})
     assert echo["tools"] == b'[  {"name": "a\\nb"} ]'

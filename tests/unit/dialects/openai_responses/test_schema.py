@@ -1,4 +1,4 @@
-"""The tables hold every name that the installed SDK knows, and the guide says the same."""
+"""The tables contain every name of the installed SDK, and the guide agrees."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,16 +30,16 @@ from proxy.dialects.openai_responses.schema import (
 from tests.unit.dialects.openai_responses.names import PARTS, SENT_EVENTS, UNSENT_EVENTS
 
 
-def test_everything_is_described_by_a_name_of_its_own() -> None:
+def test_every_schema_has_a_unique_name() -> None:
     schemas = responses_schemas()
-    titles = [one["title"] for one in (schemas.request, schemas.answer, schemas.count)]
+    titles = [schema["title"] for schema in (schemas.request, schemas.answer, schemas.count)]
     assert titles == ["ResponseRequest", "Response", "InputTokens"]
     parts = schemas.request["$defs"]
     assert isinstance(parts, dict)
     assert all(name.startswith("Response") for name in parts)
 
 
-def test_a_response_has_what_the_sdk_expects() -> None:
+def test_a_response_has_the_fields_that_the_sdk_expects() -> None:
     required = responses_schemas().answer["required"]
     assert isinstance(required, list)
     assert set(required) <= set(Response.model_fields)
@@ -69,7 +69,9 @@ def words_in(kind: object) -> Iterator[str]:
 
 def types_in(union: object) -> set[str]:
     """Return every value that the `type` of a member of a union may have."""
-    return {word for one in classes_in(union) for word in words_in(type_member(one))}
+    return {
+        word for union_member in classes_in(union) for word in words_in(type_member(union_member))
+    }
 
 
 def type_member(kind: object) -> object:
@@ -109,7 +111,7 @@ def test_a_form_of_text_has_the_fields_that_are_read() -> None:
     assert "format" in ResponseTextConfig.model_fields
 
 
-def test_what_is_refused_has_a_remedy() -> None:
+def test_every_refused_field_has_a_remedy() -> None:
     for table in (FIELDS, TOOLS):
         refused = [name for name, row in table.items() if row.handling is Handling.REFUSED]
         assert refused
@@ -118,7 +120,7 @@ def test_what_is_refused_has_a_remedy() -> None:
     assert FIELDS.remedy("no_such_field") is None
 
 
-def test_what_is_dropped_is_in_a_table() -> None:
+def test_every_dropped_field_is_in_a_table() -> None:
     assert TOOLS.drops("web_search")
     assert not TOOLS.drops("function")
     assert not TOOLS.drops("no_such_tool")
@@ -129,6 +131,6 @@ def lines_of(table: FieldTable) -> list[str]:
 
 
 @pytest.mark.parametrize("table", [FIELDS, ITEMS, PARTS, TOOLS])
-def test_the_guide_says_the_same(table: FieldTable) -> None:
+def test_the_guide_lists_the_same(table: FieldTable) -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     assert "\n".join(lines_of(table)) in guide

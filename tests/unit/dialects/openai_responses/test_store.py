@@ -16,7 +16,7 @@ from proxy.dialects.openai_responses.store import (
 from tests.fakes.responses import make_store
 
 
-def test_a_response_adds_what_it_was_asked_with_and_its_own_items() -> None:
+def test_a_response_is_stored_with_its_input_and_output_items() -> None:
     response = StoredResponse("resp_1", [b"{}", b"[]"], [b'"x"'], b"whole")
     assert response.items == [b"{}", b"[]", b'"x"']
     assert response.size == 1024 + 5 + 2 + 2 + 3
@@ -51,10 +51,10 @@ def listed(**query: str) -> JsonObject:
 
 def ids(page: JsonObject) -> list[JsonValue]:
     assert isinstance(page["data"], list)
-    return [one["id"] for one in page["data"] if isinstance(one, dict)]
+    return [item["id"] for item in page["data"] if isinstance(item, dict)]
 
 
-def test_a_response_is_returned_whole() -> None:
+def test_a_response_is_returned_unchanged() -> None:
     assert retrieve(stored(), "me", "one", {}) == b'{"id":"one"}'
     refused = retrieve(stored(), "me", "one", {"stream": "true"})
     assert isinstance(refused, Problem)
@@ -71,7 +71,7 @@ def test_a_response_can_be_deleted_once() -> None:
 
 
 @pytest.mark.parametrize("store", [None, stored()])
-def test_what_is_not_stored_or_belongs_to_another_key_is_not_found(
+def test_missing_and_foreign_responses_are_not_found(
     store: ResponseStore | None,
 ) -> None:
     for answer in (
@@ -83,7 +83,7 @@ def test_what_is_not_stored_or_belongs_to_another_key_is_not_found(
         assert (answer.status, answer.kind) == (404, "invalid_request_error")
 
 
-def test_all_that_a_response_was_made_from_is_listed_the_latest_first() -> None:
+def test_all_input_items_of_a_response_are_listed_latest_first() -> None:
     page = listed()
     assert ids(page) == ["d", "c", "b", "a"]
     assert (page["object"], page["first_id"], page["last_id"]) == ("list", "d", "a")
@@ -140,7 +140,7 @@ def test_a_page_that_cannot_be_is_refused_by_its_field(name: str, value: str) ->
     assert (answer.status, answer.param) == (400, name)
 
 
-def test_what_there_is_not_is_refused_with_its_remedy() -> None:
+def test_unsupported_operations_are_refused_with_a_remedy() -> None:
     assert cancel("one").status == 400
     assert "background" in cancel("one").message
     assert not_offered("/v1/conversations").status == 404

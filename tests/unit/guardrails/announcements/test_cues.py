@@ -9,7 +9,7 @@ from tests.test_repository import REPOSITORY
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("spelling", "other"),
     [
         ("I’ll", "i'll"),
         ("Überprüfe", "überprüfe"),
@@ -20,11 +20,11 @@ from tests.test_repository import REPOSITORY
         ("ढूँढ़", "ढूँढ\u093c"),
     ],
 )
-def test_ways_to_write_the_same_letters_are_made_equal(one: str, other: str) -> None:
-    assert fold(one) == fold(other)
+def test_equivalent_spellings_are_normalized(spelling: str, other: str) -> None:
+    assert fold(spelling) == fold(other)
 
 
-def test_phrases_are_separated_by_commas_and_the_longest_comes_first() -> None:
+def test_phrases_are_separated_by_commas_and_sorted_by_length() -> None:
     assert split_phrases("look,\n  look  into, Let me,,look") == ("look into", "let me", "look")
 
 
@@ -32,11 +32,13 @@ def test_an_empty_field_has_no_phrases() -> None:
     assert split_phrases("") == ()
 
 
-def test_every_file_is_a_language_whose_phrases_keep_to_the_notation() -> None:
+def test_every_language_file_follows_the_notation() -> None:
     files = [*(REPOSITORY / "config" / "announcements").iterdir()]
     languages = load_languages()
-    assert len({one.language for one in languages}) == len(languages) == len(files)
-    fields = [getattr(one, field.name) for one in languages for field in fields_of(one)]
-    written = [one for one in fields if isinstance(one, str)]
-    assert [one for one in written if ":" in one or '"' in one] == []
-    assert {one.script for one in languages} <= {*get_args(Script)}
+    assert len({language.language for language in languages}) == len(languages) == len(files)
+    fields = [
+        getattr(language, field.name) for language in languages for field in fields_of(language)
+    ]
+    texts = [field for field in fields if isinstance(field, str)]
+    assert [text for text in texts if ":" in text or '"' in text] == []
+    assert {language.script for language in languages} <= {*get_args(Script)}

@@ -84,7 +84,7 @@ def test_a_cue_announces(sentence: str) -> None:
         "Ego will look: it is blue.",
     ],
 )
-def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
+def test_a_blocker_of_a_cue_is_distinguished_from_no_cue(sentence: str) -> None:
     assert found(sentence) == "barred"
 
 
@@ -103,11 +103,11 @@ def test_what_bars_a_cue_is_told_from_no_cue(sentence: str) -> None:
         "Egos will look.",
     ],
 )
-def test_words_that_are_no_cue_say_nothing(sentence: str) -> None:
+def test_words_without_a_cue_match_nothing(sentence: str) -> None:
     assert found(sentence) == "nothing"
 
 
-def test_a_verb_that_stands_last_may_be_some_words_away() -> None:
+def test_a_final_verb_may_be_some_words_away() -> None:
     assert found("Ego will this old file prove.", GAP) == "announced"
     assert found("Ego will this very old file prove.", GAP) == "nothing"
     assert found("Ego will this, prove.", GAP) == "nothing"
@@ -115,16 +115,16 @@ def test_a_verb_that_stands_last_may_be_some_words_away() -> None:
     assert found("Ego will grep.", GAP) == "nothing"
 
 
-def test_a_script_without_spaces_has_no_edges_of_words() -> None:
+def test_a_script_without_spaces_has_no_word_boundaries() -> None:
     assert found("__ab--xy__", UNSPACED) == "announced"
     assert found("__ab---xy__", UNSPACED) == "nothing"
 
 
-def test_a_colon_makes_no_act_where_no_verbs_of_saying_are_known() -> None:
+def test_a_colon_announces_nothing_without_known_verbs_of_saying() -> None:
     assert found("Ego will frobnicate:", replace(CUES, sayings="")) == "nothing"
 
 
-def test_requests_and_afterthoughts_are_told() -> None:
+def test_requests_and_afterthoughts_are_recognized() -> None:
     matcher = Matcher(CUES)
 
     assert matcher.is_request(normalise("Just tell me."))
@@ -134,9 +134,11 @@ def test_requests_and_afterthoughts_are_told() -> None:
     assert not matcher.is_afterthought(normalise("A while."))
 
 
-def test_every_pattern_can_be_compiled_beforehand() -> None:
+def test_every_pattern_can_be_precompiled() -> None:
     matcher = Matcher(CUES)
-    patterns = {name for name, one in vars(Matcher).items() if isinstance(one, cached_property)}
+    patterns = {
+        name for name, member in vars(Matcher).items() if isinstance(member, cached_property)
+    }
     assert patterns
     assert patterns.isdisjoint(vars(matcher))
     matcher.prepare()

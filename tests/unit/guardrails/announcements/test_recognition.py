@@ -1,4 +1,4 @@
-"""Sentences of every language: such that announce, and such that come close."""
+"""Sentences of every language: announcements, and similar answers."""
 
 # ruff: noqa: RUF001 - marks of many scripts look alike
 # ruff: noqa: RUF001 - letters of many scripts look alike
@@ -61,12 +61,12 @@ def test_a_full_stop_within_a_sentence_does_not_end_it(text: str) -> None:
     assert find_last_sentences(text) == (text,)
 
 
-def test_blocks_of_code_before_the_end_are_dropped() -> None:
+def test_code_blocks_before_the_end_are_dropped() -> None:
     assert find_last_sentences("I'll check.\n```\nx\n```\nDone.") == ("Done.",)
 
 
 @pytest.mark.parametrize(
-    ("written", "plain"),
+    ("marked", "plain"),
     [
         ("**Now** see _this_ [page](https://a.b/c)", "Now see this page"),
         ("Use `run_tests` now", "Use ` now"),
@@ -77,8 +77,8 @@ def test_blocks_of_code_before_the_end_are_dropped() -> None:
         ("「見てくる」と言った", '"と言った'),
     ],
 )
-def test_markup_quotations_and_code_are_taken_out(written: str, plain: str) -> None:
-    assert find_last_sentences(written) == (plain,)
+def test_markup_quotations_and_code_are_removed(marked: str, plain: str) -> None:
+    assert find_last_sentences(marked) == (plain,)
 
 
 @pytest.mark.parametrize("mark", ["?", "？", "؟", "?!", "?)", '?"', "? 😊", "?**", "\u037e"])
@@ -87,7 +87,7 @@ def test_a_question_mark_counts_if_no_word_follows(mark: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "No.", "Why? Because."])
-def test_anything_else_is_no_question(text: str) -> None:
+def test_other_endings_are_no_question(text: str) -> None:
     assert not is_question(text)
 
 
@@ -101,11 +101,11 @@ def test_anything_else_is_no_question(text: str) -> None:
         ("Checking (again)...", " checking , again … "),
     ],
 )
-def test_words_and_marks_stand_between_spaces(sentence: str, ready: str) -> None:
-    found = normalise(sentence)
+def test_words_and_punctuation_are_separated_by_spaces(sentence: str, ready: str) -> None:
+    normalized = normalise(sentence)
 
-    assert found.text == ready
-    assert found.words == frozenset(ready.split())
+    assert normalized.text == ready
+    assert normalized.words == frozenset(ready.split())
 
 
 LANGUAGES = load_languages()
@@ -178,28 +178,28 @@ ENGLISH_ANSWERS = [
 
 
 @pytest.mark.parametrize("text", ENGLISH_ANNOUNCEMENTS)
-def test_an_announcement_in_english_is_seen(text: str) -> None:
+def test_an_english_announcement_is_recognized(text: str) -> None:
     assert announces(text, TOOLS)
 
 
 @pytest.mark.parametrize("text", ENGLISH_ANSWERS)
-def test_an_answer_in_english_that_comes_close_stays_one(text: str) -> None:
+def test_a_similar_english_answer_is_no_announcement(text: str) -> None:
     assert not announces(text, TOOLS)
 
 
 @pytest.mark.parametrize("name", ["geocode", "geo_code", "geoCode", "GEO-code", "mcp__geo__code"])
-def test_a_word_of_an_offered_tool_is_an_act(name: str) -> None:
+def test_a_word_of_an_offered_tool_is_an_action(name: str) -> None:
     verb = "geocode" if name == "geocode" else "geo"
 
     assert not announces(f"Let me {verb} that.")
     assert announces(f"Let me {verb} that.", [name])
 
 
-def test_a_word_of_a_tool_that_is_said_rather_than_done_is_none() -> None:
+def test_a_mentioned_word_of_a_tool_is_no_action() -> None:
     assert not announces("Let me explain.", ["explain_code"])
 
 
-def test_what_two_languages_read_differently_is_an_answer() -> None:
+def test_a_sentence_read_differently_in_two_languages_is_an_answer() -> None:
     assert announces("Verifico el archivo.")
     assert not announces("Verifico el archivo cuando me confirmes.")  # Portuguese has no "cuando"
 
@@ -224,12 +224,12 @@ def test_no_text_is_too_strange(text: str, tools: list[str]) -> None:
 @given(
     ENDINGS, st.sampled_from("?？؟\u037e"), st.sampled_from(["", ")", '"', " 😊", "!", "**", "\n"])
 )
-def test_what_ends_in_a_question_mark_is_an_answer(text: str, mark: str, behind: str) -> None:
-    assert not announces(text + mark + behind, TOOLS)
+def test_a_final_question_mark_makes_an_answer(text: str, mark: str, following: str) -> None:
+    assert not announces(text + mark + following, TOOLS)
 
 
 @given(ENDINGS, st.text(alphabet="ab .\n", max_size=40))
-def test_what_was_said_long_before_changes_nothing(text: str, before: str) -> None:
+def test_earlier_text_changes_nothing(text: str, before: str) -> None:
     filler = f"{before}\n\nIt is so.\n\nIt is.\n\n"
 
     assert announces(filler + text, TOOLS) == announces(f"It is so.\n\nIt is.\n\n{text}", TOOLS)
@@ -242,7 +242,7 @@ def test_the_work_is_linear_in_the_text(unit: str) -> None:
     assert is_linear(announces, lambda size: unit * (size // len(unit)), 1_000_000)
 
 
-def test_work_on_a_flood_of_words_stays_small() -> None:
+def test_work_on_a_flood_of_words_is_bounded() -> None:
     assert is_linear(announces, lambda size: "now just " * (size // 9), 600)
 
 
@@ -543,12 +543,12 @@ def pairs(sentences: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANNOUNCEMENTS))
-def test_an_announcement_is_seen(language: str, text: str) -> None:
+def test_an_announcement_is_recognized(language: str, text: str) -> None:
     assert announces(text), language
 
 
 @pytest.mark.parametrize(("language", "text"), pairs(ANSWERS))
-def test_an_answer_that_comes_close_stays_one(language: str, text: str) -> None:
+def test_a_similar_answer_is_no_announcement(language: str, text: str) -> None:
     assert not announces(text), language
 
 
@@ -561,23 +561,23 @@ ONLY_TEXT = """
 
 
 @pytest.mark.parametrize("mark", [":", "."])
-def test_what_is_only_text_is_no_act_in_any_language(mark: str) -> None:
-    said = [one.strip() for one in ONLY_TEXT.replace("\n", "|").split("|") if one.strip()]
-    assert [one for one in said if announces(f"{one}{mark}", ["get_weather"])] == []
+def test_plain_text_is_no_action_in_any_language(mark: str) -> None:
+    texts = [line.strip() for line in ONLY_TEXT.replace("\n", "|").split("|") if line.strip()]
+    assert [text for text in texts if announces(f"{text}{mark}", ["get_weather"])] == []
 
 
 def test_every_language_has_sentences_of_both_kinds() -> None:
-    named = {one.language for one in LANGUAGES} - {"en"}
+    named = {language.language for language in LANGUAGES} - {"en"}
     assert named == set(ANNOUNCEMENTS) == set(ANSWERS)
-    assert len({one.language for one in LANGUAGES}) == len(LANGUAGES)
+    assert len({language.language for language in LANGUAGES}) == len(LANGUAGES)
 
 
 def languages_of(text: str) -> set[str]:
-    return {one.language for one in matchers_for(text)}
+    return {matcher.language for matcher in matchers_for(text)}
 
 
-def test_only_tables_of_the_script_are_asked() -> None:
-    latin = {one.language for one in LANGUAGES if one.script == "latin"}
+def test_only_tables_of_the_script_are_consulted() -> None:
+    latin = {language.language for language in LANGUAGES if language.script == "latin"}
     assert languages_of("check") == languages_of("prüfe") == latin
     assert languages_of("проверю") == {"ru"}
     assert languages_of("查") == {"zh"}
@@ -588,30 +588,30 @@ def test_chinese_characters_among_kana_are_japanese() -> None:
     assert languages_of("確認します") == {"ja"}
 
 
-def test_a_sentence_in_two_scripts_is_asked_in_both() -> None:
+def test_a_sentence_in_two_scripts_is_matched_in_both() -> None:
     assert {"ru", "en"} < languages_of("проверю tests")
 
 
-def test_behind_a_preparation_nothing_is_compiled_any_more() -> None:
+def test_after_preparation_nothing_is_compiled() -> None:
     prepare()
     matchers = [*matchers_for("check"), *matchers_for("проверю"), *matchers_for("確認します")]
-    before = [dict(vars(one)) for one in matchers]
+    before = [dict(vars(matcher)) for matcher in matchers]
     for texts in (*ANNOUNCEMENTS.values(), *ANSWERS.values()):
         for text in texts:
             announces(text)
-    assert [vars(one) for one in matchers] == before
+    assert [vars(matcher) for matcher in matchers] == before
 
 
 # Sentences beside a call that say that it is only shown, in every language.
 
 
 @pytest.mark.parametrize("words", BEFORE)
-def test_it_is_shown_behind_these(words: str) -> None:
+def test_these_words_show_a_call_after_them(words: str) -> None:
     assert shows_next(f"{words}\n")
 
 
 @pytest.mark.parametrize("words", BEHIND)
-def test_it_was_shown_before_these(words: str) -> None:
+def test_these_words_show_a_call_before_them(words: str) -> None:
     assert shows_last(words)
 
 
@@ -631,7 +631,7 @@ def test_other_words_show_nothing(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["", "Done.", "I will tell you as soon as I know.", "Thank you!"])
-def test_nor_do_these_behind_it(words: str) -> None:
+def test_other_words_after_it_show_nothing(words: str) -> None:
     assert not shows_last(words)
 
 
@@ -645,7 +645,7 @@ def test_nor_do_these_behind_it(words: str) -> None:
         "请提供城市名称。",
     ],
 )
-def test_what_the_user_is_asked_for_is_told(text: str) -> None:
+def test_a_request_to_the_user_is_recognized(text: str) -> None:
     assert asks_user(text)
 
 
@@ -659,7 +659,7 @@ def test_what_the_user_is_asked_for_is_told(text: str) -> None:
         "Can you see it? Let me check the file.",
     ],
 )
-def test_what_the_user_is_not_asked_for_is_not(text: str) -> None:
+def test_other_sentences_are_no_request_to_the_user(text: str) -> None:
     assert not asks_user(text)
 
 
@@ -679,7 +679,7 @@ ORDER_TOOLS = ("find_hotel", "place_order")
         ("It is booked. To pay, you need to use cash.", "Book it.", False),
     ],
 )
-def test_a_reply_that_tells_the_user_how_to_do_it(
+def test_a_reply_that_instructs_the_user(
     text: str, request_text: str, is_instruction: bool
 ) -> None:
     assert instructs_user(text, request_text, ORDER_TOOLS) is is_instruction

@@ -44,7 +44,7 @@ def heal(message: JsonObject) -> tuple[Message, Message, list[Fact]]:
         called(call("a"), call("b", arguments='{"type": "function"}'), content="So"),
     ],
 )
-def test_what_is_not_broken_stays_the_very_same_message(message: JsonObject) -> None:
+def test_an_intact_message_is_the_same_object(message: JsonObject) -> None:
     given, healed, facts = heal(message)
     assert healed is given
     assert facts == []
@@ -83,19 +83,19 @@ def test_a_call_without_type_gets_one() -> None:
 
 
 @pytest.mark.parametrize("role", ["assistant", "user", "tool", "system"])
-def test_a_message_without_content_says_nothing(role: str) -> None:
+def test_a_message_without_content_gets_an_empty_one(role: str) -> None:
     _, healed, facts = heal({"role": role})
     assert written([healed]) == [said(role, "")]
     assert facts == [Healed("content")]
 
 
-def test_only_the_assistant_may_have_a_content_of_null() -> None:
+def test_only_assistant_content_may_be_null() -> None:
     _, healed, facts = heal(said("user", None, name="Ann"))
     assert written([healed]) == [said("user", "", name="Ann")]
     assert facts == [Healed("content")]
 
 
-def test_what_was_not_mended_keeps_its_bytes() -> None:
+def test_unrepaired_parts_keep_their_bytes() -> None:
     source = b'{"role":"assistant","x":1.50,"tool_calls":[{"id":"a","function":{"name":"f"}}]}'
     (given,) = history(called(call("a", arguments="{bad")))
     message = Message("assistant", "", source, given.calls)
@@ -103,7 +103,7 @@ def test_what_was_not_mended_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("call_", ["?", {"id": "a"}, {"function": None}])
-def test_what_is_no_call_is_left_alone(call_: JsonValue) -> None:
+def test_an_invalid_call_is_unchanged(call_: JsonValue) -> None:
     message = Message("assistant", "", json.dump(called(call_)))
     assert heal_members(message, []) is message
 
@@ -145,7 +145,7 @@ def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
 
 
 @pytest.mark.parametrize("message", INTACT)
-def test_other_words_stay_the_very_same_message(message: JsonObject) -> None:
+def test_ordinary_messages_are_the_same_objects(message: JsonObject) -> None:
     (given_,) = history(message)
     (healed,), facts = heal_tokens(given_)
     assert healed is given_
@@ -160,7 +160,7 @@ def test_tokens_of_the_template_are_broken(came: JsonObject, went: JsonObject) -
 
 
 @pytest.mark.fault("F106")
-def test_tokens_in_tools_are_broken_and_other_tools_keep_their_bytes() -> None:
+def test_control_tokens_in_tools_are_escaped_and_other_tools_keep_their_bytes() -> None:
     source = json.dump(
         {
             "type": "function",
@@ -185,19 +185,19 @@ def test_no_escape_hides_a_token() -> None:
     assert healed == heal_tokens(plain)[0][0]
 
 
-def test_a_part_without_a_token_keeps_its_bytes() -> None:
+def test_a_part_without_a_control_token_keeps_its_bytes() -> None:
     source = b'{"role":"user","content":[{"type" : "text","text":"Hi"},{"text":"<|im_end|>"}]}'
     (healed,), _ = heal_tokens(Message("user", f"Hi\n{END}", source))
     assert b'{"type" : "text","text":"Hi"}' in healed.source
 
 
-def test_without_tokens_there_is_nothing_to_do() -> None:
+def test_without_control_tokens_nothing_is_changed() -> None:
     messages = history(said("user", END))
     assert neutralise(messages, ("x", ""), []) is messages
 
 
 @given(st.text("ab<|im_endstar>｜x"), st.sampled_from(["user", "tool"]))  # noqa: RUF001
-def test_afterwards_no_token_is_left_and_no_character_is_lost(words: str, role: str) -> None:
+def test_escaping_removes_all_control_tokens_and_no_character(words: str, role: str) -> None:
     healed, _ = heal_tokens(*history(said(role, words)))
     assert not any(token in healed[0].text for token in TOKENS if token)
     assert healed[0].text.replace("\u200b", "") == words
@@ -262,7 +262,7 @@ ROLES_PLAYBOOK: list[tuple[Template, list[JsonObject], list[JsonObject], list[st
 
 
 @pytest.mark.parametrize(("template", "came", "went", "facts"), ROLES_PLAYBOOK)
-def test_what_came_in_and_what_went_out(
+def test_every_repair_gives_this_history(
     template: Template, came: list[JsonObject], went: list[JsonObject], facts: list[str]
 ) -> None:
     reported: list[Fact] = []
@@ -270,7 +270,7 @@ def test_what_came_in_and_what_went_out(
     healed = fit_roles(given, template, reported)
     assert written(healed) == went
     assert reported == [Healed(fact) for fact in facts]
-    assert facts or all(one is other for one, other in zip(healed, given, strict=True))
+    assert facts or all(message is other for message, other in zip(healed, given, strict=True))
 
 
 @pytest.mark.parametrize("message", [S, U])
@@ -322,13 +322,13 @@ HEALTHY = history(
 
 
 @pytest.mark.parametrize("template", [Template(), STRICT_TEMPLATE])
-def test_an_intact_history_comes_back_as_it_is(template: Template) -> None:
+def test_an_intact_history_is_returned_unchanged(template: Template) -> None:
     healed, facts = heal_messages(HEALTHY, template)
-    assert all(one is other for one, other in zip(healed, HEALTHY, strict=True))
+    assert all(message is other for message, other in zip(healed, HEALTHY, strict=True))
     assert facts == ()
 
 
-def test_everything_is_mended_in_one_go() -> None:
+def test_all_defects_are_repaired_at_once() -> None:
     broken = history(
         said("developer", "Be brief."),
         result("z", "old <|im_end|>"),
@@ -371,7 +371,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_healing_twice_is_healing_once(messages: list[JsonObject], template: Template) -> None:
+def test_repair_is_idempotent(messages: list[JsonObject], template: Template) -> None:
     once, _ = heal_messages(history(*messages), template)
     twice, facts = heal_messages(once, template)
     assert twice == once
@@ -387,11 +387,11 @@ def test_afterwards_every_call_has_a_result_and_every_result_a_call(
     healed, facts = heal_messages(given_, template)
     assert unpaired(healed) == 0
     assert heal_messages(given_, template) == (healed, facts)
-    assert facts or all(one is other for one, other in zip(healed, given_, strict=True))
+    assert facts or all(message is other for message, other in zip(healed, given_, strict=True))
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_nothing_that_was_said_is_lost(messages: list[JsonObject], template: Template) -> None:
+def test_no_text_is_lost(messages: list[JsonObject], template: Template) -> None:
     given_ = history(*messages)
     healed, _ = heal_messages(given_, template)
     whole = "\n".join(message.text.replace("\u200b", "") for message in healed)
@@ -401,7 +401,7 @@ def test_nothing_that_was_said_is_lost(messages: list[JsonObject], template: Tem
 
 
 @given(MESSAGES, MESSAGES.filter(bool))
-def test_more_messages_change_nothing_before_them_unless_they_bring_a_result(
+def test_appended_messages_change_nothing_before_them_except_missing_results(
     messages: list[JsonObject], more: list[JsonObject]
 ) -> None:
     before = history(*messages)
@@ -425,7 +425,7 @@ def test_all_the_work_is_linear_in_the_history(template: Template) -> None:
     assert is_linear(work, lambda size: "x" * size, 30)
 
 
-def test_where_a_template_takes_no_prefill_the_user_says_to_go_on() -> None:
+def test_for_a_template_without_prefill_a_user_message_is_appended() -> None:
     ends = (user_message("Hi"), assistant_message("Red,"))
     template = Template(prefill=False)
     healed, facts = heal_messages(ends, template)
@@ -472,12 +472,12 @@ THOUGHTLESS: list[JsonObject] = [
 
 
 @pytest.mark.parametrize(("came", "went"), THOUGHTS_PLAYBOOK)
-def test_thoughts_are_taken_out(came: JsonObject, went: JsonObject) -> None:
+def test_reasoning_is_removed(came: JsonObject, went: JsonObject) -> None:
     assert written(replay_thoughts(history(came), "none")) == [went]
 
 
 @pytest.mark.parametrize("message", THOUGHTLESS)
-def test_a_message_without_thoughts_stays_the_very_same(message: JsonObject) -> None:
+def test_a_message_without_reasoning_is_the_same_object(message: JsonObject) -> None:
     (given,) = history(message)
     (replayed,) = replay_thoughts((given,), "none")
     assert replayed is given
@@ -496,17 +496,17 @@ PLAIN = said("assistant", "a")
         ([], []),
     ],
 )
-def test_the_latest_thoughts_may_stay(came: list[JsonObject], went: list[JsonObject]) -> None:
+def test_the_latest_reasoning_may_be_kept(came: list[JsonObject], went: list[JsonObject]) -> None:
     assert written(replay_thoughts(history(*came), "last")) == went
 
 
-def test_all_thoughts_may_stay() -> None:
+def test_all_reasoning_may_be_kept() -> None:
     messages = history(THOUGHTFUL, HI)
     assert replay_thoughts(messages, "full") is messages
 
 
 @pytest.mark.parametrize("message", [THOUGHTFUL, said("assistant", "<think>x</think>a")])
-def test_the_work_for_thoughts_is_linear_in_the_history(message: JsonObject) -> None:
+def test_removing_reasoning_takes_linear_time(message: JsonObject) -> None:
     messages = history(message)
     assert is_linear(
         lambda words: replay_thoughts(messages * len(words), "none"), lambda size: "x" * size, 500

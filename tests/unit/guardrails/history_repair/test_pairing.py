@@ -9,17 +9,17 @@ from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, written
 
 
-def test_a_call_that_was_never_answered_counts_as_failed() -> None:
+def test_an_unanswered_call_counts_as_failed() -> None:
     (completed,) = list_completed_calls(history(called(call("a")), result("a", UNANSWERED)))
     assert completed.has_failed
 
 
-def test_an_orphan_is_introduced_by_its_tool_if_that_is_known() -> None:
+def test_an_orphaned_result_is_introduced_by_its_tool_if_it_is_known() -> None:
     assert introduce_orphan("look").startswith("Result of look, ")
     assert introduce_orphan("").startswith("Result, ")
 
 
-def test_a_call_without_a_name_is_answered_by_a_result_without_one() -> None:
+def test_a_call_without_a_name_is_answered_by_a_result_without_a_name() -> None:
     messages = history(called(call(None, "")), {"role": "tool", "content": "fine"})
     healed, _ = pair(messages)
     assert [message.role for message in healed] == ["assistant", "tool"]
@@ -53,10 +53,10 @@ INTACT: list[list[JsonObject]] = [
 
 
 @pytest.mark.parametrize("messages", INTACT)
-def test_pairs_stay_the_very_same_messages(messages: list[JsonObject]) -> None:
+def test_paired_messages_are_the_same_objects(messages: list[JsonObject]) -> None:
     given = history(*messages)
     healed, facts = pair(given)
-    assert all(one is other for one, other in zip(healed, given, strict=True))
+    assert all(message is other for message, other in zip(healed, given, strict=True))
     assert facts == []
 
 
@@ -164,7 +164,7 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
 @pytest.mark.parametrize(
     ("came", "went", "facts"), [rest for _, *rest in PLAYBOOK], ids=[name for name, *_ in PLAYBOOK]
 )
-def test_what_came_in_and_what_went_out(
+def test_every_repair_gives_this_history(
     came: list[JsonObject], went: list[JsonObject], facts: list[str]
 ) -> None:
     healed, reported = pair(history(*came))
@@ -172,14 +172,14 @@ def test_what_came_in_and_what_went_out(
     assert reported == facts
 
 
-def test_a_late_result_takes_the_place_of_its_note() -> None:
+def test_a_late_result_replaces_its_note() -> None:
     before = [called(call("a")), HI]
     assert written(pair(history(*before))[0]) == [called(call("a")), NOTE, HI]
     after = [*before, result("a")]
     assert written(pair(history(*after))[0]) == after
 
 
-def test_what_was_not_mended_keeps_its_bytes() -> None:
+def test_unrepaired_parts_keep_their_bytes() -> None:
     (made,) = history(called(call("a"), call(None)))
     source = made.source.replace(b'"id":"a"', b'"id": "\\u0061"')
     (healed, *_), _ = pair((Message("assistant", "", source, made.calls),))

@@ -1,4 +1,4 @@
-"""Each rewriting changes what was refused and nothing else, the same way in a longer history."""
+"""Each rewriting changes only the refused part, equally in a longer history."""
 
 from collections.abc import Callable
 
@@ -97,7 +97,7 @@ def rewritten(rewrite: Rewrite, messages: list[JsonObject]) -> list[JsonValue]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_was_refused_is_sent_in_another_form(name: str) -> None:
+def test_a_refused_form_is_sent_differently(name: str) -> None:
     rewrite, messages, expected = CASES[name]
     assert rewritten(rewrite, messages) == expected
 
@@ -122,10 +122,10 @@ def test_call_ids_become_nine_letters_and_digits() -> None:
 
 
 def test_untouched_messages_keep_their_bytes() -> None:
-    written = (
+    payloads = (
         b'{"messages":[{ "role":"user","content" : "Hi"},{"role":"assistant","content":"a" }]}'
     )
-    messages = decode_request(written).messages
+    messages = decode_request(payloads).messages
     for rewrite in (*(case[0] for case in CASES.values()), refused_forms.shorten_ids):
         assert rewrite(messages) == messages
 
@@ -141,8 +141,6 @@ def test_untouched_messages_keep_their_bytes() -> None:
         ([USER, calling(), result([IMAGE])], None),
     ],
 )
-def test_only_a_new_image_of_the_user_is_found(
-    messages: list[JsonObject], field: str | None
-) -> None:
+def test_only_a_new_user_image_is_found(messages: list[JsonObject], field: str | None) -> None:
     request = decode_request(json.dump({"messages": [*messages]}))
     assert refused_forms.find_new_picture(request.messages) == field

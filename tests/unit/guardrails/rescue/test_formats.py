@@ -1,4 +1,4 @@
-"""Every format is read as its example says, however the example arrives; a row is a format."""
+"""Every format is read as its example says, at any chunking; a format is one row."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ TOOL = Tool(PARIS[0], {"properties": {"city": {}}, "required": ["city"]}, b"")
 def found_in(text: str, syntaxes: tuple[Syntax, ...], size: int) -> list[FoundCalls]:
     """Return the calls that `syntaxes` find in a text that arrives in pieces of `size`."""
     scanner = Scanner(syntaxes, [TOOL.name])
-    findings = [one for piece in cut(text, size) for one in scanner.feed(piece)]
+    findings = [finding for piece in cut(text, size) for finding in scanner.feed(piece)]
     return calls_found(joined(findings + scanner.finish()))
 
 
@@ -34,15 +34,15 @@ def test_the_example_of_a_format_reaches_the_client_whole_and_streamed(row: Form
 
 
 @pytest.mark.parametrize("row", TABLE.formats, ids=lambda row: row.name)
-def test_the_example_of_a_format_is_read_by_its_own_row(row: Format) -> None:
+def test_the_example_of_a_format_is_read_by_its_row(row: Format) -> None:
     expected = [] if row.shape in NO_CALLS else [(row.name, *PARIS)]
     for size in range(1, len(row.example) + 1):
-        found = found_in(row.example, (find_syntax(row.name),), size)
-        assert [(one.syntax_name, *_only(one)) for one in found] == expected
+        findings = found_in(row.example, (find_syntax(row.name),), size)
+        assert [(finding.syntax_name, *_only(finding)) for finding in findings] == expected
 
 
-def _only(found: FoundCalls) -> tuple[str, object]:
-    (call,) = found.calls
+def _only(finding: FoundCalls) -> tuple[str, object]:
+    (call,) = finding.calls
     return call.name.removeprefix("functions."), call.arguments
 
 
@@ -101,21 +101,21 @@ NEW = [
 
 
 @pytest.mark.parametrize(("fields", "example"), NEW)
-def test_a_new_format_of_a_known_shape_is_a_row(fields: str, example: str) -> None:
+def test_a_new_format_of_a_known_shape_is_one_row(fields: str, example: str) -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{fields}', type=Format)
     syntaxes = build_syntaxes((*TABLE.formats, row))
     for text in (example, f"Let me look.\n{example}"):
         for size in range(1, len(text) + 1):
-            (found,) = found_in(text, syntaxes, size)
-            assert (found.syntax_name, *_only(found)) == ("acme", *PARIS)
+            (finding,) = found_in(text, syntaxes, size)
+            assert (finding.syntax_name, *_only(finding)) == ("acme", *PARIS)
 
 
 def test_a_new_format_may_be_in_a_code_fence() -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{NEW[0][0]}', type=Format)
-    (found,) = found_in(f"```\n{NEW[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3)
-    assert _only(found) == PARIS
+    (finding,) = found_in(f"```\n{NEW[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3)
+    assert _only(finding) == PARIS
 
 
-def test_every_shape_is_used_and_every_row_has_a_name_of_its_own() -> None:
+def test_every_shape_is_used_and_every_row_has_a_unique_name() -> None:
     assert SHAPES.keys() | {"fenced"} == {row.shape for row in TABLE.formats}
     assert len({row.name for row in ROWS}) == len(ROWS)

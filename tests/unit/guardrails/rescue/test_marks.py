@@ -35,21 +35,21 @@ NAMED = syntaxes_for(
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
-def test_whatever_begins_a_marked_call_is_known(syntax: object) -> None:
+def test_every_start_of_a_marked_call_is_known(syntax: object) -> None:
     for known in SYNTAXES:
         if known is syntax and known.is_marked and known.place != "reply_start":
             assert all(holds_mark(f"x\n{opening}[") for opening in known.openings)
-            tags = {tag for one in known.openings for tag in _TAG.findall(one)}
+            tags = {tag for opening in known.openings for tag in _TAG.findall(opening)}
             assert tags <= TAGS | {"tools"}  # which is the name of an argument, too
 
 
-def test_prose_and_data_hold_no_mark() -> None:
+def test_prose_and_data_contain_no_mark() -> None:
     text = 'if a < b: return [x, {"k": "v"}] # <b>the function</b> tool_call <table>'
     assert not holds_mark(text)
     assert not holds_call(text)
 
 
-def test_plain_json_holds_a_call_but_no_mark() -> None:
+def test_plain_json_contains_a_call_but_no_mark() -> None:
     text = 'so {"name": "f", "arguments": {}}'
     assert holds_call(text)
     assert not holds_mark(text)
@@ -62,12 +62,14 @@ def test_closing_marks_are_known() -> None:
 
 
 def calls_in(text: str) -> list[WrittenCall]:
-    found = find_calls(text, SYNTAXES, NAMES, NAMED)
-    return [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
+    findings = find_calls(text, SYNTAXES, NAMES, NAMED)
+    return [
+        call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
+    ]
 
 
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:
-    """Tell whether a call is one of the two, or one that holds `data` whole and was cut nowhere."""
+    """Check for one of the two calls, or a call that contains `data` completely."""
     arguments = call.arguments
     name = find_name(call.name, NAMES)
     if name is None or isinstance(arguments, str):
@@ -83,20 +85,24 @@ pairs = st.tuples(st.sampled_from(SPELLINGS), st.sampled_from(MARKED))
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
+def test_a_truncated_call_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
-    first, second = (one.one(call) for one, call in zip(spellings, (FIRST, SECOND), strict=True))
+    first, second = (
+        spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
+    )
     length = data.draw(st.integers(1, len(first) - 1))
     assert all(map(is_meant, calls_in(first[:length] + second)))
 
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
+def test_a_call_with_a_missing_mark_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
-    first, second = (one.one(call) for one, call in zip(spellings, (FIRST, SECOND), strict=True))
+    first, second = (
+        spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
+    )
     marks = [mark.span() for mark in _MARKS.finditer(first)] or [(0, 1)]
     start, end = data.draw(st.sampled_from(marks))
     between = data.draw(st.sampled_from(["", "\n"]))
@@ -106,10 +112,12 @@ def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
 
 @settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
-def test_a_call_within_another_is_data_or_nothing(
+def test_a_nested_call_is_data_or_nothing(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
 ) -> None:
-    first, second = (one.one(call) for one, call in zip(spellings, (FIRST, SECOND), strict=True))
+    first, second = (
+        spelling.one(call) for spelling, call in zip(spellings, (FIRST, SECOND), strict=True)
+    )
     places = [mark.end() for mark in _MARKS.finditer(first) if mark[0].endswith(">")] or [0]
     start, end = sorted(data.draw(st.tuples(st.sampled_from(places), st.sampled_from(places))))
     for text in (first[:start] + second + first[start:], first[:start] + second + first[end:]):
@@ -117,7 +125,9 @@ def test_a_call_within_another_is_data_or_nothing(
 
 
 ESCAPED = [
-    one for one in SPELLINGS if '"{' not in one.one(FIRST) and '\\"' in one.one(("f", {"a": '"'}))
+    spelling
+    for spelling in SPELLINGS
+    if '"{' not in spelling.one(FIRST) and '\\"' in spelling.one(("f", {"a": '"'}))
 ]
 
 
@@ -130,8 +140,8 @@ def test_most_syntaxes_write_strings_in_json() -> None:
 def test_a_call_quoted_without_escapes_is_never_torn(
     outer: Spelling, inner: Spelling, data: st.DataObject
 ) -> None:
-    around = st.text("a \n}]", max_size=3)
-    quoted = data.draw(around) + inner.one(SECOND) + data.draw(around)
+    surroundings = st.text("a \n}]", max_size=3)
+    quoted = data.draw(surroundings) + inner.one(SECOND) + data.draw(surroundings)
     text = outer.one(("alpha", {"first": quoted, "last": "z"})).replace('\\"', '"')
     for call in calls_in(text):
         if find_name(call.name, NAMES) == "alpha" and isinstance(call.arguments, dict):
@@ -144,10 +154,10 @@ def test_a_text_may_end_within_a_closing_mark(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["<", "x", "</x", "</tool_call>", "</tool_call> x", "</ ", " </"])
-def test_other_texts_do_not_end_here(text: str) -> None:
+def test_other_texts_do_not_end_within_a_mark(text: str) -> None:
     assert read(ends_here, text) == (False, text)
 
 
-def test_a_whole_mark_is_no_half() -> None:
+def test_a_complete_mark_is_no_partial_mark() -> None:
     assert is_half_closer("</tool_call")
     assert not is_half_closer("</tool_call>")

@@ -10,7 +10,7 @@ def after(*texts: str) -> Markup:
     return markup
 
 
-def test_what_waits_for_its_end_finds_it_in_a_later_text() -> None:
+def test_an_open_element_is_closed_by_a_later_text() -> None:
     assert after("<!--", " a ", "- ->").is_quotation
     assert not after("<!--", " a --> b").is_quotation
 
@@ -25,13 +25,13 @@ def test_what_waits_for_its_end_finds_it_in_a_later_text() -> None:
         ("<think>", ()),
     ],
 )
-def test_other_elements_are_told_by_how_they_would_be_closed(
+def test_other_elements_are_identified_by_their_closing_tag(
     text: str, closers: tuple[str, ...]
 ) -> None:
     assert after(text).layout == closers
 
 
-def test_so_many_different_ones_are_followed() -> None:
+def test_the_number_of_tracked_elements_is_limited() -> None:
     markup = after("".join(f"<a{number}>" for number in range(100)))
     assert len(markup.layout) == 64
     markup.pass_text("</a1>")
@@ -53,14 +53,14 @@ def test_so_many_different_ones_are_followed() -> None:
         "$$\n",
     ],
 )
-def test_marks_of_any_language_are_known_by_where_they_are(text: str) -> None:
+def test_marks_in_any_language_are_recognized_by_position(text: str) -> None:
     assert ends_in_mark(f"See this.\n\n{text}")
 
 
 @pytest.mark.parametrize(
     "text", ["</x>", "\n----", "\n\n=cut", ' """', "\n`;", "*/", "|", "{% end %}"]
 )
-def test_marks_behind_a_call_are_known_as_well(text: str) -> None:
+def test_marks_after_a_call_are_recognized_as_well(text: str) -> None:
     assert begins_with_mark(text)
 
 

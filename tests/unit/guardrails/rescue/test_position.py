@@ -42,7 +42,7 @@ def test_a_plain_call_may_belong_to_the_sentence_before_it(
         *((text, TOKEN, START, False) for text in ("is it.", "is!\nMore", '" he said', "` and")),
     ],
 )
-def test_a_call_may_be_apart_from_the_text_after_it(
+def test_a_call_may_be_separate_from_the_text_after_it(
     text: str, source: str, position: Position, result: bool
 ) -> None:
     assert is_apart(text, source, position, is_all=True) is result

@@ -18,21 +18,21 @@ from proxy.guardrails.rescue.provenance import (
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "quoted-calls.md"
 FACTS = (Origin, Context, Words, Words, Content, Format)
-EVERYTHING = [CallFacts(*one) for one in product(*FACTS)]
+EVERYTHING = [CallFacts(*values) for values in product(*FACTS)]
 
 
 def named(values: object, of: type[Enum]) -> str:
     """Name the values of a row; nothing where any fits."""
     assert isinstance(values, tuple)
-    return "" if len(values) == len(of) else " or ".join(str(one.value) for one in values)
+    return "" if len(values) == len(of) else " or ".join(str(value.value) for value in values)
 
 
 def lines() -> list[str]:
     """Write the table as the guide has it."""
     rows = []
     for row in TABLE:
-        found = (row.origin, row.context, row.before, row.after, row.content, row.format)
-        cells = [named(values, of) for values, of in zip(found, FACTS, strict=True)]
+        columns = (row.origin, row.context, row.before, row.after, row.content, row.format)
+        cells = [named(values, of) for values, of in zip(columns, FACTS, strict=True)]
         rows.append(f"| {' | '.join((*cells, f'**{row.decision.value}**'))} |".replace("|  ", "| "))
     return rows
 
@@ -42,7 +42,7 @@ def test_the_guide_shows_the_table_as_it_is() -> None:
 
 
 def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
-    first = {next(row for row in TABLE if row.matches(one)) for one in EVERYTHING}
+    first = {next(row for row in TABLE if row.matches(combination)) for combination in EVERYTHING}
     assert first == {*TABLE}
 
 
@@ -96,11 +96,11 @@ def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
     ],
     ids=str,
 )
-def test_facts_about_a_call_decide_what_becomes_of_it(call: CallFacts, decision: Decision) -> None:
+def test_the_properties_of_a_call_decide_its_handling(call: CallFacts, decision: Decision) -> None:
     assert decide(call) is decision
 
 
-def test_what_is_read_is_the_models_own_and_nobody_shows_it() -> None:
+def test_a_call_is_made_only_if_the_model_wrote_it_and_no_text_shows_it() -> None:
     for call in EVERYTHING:
         if decide(call) is Decision.CALL:
             assert (call.origin, call.context) == (Origin.MODEL, Context.NONE)

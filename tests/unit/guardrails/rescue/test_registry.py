@@ -12,14 +12,14 @@ ADDRESSED, AT_START, REPEATED_RESULT = order_syntaxes(
 CALL = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
 
 
-def test_a_message_to_the_user_is_passed_as_a_whole() -> None:
+def test_a_message_to_the_user_is_passed_entirely() -> None:
     text = f"to=user<|message|>Write {CALL}"
     quoted = NoCall(Reason.QUOTED)
     assert read_syntax(AT_START, f"{text}<|eot|>x") == (quoted, "<|eot|>x")
     assert read_syntax(ADDRESSED, f" {text}") == (quoted, "")
 
 
-def test_what_stands_in_it_is_never_run() -> None:
+def test_calls_inside_it_are_never_run() -> None:
     text = f"<|start|>assistant to=user<|message|>\n{CALL}\n<|eom|>{CALL}"
     for pieces in chunkings(text):
         findings = scan(pieces, SYNTAXES, ("look",))
@@ -76,34 +76,36 @@ def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize("before", ["", "Let me look. "])
-def test_a_genuine_call_is_found_however_it_arrives(before: str, text: str) -> None:
+def test_a_genuine_call_is_found_at_any_chunking(before: str, text: str) -> None:
     whole = scan([before + text], SYNTAXES, NAMES)
-    found = [finding for finding in whole if isinstance(finding, FoundCalls)]
-    calls = [call for one in found for call in one.calls]
+    calls_ = [finding for finding in whole if isinstance(finding, FoundCalls)]
+    calls = [call for finding in calls_ for call in finding.calls]
     assert [(call.name.removeprefix("functions."), call.arguments) for call in calls] == [
         ("get_weather", {"city": "Paris"})
     ]
     expected = [finding for finding in whole if not isinstance(finding, ArgumentsText)]
     for pieces in chunkings(before + text):
         findings = scan(pieces, SYNTAXES, NAMES)
-        assert [one for one in findings if not isinstance(one, ArgumentsText)] == expected
+        assert [
+            finding for finding in findings if not isinstance(finding, ArgumentsText)
+        ] == expected
 
 
 @pytest.mark.parametrize("text", GENUINE)
-@pytest.mark.parametrize(("before", "behind"), QUOTATIONS)
-def test_a_quoted_call_is_never_found(before: str, text: str, behind: str) -> None:
-    assert calls_in(before + text + behind) == []
+@pytest.mark.parametrize(("before", "after"), QUOTATIONS)
+def test_a_quoted_call_is_never_found(before: str, text: str, after: str) -> None:
+    assert calls_in(before + text + after) == []
 
 
 @pytest.mark.parametrize("text", ["[look(at='x')]", "call:look{at:x}", f"\n{JSON}\n</tool_call>"])
-def test_a_call_without_mark_is_found_at_the_end_only(text: str) -> None:
+def test_a_call_without_a_mark_is_found_only_at_the_end(text: str) -> None:
     assert len(calls_in(text)) == 1
     assert len(calls_in(f"So:\n{text}")) == 1
     assert calls_in(f"{text}\nis it.") == []
     assert calls_in(text.replace("look", "search")) == []
 
 
-def test_every_syntax_has_a_name_of_its_own_and_openings() -> None:
+def test_every_syntax_has_a_unique_name_and_openings() -> None:
     assert len({syntax.name for syntax in SYNTAXES}) == len(SYNTAXES)
     assert all(syntax.openings and all(syntax.openings) for syntax in SYNTAXES)
 

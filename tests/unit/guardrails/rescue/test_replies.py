@@ -1,4 +1,4 @@
-"""Reply text -> events: what stands around a call decides what becomes of it."""
+"""Reply text -> events: the context of a call decides its handling."""
 
 import pytest
 
@@ -175,14 +175,14 @@ def read(pieces: list[str]) -> ReadReply:
 @pytest.mark.parametrize(
     ("outcome", "text"), [(outcome, text) for outcome, texts in OUTCOMES.items() for text in texts]
 )
-def test_what_stands_around_a_call_decides_what_becomes_of_it(outcome: str, text: str) -> None:
-    written = text.replace("§", CALL).replace("¶", PLAIN)
-    reply = read([written])
+def test_the_context_of_a_call_decides_its_handling(outcome: str, text: str) -> None:
+    filled = text.replace("§", CALL).replace("¶", PLAIN)
+    reply = read([filled])
     calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))
     assert [*reply.calls] == (calls if outcome == "call" else [])
     assert bool(reply.ambiguous) == (outcome == "asked")
-    assert (reply.text == written) == (outcome != "call")
-    assert read([*written]) == reply
+    assert (reply.text == filled) == (outcome != "call")
+    assert read([*filled]) == reply
 
 
 @pytest.mark.parametrize("unit", ['"a": ', '{"a":', "1", '"', "\\", "[", "a "])

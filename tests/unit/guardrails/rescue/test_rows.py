@@ -26,20 +26,20 @@ def calls(*names: str) -> Calls:
     return Calls(tuple(WrittenCall(name, {}) for name in names))
 
 
-def test_calls_stand_in_a_row() -> None:
+def test_calls_follow_one_another_in_a_row() -> None:
     assert read(read_words, "a ,b\n,c d") == (calls("a", "b", "c"), "d")
 
 
-def test_one_that_is_none_refuses_them_all() -> None:
+def test_an_invalid_call_refuses_the_whole_row() -> None:
     assert attempt(read_words, "a,b,1") == (NoCall(Reason.BROKEN), "1")
 
 
 def test_a_row_has_an_end() -> None:
-    found, rest = read(read_words, "a," * (MOST_CALLS + 3))
-    assert (len(found.calls), rest) == (MOST_CALLS + 1, "a,a,")
+    calls, rest = read(read_words, "a," * (MOST_CALLS + 3))
+    assert (len(calls.calls), rest) == (MOST_CALLS + 1, "a,a,")
 
 
-def test_each_call_is_told_the_mark_before_it() -> None:
+def test_each_call_gets_the_mark_before_it() -> None:
     def read_marked(cursor: Cursor, mark: str) -> Reading:
         yield from cursor.take(WORD)
         return calls(mark)

@@ -1,6 +1,6 @@
-"""The findings in a reply, as tables of *text -> findings*; every text also arrives in pieces.
+"""The findings in a reply, as tables of *text -> findings*; every text is also read in chunks.
 
-In a text, `<CALL>` and the other names of `SHORT` stand for what they abbreviate. In the findings,
+In a text, `<CALL>` and the other names of `SHORT` are abbreviations. In the findings,
 prose is written as it is and everything else in brackets: `[hermes: look]` are calls, `[quoted]`
 is the reason why the prose after it is no call, and `[-invented_result]` is a gap in the reply.
 """
@@ -375,7 +375,7 @@ def test_a_reply_has_these_findings(title: str, text: str, findings: str) -> Non
         assert render(joined(results)) == expand(findings)
 
 
-def test_no_text_is_no_finding() -> None:
+def test_an_empty_text_gives_no_finding() -> None:
     assert find_calls("", SYNTAXES, TOOLS) == []
 
 
@@ -394,7 +394,7 @@ def now(source: str = NOW) -> FoundCalls:
 # Findings are reported as early as possible.
 
 
-def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
+def test_prose_is_reported_once_it_cannot_belong_to_a_call() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed("Let me ") == [Prose("Let me")]
     assert scanner.feed("see. <tool") == [Prose(" see.")]
@@ -402,7 +402,7 @@ def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
     assert scanner.finish() == []
 
 
-def test_white_space_held_behind_prose_can_be_taken_out() -> None:
+def test_white_space_held_after_prose_can_be_removed() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     spaces = {" \n": " \n", "See.\n\n": "\n\n", "\n<": "", "tool_": "", CALL[6:] + "\n": ""}
     for text, space in spaces.items():
@@ -410,7 +410,7 @@ def test_white_space_held_behind_prose_can_be_taken_out() -> None:
         assert scanner.take_space() == space
 
 
-def test_a_call_is_reported_as_soon_as_nothing_can_go_on_behind_it() -> None:
+def test_a_call_is_reported_once_nothing_can_continue_it() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed(NOW) == []
     assert scanner.feed(" \n") == [now()]
@@ -429,7 +429,7 @@ def test_arguments_are_reported_as_they_arrive() -> None:
     assert scanner.finish() == [look()]
 
 
-def test_arguments_are_the_same_however_they_arrive() -> None:
+def test_arguments_are_the_same_at_any_chunking() -> None:
     text = f"So: {CALL}\n[TOOL_CALLS]now[ARGS]{{}}\n{FENCED}"
     results = [scan(pieces, SYNTAXES, TOOLS) for pieces in chunkings(text)]
     assert all(result == results[0] for result in results)
@@ -465,7 +465,7 @@ def found_in_whole(text: str) -> list[Finding]:
     return [last]
 
 
-def test_giving_up_is_reported_once_and_only_if_text_is_left() -> None:
+def test_giving_up_is_reported_once_and_only_if_text_remains() -> None:
     noise = "<tool_call> x "
     too_many = RefusedText(Reason.TOO_MANY_OPENINGS)
     for pieces in ([noise * 600], list(noise * 600)):
@@ -501,7 +501,7 @@ HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
 
 
 def words_of(text: str) -> str:
-    """Leave out what may be left out behind a call: also a half of a mark or a fence."""
+    """Drop the removable text after a call, including a partial mark or fence."""
     return LEFT_OUT.sub("", HALF_CLOSER.sub("", text))
 
 
@@ -511,7 +511,7 @@ def words_of(text: str) -> str:
     st.lists(st.integers(0, 400), max_size=5).map(sorted),
     st.booleans(),
 )
-def test_nothing_is_lost_and_chunks_make_no_difference_in_any_mixture(
+def test_no_text_is_lost_and_chunking_makes_no_difference(
     text: str, cuts: list[int], cut_off: bool
 ) -> None:
     findings = scan([text], SYNTAXES, TOOLS, cut_off=cut_off)
@@ -537,13 +537,13 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
 
 
 def read_stubbornly(cursor: Cursor, opening: str) -> Reading:
-    """Break the contract: wait although the text is finished."""
+    """Break the contract: wait although the text is complete."""
     while cursor.stands_at(" b") or opening:
         yield
     return Calls(())
 
 
-def test_a_reading_that_never_ends_is_refused_at_the_end() -> None:
+def test_an_unfinished_reading_is_refused_at_the_end() -> None:
     stubborn = Syntax("stubborn", ("<x>",), read_stubbornly)
     assert find_calls("a <x> b", [stubborn], ()) == [
         Prose("a"),

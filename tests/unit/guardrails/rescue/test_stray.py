@@ -12,8 +12,8 @@ STRAY, BROKEN = LeftOut("stray_mark"), RefusedText(Reason.BROKEN)
 
 def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
     marks = StrayMarks(lambda mark: mark in given)
-    found = [one for piece in pieces for one in marks.filter([Prose(piece)])]
-    return joined(found + marks.filter([], is_last=True))
+    findings = [finding for piece in pieces for finding in marks.filter([Prose(piece)])]
+    return joined(findings + marks.filter([], is_last=True))
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
         ("A\n<arg_key>b</arg_key>", [Prose("A"), BROKEN, Prose("\n<arg_key>b</arg_key>")]),
     ],
 )
-def test_a_mark_of_no_call_is_left_out(text: str, rest: list[Finding]) -> None:
+def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> None:
     for pieces in chunkings(text):
-        found = kept(pieces)
-        assert found[: len(rest)] == rest
-        assert [one for one in found[len(rest) :] if one != Prose("\n")] == []
+        findings = kept(pieces)
+        assert findings[: len(rest)] == rest
+        assert [finding for finding in findings[len(rest) :] if finding != Prose("\n")] == []
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_mark_of_no_call_is_left_out(text: str, rest: list[Finding]) -> None:
         "a < b </b>",
     ],
 )
-def test_a_mark_that_the_words_are_about_stays(text: str) -> None:
+def test_a_mark_that_the_text_is_about_is_kept(text: str) -> None:
     for pieces in chunkings(text):
         assert kept(pieces) == [Prose(text)]
 
 
-def test_a_mark_that_the_prompt_has_stays() -> None:
+def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
     assert kept(["Sure.</tool_call>"], given="Write </tool_call>") == [Prose("Sure.</tool_call>")]
 
 
@@ -77,13 +77,13 @@ def test_a_mark_that_the_prompt_has_stays() -> None:
         ("", False),
     ],
 )
-def test_marks_alone_beside_calls_are_left_out(text: str, is_dropped: bool) -> None:
-    found: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
-    assert without_lone_marks(found, lambda _: False) == ([STRAY] if is_dropped else found)
-    assert without_lone_marks(found, lambda _: True) == found
+def test_bare_marks_next_to_calls_are_removed(text: str, is_dropped: bool) -> None:
+    findings: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
+    assert without_lone_marks(findings, lambda _: False) == ([STRAY] if is_dropped else findings)
+    assert without_lone_marks(findings, lambda _: True) == findings
 
 
 def test_the_text_of_a_refused_call_stays() -> None:
     marks = StrayMarks(lambda _: False)
-    found: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
-    assert marks.filter(found, is_last=True) == found
+    findings: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
+    assert marks.filter(findings, is_last=True) == findings

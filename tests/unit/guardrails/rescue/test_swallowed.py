@@ -13,8 +13,8 @@ NAMES = ("look", "run")
 
 def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
     call = WrittenCall(name, json.dump_text(arguments), "a")
-    found = reread(call, order_syntaxes(()), NAMES)
-    return [(one.name, json.parse(str(one.arguments))) for one in found]
+    calls = reread(call, order_syntaxes(()), NAMES)
+    return [(call_.name, json.parse(str(call_.arguments))) for call_ in calls]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
         ),
     ],
 )
-def test_a_value_that_swallowed_marks_is_read_again(
+def test_a_value_that_contains_marks_is_read_again(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls
@@ -63,7 +63,7 @@ def test_markup_that_a_value_is_about_stays(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["5</parameter>", "ls\n</tool_call>", "ls</parameter> <b>c</b>"])
-def test_a_mark_that_may_be_meant_is_only_reported(value: str) -> None:
+def test_a_possibly_intended_mark_is_only_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
 
@@ -87,8 +87,8 @@ def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
     assert run(name, {"by": 1}) == [("run", {"by": 1, **arguments})]
 
 
-@pytest.mark.parametrize("written", ["{<", '[1, "<"]', "{}"])
-def test_other_arguments_stay_as_they_are(written: str) -> None:
-    call = WrittenCall("run", written)
+@pytest.mark.parametrize("arguments", ["{<", '[1, "<"]', "{}"])
+def test_other_arguments_stay_as_they_are(arguments: str) -> None:
+    call = WrittenCall("run", arguments)
     assert reread(call, order_syntaxes(()), NAMES) == (call,)
     assert reread(WrittenCall("run", {}), (), ())[0].arguments == {}

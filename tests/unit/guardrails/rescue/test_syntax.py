@@ -1,4 +1,4 @@
-"""The limit that all syntaxes have in common; the rest of the contract is a matter of types."""
+"""The limits that all syntaxes share."""
 
 import pytest
 
@@ -23,15 +23,17 @@ CALL = f"<tool_call>{LOOK}</tool_call>"
 
 
 def found_in(text: str) -> list[Finding]:
-    found = find_calls(text, SYNTAXES, ("look",))
-    kept = [one for one in found if not isinstance(one, ArgumentsStarted | ArgumentsText)]
+    findings = find_calls(text, SYNTAXES, ("look",))
+    kept = [
+        finding for finding in findings if not isinstance(finding, ArgumentsStarted | ArgumentsText)
+    ]
     return joined(kept)
 
 
 def test_a_reply_has_so_many_calls_and_no_more() -> None:
-    def ends(count: int, behind: str) -> tuple[int, list[Finding]]:
-        findings = found_in(f"{CALL}\n" * count + behind)
-        calls = [one for one in findings if isinstance(one, FoundCalls)]
+    def ends(count: int, after: str) -> tuple[int, list[Finding]]:
+        findings = found_in(f"{CALL}\n" * count + after)
+        calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
         return len(calls), findings[-1:]
 
     assert ends(MOST_CALLS, "Done.") == (MOST_CALLS, [Prose("Done.")])
@@ -40,7 +42,7 @@ def test_a_reply_has_so_many_calls_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "call", "between", "behind"),
+    ("before", "call", "between", "after"),
     [
         ("<tool_call>[", LOOK, ",", "]</tool_call>"),
         ("<tool_call>", LOOK, "\n", "</tool_call>"),
@@ -55,11 +57,11 @@ def test_a_reply_has_so_many_calls_and_no_more() -> None:
         ),
     ],
 )
-def test_the_first_ones_of_too_many_marked_calls_count(
-    before: str, call: str, between: str, behind: str
+def test_the_first_of_too_many_marked_calls_count(
+    before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:
-        return found_in(before + between.join([call] * count) + behind)
+        return found_in(before + between.join([call] * count) + after)
 
     (whole,) = findings(MOST_CALLS)
     assert isinstance(whole, FoundCalls)
@@ -72,18 +74,18 @@ def test_the_first_ones_of_too_many_marked_calls_count(
 
 
 @pytest.mark.parametrize(
-    ("before", "between", "behind"),
+    ("before", "between", "after"),
     [("[", ",", "]"), ("", "\n", ""), ("```json\n[", ",", "]\n```"), ("```json\n", "\n", "\n```")],
 )
-def test_nothing_of_too_many_unmarked_calls_counts(before: str, between: str, behind: str) -> None:
+def test_none_of_too_many_unmarked_calls_counts(before: str, between: str, after: str) -> None:
     def findings(count: int) -> list[Finding]:
-        return found_in(before + between.join([LOOK] * count) + behind)
+        return found_in(before + between.join([LOOK] * count) + after)
 
     (whole,) = findings(MOST_CALLS)
     assert isinstance(whole, FoundCalls)
     refused, prose = findings(2 * MOST_CALLS)
     assert refused == RefusedText(Reason.TOO_MANY_CALLS)
-    assert prose == Prose(before + between.join([LOOK] * 2 * MOST_CALLS) + behind)
+    assert prose == Prose(before + between.join([LOOK] * 2 * MOST_CALLS) + after)
     assert findings(2 * MOST_CALLS + 1)[0] == refused
 
 
@@ -118,26 +120,30 @@ NAMED_AFTER_TOOLS = ("Functionary's without mark", "names and JSON", "attributes
 
 
 def called(text: str) -> list[str]:
-    """Return the names of the calls that a text makes, however it arrives."""
+    """Return the names of the calls in a text at any chunking."""
     results: list[list[str]] = []
     for pieces in chunkings(text):
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
-        findings = [one for piece in pieces for one in scanner.feed(piece)]
-        found = [one for one in joined(findings + scanner.finish()) if isinstance(one, FoundCalls)]
-        results.append([call.name for one in found for call in one.calls])
+        findings = [finding for piece in pieces for finding in scanner.feed(piece)]
+        calls = [
+            finding
+            for finding in joined(findings + scanner.finish())
+            if isinstance(finding, FoundCalls)
+        ]
+        results.append([call.name for finding in calls for call in finding.calls])
     assert all(result == results[0] for result in results)
     return results[0]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_all_calls_of_a_row_that_ends_the_reply_count(title: str) -> None:
+def test_all_calls_of_a_row_at_the_end_of_the_reply_count(title: str) -> None:
     before, first, between, second = ROWS[title]
     assert called(before + first + between + second) == ["look", "now"]
     assert called(f"{before}{first}{between}{second}{between}{first}\n") == ["look", "now", "look"]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_no_call_of_a_row_counts_if_one_of_them_is_not_fit(title: str) -> None:
+def test_no_call_of_a_row_counts_if_one_is_invalid(title: str) -> None:
     before, first, between, second = ROWS[title]
     unknown = first.replace("look", "other")
     assert called(before + first + between + unknown + between + second) == []
@@ -157,29 +163,31 @@ def test_no_call_of_a_row_counts_if_one_of_them_is_not_fit(title: str) -> None:
         "[look(at='x')]\nis one, and this is another:\n[now(zone='y')]",
     ],
 )
-def test_the_last_of_several_calls_that_are_no_row_is_none_by_itself(text: str) -> None:
+def test_the_last_of_several_separated_calls_does_not_count_alone(text: str) -> None:
     assert called(text) == []
 
 
-def test_a_marked_call_behind_them_counts_with_them() -> None:
+def test_a_marked_call_after_them_counts_with_them() -> None:
     assert called(f"[look(at='x')]\n<tool_call>{NOW}</tool_call>") == ["look", "now"]
 
 
-def test_thoughts_make_no_row_with_what_follows_them() -> None:
+def test_reasoning_does_not_extend_a_row() -> None:
     assert called(f"[look(at='x')]\nI think.\n</think>\n{NOW}") == ["now"]
 
 
 @pytest.mark.parametrize("title", ROWS)
-def test_a_row_may_be_as_long_as_a_reply_and_no_longer(title: str) -> None:
+def test_a_row_may_be_as_long_as_a_reply(title: str) -> None:
     before, first, between, second = ROWS[title]
 
     def names(count: int) -> list[str]:
         text = before + between.join([first, *[second] * (count - 1)])
         scanner = Scanner(SYNTAXES, [tool.name for tool in OFFERED], syntaxes_for(OFFERED))
-        found = [
-            one for one in scanner.feed(text) + scanner.finish() if isinstance(one, FoundCalls)
+        findings = [
+            finding
+            for finding in scanner.feed(text) + scanner.finish()
+            if isinstance(finding, FoundCalls)
         ]
-        return [call.name for one in found for call in one.calls]
+        return [call.name for finding in findings for call in finding.calls]
 
     assert len(names(MOST_CALLS)) == MOST_CALLS
     assert names(MOST_CALLS + 1) == []

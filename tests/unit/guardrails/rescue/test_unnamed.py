@@ -24,13 +24,15 @@ PAIR = "<arg_key>at</arg_key><arg_value>5</arg_value>"
 
 
 def calls_in(text: str) -> list[WrittenCall | None]:
-    found = find_calls(text, order_syntaxes(()), ("run", "save", "look"))
+    findings = find_calls(text, order_syntaxes(()), ("run", "save", "look"))
     for pieces in chunkings(text):
         scanned = scan(pieces, order_syntaxes(()), ("run", "save", "look"))
-        assert [one.calls for one in scanned if isinstance(one, FoundCalls)] == [
-            one.calls for one in found if isinstance(one, FoundCalls)
+        assert [finding.calls for finding in scanned if isinstance(finding, FoundCalls)] == [
+            finding.calls for finding in findings if isinstance(finding, FoundCalls)
         ]
-    calls = [call for one in found if isinstance(one, FoundCalls) for call in one.calls]
+    calls = [
+        call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
+    ]
     return [complete(call, TOOLS) for call in calls]
 
 
@@ -66,7 +68,7 @@ def test_a_call_that_fits_no_single_parameter_is_not(text: str) -> None:
     assert calls_in(text) == [None]
 
 
-def test_a_name_that_can_be_split_in_two_ways_is_not() -> None:
+def test_a_name_with_two_possible_splits_is_not_split() -> None:
     both = (RUN, make_tool("rund", {"type": "object", "properties": {"o": TEXT}}))
     assert complete(WrittenCall("rundo</arg_key>", {"": "ls"}), both) is None
     assert complete(WrittenCall("run", {"": "a", "do": "b"}), TOOLS) is None

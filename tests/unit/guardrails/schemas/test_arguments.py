@@ -46,7 +46,7 @@ TIME = Tool("get_time", {"type": "object", "properties": {}}, b"{}")
         '{"city": "", "inner": [1e3]}',
     ],
 )
-def test_valid_text_reaches_the_client_exactly_as_it_was_written(text: str) -> None:
+def test_valid_text_reaches_the_client_byte_for_byte(text: str) -> None:
     assert check(WEATHER, text) == ValidArguments(text, json_object(text))
 
 
@@ -98,7 +98,7 @@ def test_an_answer_that_is_too_long_for_a_pattern_is_reported_and_the_rest_is_ch
     assert isinstance(check_answer('{"name": "c"}', NAMED), InvalidAnswer)
 
 
-def test_a_declared_default_reaches_the_client_as_it_was_written() -> None:
+def test_a_declared_default_reaches_the_client_unchanged() -> None:
     unit: JsonObject = {"enum": ["s", "ms"], "default": "N/A"}
     date: JsonObject = {"type": "string", "default": None}
     near: JsonObject = {"type": "string"}
@@ -111,16 +111,16 @@ def test_a_declared_default_reaches_the_client_as_it_was_written() -> None:
     assert others.value == {"unit": "N/A", "date": None}
 
 
-@pytest.mark.parametrize("written", ["", " \n", None, "null", "{}", {}, '""'])
-def test_arguments_that_are_missing_are_an_empty_object(written: JsonValue) -> None:
-    checked = check(TIME, written)
+@pytest.mark.parametrize("arguments", ["", " \n", None, "null", "{}", {}, '""'])
+def test_arguments_that_are_missing_are_an_empty_object(arguments: JsonValue) -> None:
+    checked = check(TIME, arguments)
     assert isinstance(checked, ValidArguments)
     assert (checked.text, checked.value) == ("{}", {})
-    assert isinstance(check(WEATHER, written), InvalidArguments)
+    assert isinstance(check(WEATHER, arguments), InvalidArguments)
 
 
 @pytest.mark.parametrize(
-    ("written", "facts"),
+    ("arguments", "facts"),
     [
         ({"city": "Rome"}, ()),
         ('"{\\"city\\":\\"Rome\\"}"', (Coerced("get_weather", ""),)),
@@ -131,10 +131,10 @@ def test_arguments_that_are_missing_are_an_empty_object(written: JsonValue) -> N
         ("{city: ' Rome', }".replace(" R", "R"), (Repaired("get_weather"),)),
     ],
 )
-def test_what_was_repaired_is_written_anew_and_reported(
-    written: JsonValue, facts: tuple[Fact, ...]
+def test_repaired_arguments_are_serialized_again_and_reported(
+    arguments: JsonValue, facts: tuple[Fact, ...]
 ) -> None:
-    assert check(WEATHER, written) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
+    assert check(WEATHER, arguments) == ValidArguments('{"city":"Rome"}', {"city": "Rome"}, facts)
 
 
 @pytest.mark.parametrize("half", [r"\ud83d", r"\ude00"])
@@ -145,7 +145,7 @@ def test_half_a_character_is_replaced_and_reported(half: str) -> None:
     assert check(WEATHER, text) == ValidArguments(json.dump_text(city), city, repaired)
 
 
-def test_python_says_none_for_missing_arguments() -> None:
+def test_none_stands_for_missing_arguments() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
 
@@ -160,13 +160,13 @@ def test_missing_brackets_are_closed_only_with_permission(text: str) -> None:
     assert Repaired("get_weather") in closed.facts
 
 
-def test_a_value_that_was_cut_off_is_never_completed() -> None:
+def test_a_truncated_value_is_never_completed() -> None:
     for text in ('{"city": "Ro', '{"city": "Rome", "days": 1', '{"city": '):
         assert isinstance(check(WEATHER, text, may_close=True), BrokenArguments)
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("arguments", "problem"),
     [
         ("Rome", "not valid JSON: expected value at line 1 column 1"),
         ('{"city": "Rome"} {}', "not valid JSON"),
@@ -181,8 +181,8 @@ def test_a_value_that_was_cut_off_is_never_completed() -> None:
         ('{"city": "Oslo", "city": "Rome"}', "duplicate key"),
     ],
 )
-def test_what_is_no_object_is_broken(written: JsonValue, problem: str) -> None:
-    checked = check(WEATHER, written)
+def test_arguments_that_are_no_object_are_broken(arguments: JsonValue, problem: str) -> None:
+    checked = check(WEATHER, arguments)
     assert isinstance(checked, BrokenArguments)
     assert problem in checked.problem
 
@@ -195,7 +195,7 @@ def test_a_value_nested_beyond_reason_is_broken() -> None:
     assert isinstance(check(WEATHER, '{"city":' * 5_000 + "1" + "}" * 5_000), BrokenArguments)
 
 
-def test_what_still_fails_becomes_violations_beside_what_could_be_coerced() -> None:
+def test_remaining_violations_are_reported_next_to_coerced_values() -> None:
     checked = check(WEATHER, '{"unit": "kelvin", "days": "3", "when": 1}')
     assert isinstance(checked, InvalidArguments)
     assert checked.value == {"unit": "kelvin", "days": 3, "when": 1}
@@ -216,7 +216,7 @@ def test_what_still_fails_becomes_violations_beside_what_could_be_coerced() -> N
         {"pattern": 5},
     ],
 )
-def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
+def test_an_uncompilable_schema_checks_nothing_and_is_reported(
     parameters: JsonObject,
 ) -> None:
     checked = check(Tool("odd", parameters, b""), '{"a": 1}')
@@ -227,7 +227,7 @@ def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
     assert fact.tool == "odd"
 
 
-def test_an_unknown_type_loses_no_coercion_beside_it_and_is_said() -> None:
+def test_an_unknown_type_keeps_other_coercions_and_is_reported() -> None:
     parameters: JsonObject = {
         "type": "object",
         "properties": {"a": {"type": "float"}, "n": {"type": "integer"}},
@@ -239,7 +239,7 @@ def test_an_unknown_type_loses_no_coercion_beside_it_and_is_said() -> None:
     assert isinstance(check(Tool("odd", parameters, b""), '{"n": "x"}'), InvalidArguments)
 
 
-def test_a_value_that_would_take_too_long_to_check_is_unchecked_and_the_report_says_so() -> None:
+def test_a_value_too_expensive_to_check_is_unchecked_and_reported() -> None:
     definitions: JsonObject = {"d0": {"type": "integer"}}
     for level in range(30):
         link: JsonValue = {"$ref": f"#/$defs/d{level}"}
@@ -271,7 +271,7 @@ def test_boolean_schemas_accept_everything_or_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "text"),
+    ("arguments", "text"),
     [
         ('{"a": 1}', '{"a": 1}'),
         ({"a": 1}, '{"a":1}'),
@@ -283,9 +283,9 @@ def test_boolean_schemas_accept_everything_or_nothing() -> None:
     ],
 )
 def test_the_text_of_unchecked_arguments_is_that_of_an_object(
-    written: JsonValue, text: str | None
+    arguments: JsonValue, text: str | None
 ) -> None:
-    assert object_text(written) == text
+    assert object_text(arguments) == text
 
 
 NUMBERS: list[JsonValue] = ["x"] * 100_000
@@ -333,7 +333,7 @@ def test_valid_arguments_are_never_changed_and_results_always_valid(instance: Js
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("{}[]\"':, \\n0eNaul")) | st.text())
-def test_no_text_is_too_odd_to_be_judged(text: str) -> None:
+def test_any_text_can_be_judged(text: str) -> None:
     checked = check(WEATHER, text, may_close=True)
     assert isinstance(checked, ValidArguments | BrokenArguments | InvalidArguments)
 
@@ -345,13 +345,13 @@ OPTIONAL: JsonObject = {
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("arguments", "value"),
     [('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}), ('{"input": {"a": "1"}}', {"a": 1})],
 )
-def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
-    written: str, value: JsonObject
+def test_arguments_wrapped_in_one_undeclared_parameter_are_unwrapped(
+    arguments: str, value: JsonObject
 ) -> None:
-    checked = check(Tool("t", OPTIONAL, b""), written)
+    checked = check(Tool("t", OPTIONAL, b""), arguments)
     assert isinstance(checked, ValidArguments)
     assert checked.value == value
     assert Coerced("t", "") in checked.facts
@@ -372,7 +372,7 @@ def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
         ({"properties": None}, {"params": {"a": 1}}),
     ],
 )
-def test_what_may_be_meant_as_it_is_stays_so(others: JsonObject, arguments: JsonObject) -> None:
+def test_a_possibly_intended_value_is_unchanged(others: JsonObject, arguments: JsonObject) -> None:
     checked = check(Tool("t", {**OPTIONAL, **others}, b""), arguments)
     assert not isinstance(checked, BrokenArguments)
     assert checked.value == arguments
@@ -386,7 +386,7 @@ CITY: JsonSchema = {
 
 
 @pytest.mark.parametrize("text", ['{"city": "Paris"}', ' {"city":"Paris"}\n', '{"city": "```"}'])
-def test_an_answer_in_the_right_form_stays_as_it_was_written(text: str) -> None:
+def test_a_valid_structured_answer_is_unchanged(text: str) -> None:
     assert check_answer(text, CITY) == ValidAnswer(text)
 
 
@@ -398,7 +398,7 @@ def test_an_answer_in_the_right_form_stays_as_it_was_written(text: str) -> None:
         ' ```JSON\n\n{"city": "Paris"}\n\n``` ',
     ],
 )
-def test_a_fence_around_the_whole_answer_is_taken_off(text: str) -> None:
+def test_a_fence_around_the_whole_answer_is_removed(text: str) -> None:
     assert check_answer(text, CITY) == ValidAnswer('{"city": "Paris"}', (Dropped("code_fence"),))
 
 
@@ -416,20 +416,20 @@ def test_a_fence_around_the_whole_answer_is_taken_off(text: str) -> None:
         ("[]", "the answer: "),
     ],
 )
-def test_an_answer_in_the_wrong_form_is_told_what_is_wrong(text: str, problem: str) -> None:
+def test_an_invalid_structured_answer_gets_the_violations(text: str, problem: str) -> None:
     checked = check_answer(text, CITY)
     assert isinstance(checked, InvalidAnswer)
     assert checked.problems[0].startswith(problem)
 
 
-def test_a_schema_that_cannot_be_compiled_demands_json_and_says_so() -> None:
+def test_with_an_uncompilable_schema_only_json_is_required() -> None:
     checked = check_answer("[1]", {"pattern": 5})
     assert isinstance(checked, ValidAnswer)
     assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
     assert isinstance(check_answer("one", {"pattern": 5}), InvalidAnswer)
 
 
-def test_an_unknown_type_is_left_out_of_the_schema_and_said_so() -> None:
+def test_an_unknown_type_is_removed_from_the_schema_and_reported() -> None:
     schema: JsonObject = {"type": "nonsense", "minItems": 1}
     checked = check_answer("[1]", schema)
     assert isinstance(checked, ValidAnswer)
@@ -437,14 +437,14 @@ def test_an_unknown_type_is_left_out_of_the_schema_and_said_so() -> None:
     assert isinstance(check_answer("[]", schema), InvalidAnswer)
 
 
-def test_an_answer_with_too_many_defects_is_told_so_in_one_sentence() -> None:
+def test_an_answer_with_too_many_defects_is_refused_in_one_sentence() -> None:
     checked = check_answer(f"[{'0,' * 50_000}0]", {"items": {"type": "string"}})
     assert isinstance(checked, InvalidAnswer)
     (problem,) = checked.problems
     assert problem.startswith("the answer: expected less at once")
 
 
-def test_more_members_than_any_model_means_are_broken_before_they_are_parsed() -> None:
+def test_an_extreme_number_of_members_is_broken_before_parsing() -> None:
     tool = Tool("f", {"type": "object"}, b"{}")
     members = ",".join(f'"a{number}":1' for number in range(100_001))
     checked = check(tool, f"{{{members}}}")
@@ -456,7 +456,7 @@ NUMBER: JsonObject = {"type": "number"}
 
 
 @pytest.mark.parametrize(
-    ("schema", "written", "passed_on"),
+    ("schema", "arguments", "passed_on"),
     [
         (DAYS, "81.0", "81"),
         (DAYS, "1e3", "1000"),
@@ -473,10 +473,10 @@ NUMBER: JsonObject = {"type": "number"}
         ({**NUMBER, "description": "None by default in 2024"}, "null", "{}"),
     ],
 )
-def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
-    schema: JsonSchema, written: str, passed_on: str
+def test_numbers_and_nulls_are_converted_as_the_schema_requires(
+    schema: JsonSchema, arguments: str, passed_on: str
 ) -> None:
-    text = f'{{"a": {written}}}'
+    text = f'{{"a": {arguments}}}'
     expected = {"": text, "{}": "{}"}.get(passed_on, f'{{"a":{passed_on}}}')
     checked = check(Tool("f", {"type": "object", "properties": {"a": schema}}, b"{}"), text)
     assert isinstance(checked, ValidArguments)
@@ -484,7 +484,7 @@ def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
 
 
 @pytest.mark.parametrize(
-    "written",
+    "arguments",
     [
         '{"a": "say "hi"}',
         '{"a": ""x"}',
@@ -497,8 +497,8 @@ def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
         """{"a": "x'}""",
     ],
 )
-def test_quotation_marks_that_may_mean_several_things_are_not_repaired(written: str) -> None:
-    assert isinstance(check(Tool("t", {}, b"{}"), written), BrokenArguments)
+def test_ambiguous_quotation_marks_are_not_repaired(arguments: str) -> None:
+    assert isinstance(check(Tool("t", {}, b"{}"), arguments), BrokenArguments)
 
 
 MEMBERS: JsonObject = {
@@ -575,14 +575,14 @@ def test_nothing_is_declared_where_members_are_judged_in_combination(schema: Jso
         ("near", {"x": "east"}, None),
     ],
 )
-def test_a_member_is_settled_as_the_whole_will_be(
+def test_a_member_is_settled_like_the_whole(
     name: str, value: JsonValue, settled: Settled | None
 ) -> None:
     assert Members(MEMBERS).settle(name, value) == settled
 
 
 @pytest.mark.parametrize("name", ["a b", "\N{LATIN SMALL LETTER E WITH ACUTE}", "#", "%"])
-def test_a_valid_member_keeps_its_spelling_whatever_its_name(name: str) -> None:
+def test_a_valid_member_keeps_its_bytes_whatever_its_name(name: str) -> None:
     members = Members({"type": "object", "properties": {name: {"type": "number"}}})
     assert members.settle(name, 1e5) == Settled(1e5)
 
@@ -592,7 +592,7 @@ def test_a_null_that_would_be_dropped_is_not_settled() -> None:
     assert Members(optional).settle("days", None) is None
 
 
-def test_nothing_is_settled_by_a_schema_that_nobody_can_use() -> None:
+def test_an_unusable_schema_settles_nothing() -> None:
     broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": 5}}}
     assert Members(broken).settle("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}

@@ -49,7 +49,7 @@ from proxy.guardrails.schemas.schema import compile_schema, pointer
         ("[]", ["object", "array"], []),
     ],
 )
-def test_a_scalar_becomes_what_it_can_only_mean(
+def test_an_unambiguous_scalar_is_coerced(
     value: JsonValue, types: list[str], result: JsonValue
 ) -> None:
     converted = to_type(value, types)
@@ -95,13 +95,13 @@ def test_nothing_is_guessed(value: JsonValue, types: list[str]) -> None:
 
 
 @pytest.mark.parametrize("value", ["a", 5, 5.5, False])
-def test_one_item_becomes_a_list_of_it(value: JsonValue) -> None:
+def test_a_single_item_becomes_a_list(value: JsonValue) -> None:
     assert to_list(value, ["array"]) == [value]
     assert to_list(value, ["object"]) is None
 
 
 @pytest.mark.parametrize("value", ["a, b", "a;b", "a\nb", "[a]", " {", "", " ", None, {}, []])
-def test_what_may_be_several_items_or_none_becomes_no_list(value: JsonValue) -> None:
+def test_an_ambiguous_item_becomes_no_list(value: JsonValue) -> None:
     assert to_list(value, ["array"]) is None
 
 
@@ -135,7 +135,7 @@ def test_the_only_option_alike_is_chosen(
         (1.5, ["1.5"]),
     ],
 )
-def test_no_option_is_chosen_if_none_or_several_are_alike(
+def test_no_enum_value_is_chosen_if_none_or_several_are_similar(
     value: JsonValue, options: list[JsonValue]
 ) -> None:
     assert to_option(value, options) is None
@@ -155,7 +155,7 @@ def coerced(schema: JsonObject, value: JsonValue) -> Coercion:
 
 
 def one(schema: JsonValue, *, is_required: bool = False) -> JsonObject:
-    """Make the schema of an object whose member `a` has to satisfy `schema`."""
+    """Make the schema of an object with a member `a` that must satisfy `schema`."""
     return {"type": "object", "properties": {"a": schema}, "required": ["a"] * is_required}
 
 
@@ -218,7 +218,7 @@ def union(*schemas: JsonValue) -> JsonObject:
         (one(TEXT) | {"type": "object"}, '{"a": 5}', {"a": "5"}, ["", "/a"]),
     ],
 )
-def test_a_value_with_one_meaning_is_coerced_and_reported(
+def test_an_unambiguous_value_is_coerced_and_reported(
     schema: JsonObject, value: JsonValue, result: JsonValue, places: list[str]
 ) -> None:
     coercion = coerced(schema, value)
@@ -267,14 +267,14 @@ def test_a_value_with_one_meaning_is_coerced_and_reported(
         ({"$id": "http://example.com/", **union(INTEGER)}, {"a": "x"}),
     ],
 )
-def test_what_does_not_help_is_taken_back(schema: JsonObject, value: JsonValue) -> None:
+def test_a_useless_change_is_undone(schema: JsonObject, value: JsonValue) -> None:
     coercion = coerced(schema, value)
     assert json.dump(coercion.value) == json.dump(value)
     assert coercion.paths == ()
     assert coercion.errors
 
 
-def test_what_helps_stays_beside_what_does_not() -> None:
+def test_a_useful_change_is_kept_next_to_a_useless_one() -> None:
     schema: JsonObject = {
         "properties": {"n": {**INTEGER, "minimum": 9}, "o": one(INTEGER, is_required=True)},
         "required": ["x"],
@@ -285,7 +285,7 @@ def test_what_helps_stays_beside_what_does_not() -> None:
     assert len(coercion.errors) == 3
 
 
-def test_a_change_within_one_that_is_taken_back_is_not_reported() -> None:
+def test_a_change_within_an_undone_one_is_not_reported() -> None:
     schema = one({"type": "object", "properties": {"x": INTEGER}, "required": ["y"]})
     wrapped: JsonValue = {"a": {"a": {"x": "5"}}}
     strict = one({**one(TEXT), "type": "array"})
@@ -293,7 +293,7 @@ def test_a_change_within_one_that_is_taken_back_is_not_reported() -> None:
     assert coerced(strict, wrapped).value == wrapped
 
 
-def test_a_value_wrapped_too_often_is_left_alone() -> None:
+def test_a_value_wrapped_too_often_is_unchanged() -> None:
     value: JsonValue = 5
     for _ in range(10):
         value = {"a": value}
@@ -314,7 +314,7 @@ def test_a_recursive_union_ends() -> None:
     assert coerced(schema, ["1", ["2"]]).value == [1, [2]]
 
 
-def test_a_branch_that_cannot_be_compiled_alone_is_passed_over() -> None:
+def test_an_uncompilable_branch_is_skipped() -> None:
     inner: JsonObject = {"$id": "http://example.com/inner", "anyOf": [INTEGER, {"type": "null"}]}
     coercion = coerced(
         {"$defs": {"x": inner}, **one({"$ref": "http://example.com/inner"})}, {"a": "x"}
@@ -323,7 +323,7 @@ def test_a_branch_that_cannot_be_compiled_alone_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800"])
-def test_what_json_cannot_express_is_refused(value: JsonValue) -> None:
+def test_values_outside_json_are_refused(value: JsonValue) -> None:
     with pytest.raises(ValueError, match=r"."):
         copy_value({"a": value})
 
@@ -404,7 +404,7 @@ def scalars(value: JsonValue) -> Iterator[str]:
 
 @settings(deadline=None)
 @given(SCHEMAS, VALUES)
-def test_coercion_never_invents_and_never_touches_what_is_valid(
+def test_coercion_never_invents_and_never_changes_valid_values(
     schema: JsonObject, value: JsonValue
 ) -> None:
     coercion = coerced(schema, value)
@@ -440,7 +440,7 @@ def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
 
 
 @pytest.mark.parametrize("word", ["null", "None"])
-def test_a_word_for_nothing_is_dropped_where_no_text_is_due(word: str) -> None:
+def test_a_word_for_null_is_dropped_where_no_string_is_expected(word: str) -> None:
     assert coerced(one(INTEGER), {"a": word}).value == {}
     assert coerced(one(TEXT), {"a": word}).value == {"a": word}
     assert coerced(one(INTEGER, is_required=True), {"a": word}).value == {"a": word}
@@ -453,7 +453,7 @@ def test_a_list_of_elements_is_a_list(item: JsonValue, items: JsonValue) -> None
 
 
 @pytest.mark.parametrize("names", [["a_b"], ["b\\_c"], ["a\\_b", "a_b"], ["a\\_b_c", "a_b\\_c"]])
-def test_names_whose_meaning_is_doubtful_stay_as_they_were_written(names: list[str]) -> None:
+def test_ambiguous_names_are_unchanged(names: list[str]) -> None:
     arguments: JsonObject = dict.fromkeys(names, "x\\_y")
     parameters: JsonObject = {"properties": {"a_b": {}, "a_b_c": {}}}
     assert unescape_names(parameters, arguments) is arguments

@@ -32,7 +32,7 @@ DOCUMENT: JsonObject = {
         ("json-schema:///#/$defs/n", "named"),
     ],
 )
-def test_a_reference_leads_to_a_place_of_the_document(reference: str, title: str) -> None:
+def test_a_reference_resolves_within_the_document(reference: str, title: str) -> None:
     target = References(DOCUMENT).target(DOCUMENT, reference)
     assert isinstance(target, dict)
     assert target["title"] == title
@@ -43,7 +43,7 @@ def test_a_reference_leads_to_the_document(reference: str) -> None:
     assert References(DOCUMENT).target(DOCUMENT, reference) is DOCUMENT
 
 
-def test_a_reference_is_read_where_it_stands() -> None:
+def test_a_reference_is_resolved_relative_to_its_location() -> None:
     references = References(DOCUMENT)
     assert references.target(INNER, "#") is INNER
     assert references.target(INNER, "#n") == {"$anchor": "n"}
@@ -54,11 +54,11 @@ def test_a_meta_schema_has_no_schemas_of_the_document() -> None:
     assert References({}).target({}, there) is True
 
 
-def test_a_dynamic_reference_may_lead_to_all_that_go_by_its_name() -> None:
+def test_a_dynamic_reference_may_resolve_to_all_anchors_of_its_name() -> None:
     other: JsonObject = {"$dynamicAnchor": "d"}
     references = References({"$defs": {"one": DYNAMIC, "two": [other], "n": NAMED}})
-    found = references.dynamic_targets({}, "#d")
-    assert {id(one) for one in found} == {id(DYNAMIC), id(other)}
+    targets = references.dynamic_targets({}, "#d")
+    assert {id(target) for target in targets} == {id(DYNAMIC), id(other)}
     assert references.dynamic_targets({}, "#n") == [NAMED]
 
 
@@ -100,13 +100,13 @@ def checks(schema: JsonValue) -> int:
         ({"anyOf": [LEAF, {"$ref": "#"}]}, 4),
     ],
 )
-def test_checks_are_counted_along_every_way_through_a_schema(
+def test_checks_are_counted_along_every_path_through_a_schema(
     schema: JsonValue, expected: int
 ) -> None:
     assert checks(schema) == expected
 
 
-def test_unknown_references_are_noticed() -> None:
+def test_unknown_references_are_detected() -> None:
     assert Graph({"$ref": "#"}).is_whole
     assert not Graph({"anyOf": [{"$ref": "#/nowhere"}]}).is_whole
     assert not Graph({"$dynamicRef": "#nowhere"}).is_whole
@@ -125,7 +125,7 @@ def test_dynamic_references_are_followed() -> None:
         (["type"], [0]),
     ],
 )
-def test_the_schemas_on_a_path_are_known_with_their_depth(
+def test_the_schemas_on_a_path_are_listed_with_their_depth(
     path: list[str | int], depths: list[int]
 ) -> None:
     schema: JsonObject = {

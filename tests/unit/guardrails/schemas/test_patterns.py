@@ -76,7 +76,7 @@ def test_an_estimate_is_never_too_low(pattern: str) -> None:
         r"a{999999999}",
     ],
 )
-def test_what_an_engine_would_write_out_is_too_large(pattern: str) -> None:
+def test_a_pattern_that_expands_too_far_is_too_large(pattern: str) -> None:
     assert estimate(pattern).size > bounds.PATTERN_SIZE
 
 
@@ -98,7 +98,7 @@ def test_what_an_engine_would_write_out_is_too_large(pattern: str) -> None:
         ("a{2,3}+b", True),
     ],
 )
-def test_what_backtracks_is_known(*, pattern: str, backtracks: bool) -> None:
+def test_backtracking_patterns_are_detected(*, pattern: str, backtracks: bool) -> None:
     assert (estimate(pattern).steps_a_try > 0) == backtracks
 
 
@@ -121,7 +121,7 @@ def test_what_backtracks_is_known(*, pattern: str, backtracks: bool) -> None:
         *("a{1234567890}", "a{1,1234567890}"),
     ],
 )
-def test_what_others_may_read_differently_is_not_estimated(pattern: str) -> None:
+def test_dialect_dependent_syntax_is_not_estimated(pattern: str) -> None:
     with pytest.raises(UnreadablePattern):
         estimate(pattern)
 
@@ -147,7 +147,7 @@ def with_patterns(*patterns: str) -> JsonValue:
     return {"allOf": [{"pattern": pattern} for pattern in patterns]}
 
 
-def test_a_pattern_is_compiled_unless_it_is_too_large_or_none() -> None:
+def test_a_pattern_is_compiled_unless_it_is_too_large_or_invalid() -> None:
     choice = choose_patterns(with_patterns("^a+$", LARGE, "(", r"a\p{Nothing}"))
     assert [*choice.costs] == ["^a+$"]
     assert choice.refused.keys() == {LARGE, "(", r"a\p{Nothing}"}
@@ -181,13 +181,13 @@ def test_a_long_pattern_is_not_even_estimated(length: int) -> None:
         [f"((({number}" + "a" * 4_000 for number in range(100)],  # all of them unreadable
     ],
 )
-def test_the_patterns_of_a_schema_have_one_budget(patterns: list[str]) -> None:
+def test_the_patterns_of_a_schema_share_one_budget(patterns: list[str]) -> None:
     choice = choose_patterns(with_patterns(*patterns))
     assert len(choice.costs) + len(choice.refused) == len(patterns)
     assert "the patterns of the schema are too large together" in choice.refused.values()
     assert sum(cost.size for cost in choice.costs.values()) <= bounds.PATTERNS_SIZE
 
 
-def test_a_pattern_that_occurs_often_counts_once() -> None:
+def test_a_repeated_pattern_counts_once() -> None:
     choice = choose_patterns(with_patterns(*["^[0-9a-f]{8}$"] * 10_000))
     assert not choice.refused

@@ -48,7 +48,7 @@ def test_only_schemas_are_changed(keyword: str, value: JsonValue, changed: JsonV
         {"then": BAD, "else": {"not": {"pattern": "good"}}},
     ],
 )
-def test_all_places_of_a_pattern_are_found_and_removed(schema: JsonObject) -> None:
+def test_all_patterns_are_found_and_removed(schema: JsonObject) -> None:
     assert "bad" in patterns_in(schema)
     assert "bad" not in patterns_in(remove_patterns(schema, {"bad"}))
 
@@ -59,7 +59,7 @@ def test_other_patterns_stay() -> None:
     assert remove_patterns(True, {"bad"}) is True
 
 
-def test_names_that_may_match_are_no_further_names() -> None:
+def test_names_matched_by_a_pattern_are_no_additional_names() -> None:
     schema: JsonObject = {
         "patternProperties": {"bad": {"type": "integer"}, "^g": {"type": "string"}},
         "additionalProperties": False,
@@ -90,7 +90,7 @@ def test_a_pattern_stays_where_less_would_be_valid_without_it(schema: JsonObject
         remove_patterns(schema, {"bad"})
 
 
-def test_what_only_looks_like_patterns_is_nothing_to_remove() -> None:
+def test_properties_named_pattern_are_kept() -> None:
     schema: JsonValue = {"properties": {"pattern": {"type": "string"}}, "patternProperties": []}
     assert [*patterns_in(schema)] == []
 
@@ -187,7 +187,7 @@ def test_references_move_only_where_they_are_keywords() -> None:
         (False, {"type": "object"}),
     ],
 )
-def test_what_llama_server_refuses_is_let_through(
+def test_constraints_refused_by_llama_server_are_relaxed(
     refused: JsonValue, simplified: JsonValue
 ) -> None:
     assert arguments_schema(refused) == simplified
@@ -202,7 +202,7 @@ def offered(parameters: JsonValue) -> Tool:
 @pytest.mark.parametrize(
     "parameters", [None, {"type": "object"}, {"type": "object", "properties": {"a": {"$ref": "#"}}}]
 )
-def test_a_schema_that_llama_server_takes_travels_as_it_is(parameters: JsonValue) -> None:
+def test_a_schema_accepted_by_llama_server_is_sent_unchanged(parameters: JsonValue) -> None:
     given = offered(parameters)
     assert simplify(given) is given
 
@@ -223,7 +223,7 @@ def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as
     }
 
 
-def test_for_a_grammar_that_fails_patterns_and_long_lengths_are_left_out() -> None:
+def test_for_a_failing_grammar_patterns_and_long_lengths_are_removed() -> None:
     parameters: JsonObject = {
         "type": "object",
         "properties": {
@@ -246,12 +246,12 @@ def test_for_a_grammar_that_fails_patterns_and_long_lengths_are_left_out() -> No
     )
 
 
-def test_a_tool_that_takes_anything_takes_an_object() -> None:
+def test_a_tool_without_constraints_accepts_an_object() -> None:
     assert b'"parameters":{"type":"object"}' in simplify(offered(True)).source
 
 
 @pytest.mark.parametrize("source", [b"[]", b'{"type":"function"}'])
-def test_what_is_no_tool_travels_as_it_is(source: bytes) -> None:
+def test_an_invalid_tool_is_sent_unchanged(source: bytes) -> None:
     given = Tool("f", {}, source)
     assert simplify(given) is given
 
@@ -266,7 +266,7 @@ WEATHER: JsonObject = {
 }
 
 
-def test_bound_members_have_to_be_there_as_they_are_bound() -> None:
+def test_bound_members_are_required_with_their_value() -> None:
     tool = Tool("weather", WEATHER, b"{}")
     parameters = bind_members(tool, {"city": {"const": "Paris"}, "unit": {"const": "c"}}).parameters
     assert isinstance(parameters, dict)
@@ -278,7 +278,7 @@ def test_bound_members_have_to_be_there_as_they_are_bound() -> None:
     }
 
 
-def test_a_schema_that_says_nothing_of_members_is_bound_too() -> None:
+def test_a_schema_without_properties_is_bound_too() -> None:
     bound: JsonObject = {"a": {"const": 1}}
     parameters = bind_members(Tool("a", {"required": "x"}, b"{}"), bound).parameters
     assert parameters == {"required": ["a"], "properties": {"a": {"const": 1}}}

@@ -39,14 +39,14 @@ SCHEMAS: list[JsonObject] = [
 
 @settings(deadline=None)
 @given(st.sampled_from(SCHEMAS), VALUES)
-def test_validity_is_what_a_second_validator_says(schema: JsonObject, value: JsonValue) -> None:
+def test_validation_agrees_with_a_second_validator(schema: JsonObject, value: JsonValue) -> None:
     ours = compile_schema(schema)
     assert ours.is_valid(value) == Draft202012Validator(schema).is_valid(value)
     assert ours.is_valid(value) == (not list(ours.errors(value)))
 
 
 @pytest.mark.parametrize("unknown", ["float", "str", "", "any", 5, None, ["string", "float"], [1]])
-def test_a_type_that_is_none_checks_nothing_and_the_rest_of_the_schema_does(
+def test_an_unknown_type_checks_nothing_and_the_rest_of_the_schema_does(
     unknown: JsonValue,
 ) -> None:
     schema = compile_schema(
@@ -98,14 +98,14 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
         {"required": True},
     ],
 )
-def test_a_schema_that_cannot_be_used_is_reported_in_one_line(schema: JsonObject) -> None:
+def test_an_unusable_schema_is_reported_in_one_line(schema: JsonObject) -> None:
     with pytest.raises(UnusableSchema) as raised:
         compile_schema(schema)
     assert 0 < len(str(raised.value)) <= 200
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_no_schema_at_all_is_reported() -> None:
+def test_a_non_schema_is_reported() -> None:
     no_schemas: list[JsonValue] = [None, 5, "x", []]
     for parameters in no_schemas:
         with pytest.raises(UnusableSchema, match="an object or a boolean"):
@@ -126,7 +126,7 @@ def test_boolean_schemas_and_unknown_keywords_are_understood() -> None:
     assert compile_schema({"x-color": 5, "format": "date"}).is_valid("no date")
 
 
-def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
+def test_a_too_expensive_pattern_counts_as_matched() -> None:
     schema = compile_schema({"pattern": r"^(?=a)(a+a+)+\1b$"})
     with pytest.raises(TooLongToMatch):
         schema.is_valid("a" * 40)
@@ -142,7 +142,7 @@ TEXT: JsonObject = {"type": "string"}
 
 
 @pytest.mark.parametrize("pattern", [LARGE, "(", r"\p{L}{1,500}", "[a-z]" * 1_000])
-def test_a_pattern_that_is_not_compiled_counts_as_matched_and_the_rest_is_checked(
+def test_an_uncompiled_pattern_counts_as_matched_and_the_rest_is_checked(
     pattern: str,
 ) -> None:
     schema = compile_schema(
@@ -164,7 +164,7 @@ def test_a_pattern_that_is_not_compiled_counts_as_matched_and_the_rest_is_checke
     assert not schema.is_valid({"c": "x"})
 
 
-def test_what_is_not_checked_is_told_with_an_unknown_type() -> None:
+def test_skipped_checks_are_reported_with_an_unknown_type() -> None:
     schema = compile_schema({"type": "float", "pattern": "("})
     assert "is not checked" in schema.problem
     assert "float" in schema.problem
@@ -225,7 +225,7 @@ def test_patterns_as_people_write_them_are_checked(name: str) -> None:
     assert not any(schema.errors({"a": good}))
 
 
-def test_nearly_all_of_them_fit_into_one_schema() -> None:
+def test_nearly_all_patterns_fit_into_one_schema() -> None:
     real = {name: case for name, case in REAL.items() if r"\p{" not in case[0]}
     properties: JsonObject = {name: {"pattern": pattern} for name, (pattern, _, _) in real.items()}
     schema = compile_schema({"properties": properties})
@@ -260,7 +260,7 @@ LONG: dict[str, tuple[JsonObject, JsonValue]] = {
 
 
 @pytest.mark.parametrize("kind", LONG)
-def test_a_value_that_takes_too_long_to_match_is_checked_without_patterns(kind: str) -> None:
+def test_a_value_too_expensive_to_match_is_checked_without_patterns(kind: str) -> None:
     schema, value = LONG[kind]
     compiled = compile_schema(schema)
     with pytest.raises(TooLongToMatch):
@@ -270,7 +270,7 @@ def test_a_value_that_takes_too_long_to_match_is_checked_without_patterns(kind: 
     assert compiled.without_patterns().is_valid(value)
 
 
-def test_a_schema_that_cannot_do_without_its_patterns_checks_no_long_value() -> None:
+def test_a_schema_that_depends_on_its_patterns_checks_no_long_value() -> None:
     schema = compile_schema({"not": {"pattern": "^(a|b){0,100}$"}})
     assert not schema.is_valid("a")
     with pytest.raises(TooLongToMatch):
@@ -279,7 +279,7 @@ def test_a_schema_that_cannot_do_without_its_patterns_checks_no_long_value() -> 
         schema.without_patterns()
 
 
-def test_the_longer_a_value_the_less_a_pattern_may_backtrack() -> None:
+def test_longer_values_allow_less_backtracking() -> None:
     schema = compile_schema({"pattern": "^(?:(?!foo).)*$"})
     for length in (10, 50, 100):
         assert schema.is_valid("x" * length)
@@ -288,7 +288,7 @@ def test_the_longer_a_value_the_less_a_pattern_may_backtrack() -> None:
         schema.is_valid("x" * 3_000)
 
 
-def test_errors_that_are_listed_again_and_again_have_one_budget() -> None:
+def test_repeatedly_listed_errors_share_one_budget() -> None:
     schema, budget = compile_schema({"pattern": "^(a|b){0,100}$"}), ListingBudget()
     text = "a" * 2_000 + "c"
     assert any(schema.errors(text, budget))
@@ -296,7 +296,7 @@ def test_errors_that_are_listed_again_and_again_have_one_budget() -> None:
         [*chain.from_iterable(schema.errors(text, budget) for _ in range(20))]
 
 
-def test_large_patterns_are_not_compiled_for_parts_over_and_over() -> None:
+def test_large_patterns_are_not_recompiled_for_parts() -> None:
     large: JsonObject = {"pattern": "^.{1,900}$"}
     branches: list[JsonValue] = [{"type": "integer", "minimum": 3}, large]
     schema = compile_schema({"properties": {"a": {"anyOf": branches}, "b": {"type": "integer"}}})
@@ -362,7 +362,7 @@ def test_a_default_is_valid_in_a_branch_as_well() -> None:
     assert not schema.is_valid({"a": 1})
 
 
-def test_a_default_of_all_arguments_is_not_what_a_call_may_leave_out() -> None:
+def test_a_default_of_all_arguments_makes_none_optional() -> None:
     schema = compile_schema(DEFAULTS)
     assert not schema.is_valid({})
     assert not schema.is_valid({"unit": "N/A"})
@@ -379,7 +379,7 @@ def test_a_schema_that_is_too_large_to_follow_has_no_defaults() -> None:
     ("value", "is_valid"),
     [(["a", "b"], True), ([], True), (["a", "c"], False), ("a", False), (["a", 1], False)],
 )
-def test_options_of_an_array_that_are_no_arrays_are_those_of_its_items(
+def test_non_array_options_of_an_array_apply_to_its_items(
     *, value: JsonValue, is_valid: bool
 ) -> None:
     items: JsonObject = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b", 1]}
@@ -387,7 +387,7 @@ def test_options_of_an_array_that_are_no_arrays_are_those_of_its_items(
     assert not compile_schema({**items, "enum": ["a", ["b"]]}).is_valid(["a"])
 
 
-def test_text_beyond_ascii_is_matched_as_well() -> None:
+def test_text_beyond_ascii_is_matched() -> None:
     schema = compile_schema({"items": {"pattern": "^ä$"}, "properties": {"ä": {"pattern": "^ä$"}}})
     assert schema.is_valid(["ä", 2**70])
     assert schema.is_valid({"ä": "ä", "b": [2**70]})
@@ -400,7 +400,7 @@ def test_a_default_may_violate_its_own_pattern() -> None:
     assert not compile_schema(items).is_valid({"a": "y"})
 
 
-def test_a_pattern_that_fails_for_many_items_is_found_in_each() -> None:
+def test_a_failing_pattern_is_reported_for_each_item() -> None:
     items = compile_schema({"items": {"pattern": "^a"}})
     assert items.is_valid(["a"] * 20_000)
     assert not items.is_valid(["b"] * 20_000)
@@ -454,7 +454,7 @@ def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])
-def test_the_work_is_linear_in_what_is_wrong(schema: JsonObject) -> None:
+def test_the_work_is_linear_in_the_number_of_violations(schema: JsonObject) -> None:
     checked = compile_schema(schema)
     # not so many that the kernel's work for fresh memory is what is measured
     assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 20_000)
@@ -468,13 +468,13 @@ def test_a_part_keeps_the_references_of_the_whole() -> None:
     assert part.part(("properties", "zzz")) is None
 
 
-def test_a_pointer_escapes_what_has_a_meaning() -> None:
+def test_a_json_pointer_escapes_special_characters() -> None:
     assert pointer(()) == ""
     assert pointer(("a/b", 0, "~")) == "/a~1b/0/~0"
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/x"}, {"type": 5}, {"enum": [1]}])
-def test_checks_are_prepared_for_whatever_a_schema_is(schema: JsonObject) -> None:
+def test_checks_are_prepared_for_any_schema(schema: JsonObject) -> None:
     prepare_checks({**schema, "allOf": [{"minimum": number} for number in range(20_001)]})
     prepare_checks(schema)
 

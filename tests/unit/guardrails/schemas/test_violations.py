@@ -67,7 +67,7 @@ ODDLY_NAMED: JsonObject = {"properties": {"additionalProperties": False}}
         (forms({"minItems": 1}, False), {"a": []}, "expected at least 1 items or nothing at all"),
     ],
 )
-def test_a_defect_becomes_one_precise_sentence(
+def test_a_violation_becomes_one_precise_sentence(
     schema: JsonObject, value: JsonValue, sentence: str
 ) -> None:
     only, *more = said(schema, value)
@@ -75,7 +75,7 @@ def test_a_defect_becomes_one_precise_sentence(
     assert not more
 
 
-def test_what_is_missing_is_said_first_and_no_more_than_five_things() -> None:
+def test_missing_members_come_first_and_five_violations_are_listed() -> None:
     properties: JsonObject = {name: {"type": "string"} for name in "abcdefg"}
     schema: JsonObject = {"properties": properties, "required": ["x", "y"]}
     sentences = said(schema, dict.fromkeys("abcdefg", 1))
@@ -83,7 +83,7 @@ def test_what_is_missing_is_said_first_and_no_more_than_five_things() -> None:
     assert sentences[:2] == ["/x: is required but missing", "/y: is required but missing"]
 
 
-def test_long_things_are_shortened() -> None:
+def test_long_values_are_shortened() -> None:
     (violation,) = said({"enum": [str(number) for number in range(30)]}, "x" * 500)
     assert '"19", ..., got "xxx' in violation
     assert violation.endswith("x...")
@@ -92,7 +92,7 @@ def test_long_things_are_shortened() -> None:
     assert len(violation) < 200
 
 
-def test_a_violation_shows_what_stood_there() -> None:
+def test_a_violation_shows_the_actual_value() -> None:
     assert str(Violation("/a", "expected null", "1")) == "/a: expected null, got 1"
     assert str(Violation("", "is wrong")) == "the arguments: is wrong"
 
@@ -133,7 +133,7 @@ UNHEARD |= {"Custom", "Format", "FromUtf8", "Referencing", "RegexEngineFailure"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_violation_has_words(kind: str) -> None:
+def test_every_kind_of_violation_has_a_message(kind: str) -> None:
     schema, value = KINDS[kind]
     (error,) = compile_schema({"properties": {"a": schema}}).errors({"a": value})
     assert type(error.kind).__name__ == kind
@@ -177,15 +177,15 @@ WRAPPERS: list[Callable[[JsonValue, JsonValue], tuple[JsonValue, JsonValue]]] = 
 
 @settings(deadline=None)
 @given(st.sampled_from(list(KINDS)), st.lists(st.sampled_from(WRAPPERS), max_size=4))
-def test_every_kind_of_violation_has_words_within_every_other(
+def test_every_kind_of_violation_has_a_message_within_every_other(
     kind: str, wrappers: list[Callable[[JsonValue, JsonValue], tuple[JsonValue, JsonValue]]]
 ) -> None:
     schema, value = KINDS[kind]
     for wrapped in wrappers:
         schema, value = wrapped(schema, value)
-    told = said({"properties": {"a": schema}}, {"a": value})
-    assert 0 < len(told) <= 5
-    assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in told)
+    message = said({"properties": {"a": schema}}, {"a": value})
+    assert 0 < len(message) <= 5
+    assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in message)
 
 
 def test_unions_are_described_to_a_certain_depth() -> None:
@@ -195,7 +195,7 @@ def test_unions_are_described_to_a_certain_depth() -> None:
     assert said(nested, 2) == ["the arguments: expected one of 1 different forms, got 2"]
 
 
-def test_what_json_cannot_write_is_described_all_the_same() -> None:
+def test_values_outside_json_are_described() -> None:
     (source,) = compile_schema({"const": 1}).errors(2)
     error = ValidationError("", "", [], ["a"], [], source.kind, "\ud800")
     assert str(*describe_violations([error])) == "/a: expected 1, got what JSON cannot write"

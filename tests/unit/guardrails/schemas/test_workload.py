@@ -18,7 +18,7 @@ def workload(schema: JsonValue) -> Workload:
 
 
 def doubling(levels: int, keyword: str = "anyOf", width: int = 2) -> JsonObject:
-    """Refer to a definition twice, which refers to another one twice, and so on."""
+    """Refer to a definition twice, which refers to the next one twice, and so on."""
     definitions: JsonObject = {"d0": INTEGER}
     for level in range(levels):
         definitions[f"d{level + 1}"] = {keyword: [ref(f"d{level}")] * width}
@@ -96,7 +96,7 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
         (BY_INDEX, [1, 1], False),
     ],
 )
-def test_a_value_is_checked_unless_that_takes_too_long(
+def test_a_value_is_checked_unless_it_takes_too_long(
     *, schema: JsonObject, value: JsonValue, is_bearable: bool
 ) -> None:
     assert workload(schema).is_bearable(value) == is_bearable
@@ -134,7 +134,7 @@ def test_errors_are_listed_unless_there_may_be_too_many(
     assert workload(schema).is_listable(value) == is_listable
 
 
-def test_what_is_listed_several_times_has_one_budget() -> None:
+def test_repeatedly_listed_values_share_one_budget() -> None:
     integers, budget = workload({"items": INTEGER}), ListingBudget()
     listed = [integers.is_listable(["x"] * 3_500, budget) for _ in range(6)]
     assert listed == [True, True, True, True, False, False]
@@ -158,7 +158,7 @@ def test_a_schema_out_of_all_proportion_is_refused() -> None:
     with pytest.raises(TooManySchemas, match="lead from one to the next"):
         workload(doubling(1_100, "anyOf", 1))
     with pytest.raises(TooManySchemas, match="consists of more than"):
-        workload({"$ref": "#/anyOf/0", "anyOf": [{"minimum": one} for one in range(20_001)]})
+        workload({"$ref": "#/anyOf/0", "anyOf": [{"minimum": number} for number in range(20_001)]})
     with pytest.raises(ValueError, match="leads nowhere"):
         workload({"$ref": "#/nowhere"})
 

@@ -1,4 +1,4 @@
-"""Calls that were written by a convention, read again by the real reader."""
+"""Calls that were written by a convention and read again by the reader."""
 
 import hypothesis.strategies as st
 
@@ -37,36 +37,38 @@ names = st.from_regex(r"[A-Za-z_][\w.:/-]{0,20}", fullmatch=True)
 
 @st.composite
 def calls(draw: st.DrawFn) -> ToolCall:
-    """Make a call as it stands in a history."""
+    """Make a call as it occurs in a history."""
     text = json.dump_text(draw(arguments))
     return ToolCall(draw(st.sampled_from(("", "call_1", "a-2"))), draw(names), text)
 
 
 def syntaxes_of(convention: Convention, respond_name: str | None = None) -> tuple[Syntax, ...]:
     """Return the syntaxes with which replies in a convention are read."""
-    own = (json_contract(respond_name),) if convention.name == "json" else ()
-    return (*own, *order_syntaxes(convention.syntaxes))
+    syntaxes = (json_contract(respond_name),) if convention.name == "json" else ()
+    return (*syntaxes, *order_syntaxes(convention.syntaxes))
 
 
 def read_again(
-    convention: Convention, written: str, offered: list[str], respond_name: str | None = None
+    convention: Convention, text: str, offered: list[str], respond_name: str | None = None
 ) -> list[WrittenCall]:
     """Find the calls in a written message."""
-    findings = find_calls(written, syntaxes_of(convention, respond_name), offered)
-    return [call for found in findings if isinstance(found, FoundCalls) for call in found.calls]
+    findings = find_calls(text, syntaxes_of(convention, respond_name), offered)
+    return [
+        call for finding in findings if isinstance(finding, FoundCalls) for call in finding.calls
+    ]
 
 
-def retold(convention: Convention, *told: ToolCall, text: str = "") -> list[WrittenCall]:
+def retold(convention: Convention, *calls: ToolCall, text: str = "") -> list[WrittenCall]:
     """Write calls and read them again."""
-    written = convention.write_calls(text, told)
-    return read_again(convention, written, [call.name for call in told])
+    call_text = convention.write_calls(text, calls)
+    return read_again(convention, call_text, [call.name for call in calls])
 
 
 def exactly(call: WrittenCall) -> tuple[str, str]:
-    """Tell calls apart that only Python takes for equal: 1, 1.0 and true."""
+    """Distinguish calls that are equal only in Python: 1, 1.0 and true."""
     return call.name, json.dump_text(call.arguments)
 
 
 def as_written(call: ToolCall) -> tuple[str, str]:
-    """Return what reading a call again should give."""
+    """Return the expected result of reading a call again."""
     return call.name, json.dump_text(json.parse(call.arguments))

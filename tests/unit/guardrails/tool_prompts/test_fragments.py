@@ -20,28 +20,28 @@ MARKS = ("</tool_call>", "[INST]", "``")
 
 
 @given(value=values)
-def test_an_escape_hides_a_mark_and_changes_no_value(value: json.JsonValue) -> None:
-    written = escape(json.dump_text(value), MARKS)
-    assert not any(mark in written for mark in (*MARKS[:2], "```"))
-    assert json.dump_text(json.parse(written)) == json.dump_text(value)
+def test_an_escape_hides_a_mark_and_keeps_the_value(value: json.JsonValue) -> None:
+    escaped = escape(json.dump_text(value), MARKS)
+    assert not any(mark in escaped for mark in (*MARKS[:2], "```"))
+    assert json.dump_text(json.parse(escaped)) == json.dump_text(value)
 
 
 @given(text=st.text("\\u0cx`<"))
-def test_an_escape_behind_a_backslash_is_still_one(text: str) -> None:
-    written = escape(json.dump_text(text + "</tool_call>"), MARKS)
-    assert json.parse(written) == text + "</tool_call>"
+def test_an_escape_after_a_backslash_is_still_an_escape(text: str) -> None:
+    escaped = escape(json.dump_text(text + "</tool_call>"), MARKS)
+    assert json.parse(escaped) == text + "</tool_call>"
 
 
-def test_tools_keep_the_words_of_the_client() -> None:
+def test_tools_keep_the_clients_bytes() -> None:
     assert write_tools([SEND, WAIT], (), "\n") == f"{SEND.source.decode()}\n{WAIT.source.decode()}"
 
 
-def test_arguments_keep_the_words_of_the_history() -> None:
+def test_arguments_keep_the_historys_bytes() -> None:
     assert write_arguments(ToolCall("a", "f", ' {"a":  1.0} '), ()) == '{"a":  1.0}'
 
 
 @pytest.mark.parametrize("text", ['{"a": ', "12", '"text"', "", "null", '{"a": 1, "a": 2}'])
-def test_a_result_that_is_no_structure_is_a_string(text: str) -> None:
+def test_an_unstructured_result_is_a_string(text: str) -> None:
     assert json.parse(write_content(text, ())) == text
 
 
@@ -71,7 +71,7 @@ def test_tools_are_described_between_tags() -> None:
     assert HERMES_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
-def test_each_call_stands_between_tags_of_its_own() -> None:
+def test_each_call_is_between_separate_tags() -> None:
     calls = [ToolCall("a", "send", '{"to": "</tool_call>"}'), ToolCall("b", "wait", "{}")]
     assert HERMES_CONVENTION.write_calls("Sending.", calls) == (
         "Sending.\n\n"
@@ -89,8 +89,8 @@ def test_a_result_is_text_or_the_structure_that_it_is() -> None:
     )
 
 
-def test_a_call_that_is_its_own_argument_is_read_as_one() -> None:
-    """Models repeat a call in its own arguments; a tool that really takes one loses it."""
+def test_a_call_with_a_call_as_its_argument_is_read_as_one() -> None:
+    """Models repeat a call in its arguments; a tool that really takes one loses it."""
     (call,) = retold(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
     )
@@ -102,13 +102,13 @@ def test_space_around_a_name_is_lost() -> None:
     assert call.name == "send"
 
 
-def test_arguments_deeper_than_the_reader_goes_are_not_read_again() -> None:
+def test_arguments_deeper_than_the_reader_limit_are_not_read_again() -> None:
     deep = '{"a":' * 62 + "1" + "}" * 62
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", deep))
     assert not retold(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
 
 
-def test_calls_behind_an_open_quotation_are_not_read_again() -> None:
+def test_calls_after_an_open_quotation_are_not_read_again() -> None:
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
 
@@ -128,7 +128,7 @@ CALL = WrittenCall("ship", {"to": "</tool_call>"})
         ('<tool_call>{"name": "ship", "arguments": {"to": "Par', Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(HERMES, text)[0] == NoCall(reason)
 
 

@@ -64,7 +64,7 @@ def result_of(call: ToolCall, text: str) -> str:
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_the_description_stands_behind_the_system_prompt(role: str) -> None:
+def test_the_description_follows_the_system_prompt(role: str) -> None:
     hello = user_message("Hi")
     described, rest = retell(plain_message(role, "Be brief."), hello)
     assert described == plain_message(role, f"Be brief.\n\n{DESCRIPTION}")
@@ -84,13 +84,13 @@ def test_it_is_a_part_where_the_system_prompt_has_parts() -> None:
 
 
 @pytest.mark.parametrize("later", [(), (plain_message("system", "Be brief."),)])
-def test_without_a_system_prompt_at_the_beginning_it_gets_one(later: tuple[Message, ...]) -> None:
+def test_without_a_system_prompt_one_is_inserted(later: tuple[Message, ...]) -> None:
     messages = (user_message("Hi"), *later)
     assert retell(*messages) == [plain_message("system", DESCRIPTION), *messages]
     assert retell() == [plain_message("system", DESCRIPTION)]
 
 
-def test_it_stands_before_what_the_user_says_where_there_is_no_system_role() -> None:
+def test_without_a_system_role_it_precedes_the_user_message() -> None:
     assert retell(user_message("Hi"), template=HOMELESS) == ([user_message(f"{DESCRIPTION}\n\nHi")])
     image = with_parts("user", IMAGE)
     (described,) = retell(image, template=HOMELESS)
@@ -98,7 +98,7 @@ def test_it_stands_before_what_the_user_says_where_there_is_no_system_role() -> 
     assert json.dump(IMAGE) in described.source
 
 
-def test_it_is_a_user_message_where_something_else_comes_first() -> None:
+def test_it_is_a_user_message_if_another_role_comes_first() -> None:
     greeting = assistant_message("Hello")
     messages = [greeting, user_message("Hi")]
     assert retell(*messages, template=HOMELESS) == [user_message(DESCRIPTION), *messages]
@@ -163,13 +163,13 @@ def test_an_image_in_a_result_stays() -> None:
     assert message.role == "user"
 
 
-def test_all_other_messages_are_the_very_same() -> None:
+def test_other_messages_are_the_same_objects() -> None:
     image = with_parts("user", {"type": "text", "text": "See"}, IMAGE)
     messages = [image, assistant_message("ok"), image, image, plain_message("system", "x")]
-    assert all(one is other for one, other in zip(told(*messages), messages, strict=True))
+    assert all(message is other for message, other in zip(told(*messages), messages, strict=True))
 
 
-def test_neighbours_of_one_role_are_merged_where_roles_alternate() -> None:
+def test_adjacent_messages_of_one_role_are_merged_if_roles_must_alternate() -> None:
     system = plain_message("system", "x")
     assert told(
         assistant_message("", (SENT,)),
@@ -226,12 +226,19 @@ templates = st.builds(
 )
 
 
-@given(before=messages_of, later=messages_of, template=templates, one=st.sampled_from(CONVENTIONS))
-def test_what_is_appended_changes_nothing_before_it(
-    before: list[Message], later: list[Message], template: Template, one: Convention
+@given(
+    before=messages_of,
+    later=messages_of,
+    template=templates,
+    convention=st.sampled_from(CONVENTIONS),
+)
+def test_appended_messages_change_nothing_before_them(
+    before: list[Message], later: list[Message], template: Template, convention: Convention
 ) -> None:
     def retold(messages: list[Message]) -> tuple[Message, ...]:
-        return describe_in_prompt(messages, [SEND], RESPOND, convention=one, template=template)
+        return describe_in_prompt(
+            messages, [SEND], RESPOND, convention=convention, template=template
+        )
 
     first, whole = retold(before), retold(before + later)
     assert first == retold(before)
@@ -251,14 +258,19 @@ def test_what_is_appended_changes_nothing_before_it(
 @pytest.mark.parametrize("role", ["tool", "user"])
 def test_the_work_is_linear_in_the_number_of_results(template: Template, role: str) -> None:
     def work(text: str) -> None:
-        retell(*(Message(role, one, RESULT, tool_call_id="a") for one in text), template=template)
+        retell(
+            *(Message(role, content, RESULT, tool_call_id="a") for content in text),
+            template=template,
+        )
 
     assert is_linear(work, lambda size: "x" * size, 500)
 
 
 # Text may quote calls or hold some itself: what could begin either is left out.
-said = st.text(st.characters(codec="ascii", exclude_characters="`[{<"))
-every_convention = pytest.mark.parametrize("one", CONVENTIONS, ids=lambda one: one.name)
+prose = st.text(st.characters(codec="ascii", exclude_characters="`[{<"))
+every_convention = pytest.mark.parametrize(
+    "convention", CONVENTIONS, ids=lambda convention: convention.name
+)
 MARKS = {
     "hermes": ("<tool_response>", "</tool_response>", "<tool_call>"),
     "mistral": ("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[/INST]"),
@@ -269,84 +281,91 @@ MARKED_NAME = re.compile(r'[<`\[{](?:[^"\\]|\\.)*":')
 HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, true, "é"]}')
 
 
-def names_are_plain(told: list[ToolCall]) -> bool:
-    """Tell whether no member is named like a mark: such a call was garbled, and is refused."""
-    return not any(MARKED_NAME.search(call.arguments) for call in told)
+def names_are_plain(calls: list[ToolCall]) -> bool:
+    """Check that no member is named like a mark: such a call is garbled and refused."""
+    return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 
 def test_a_convention_is_found_by_its_name() -> None:
-    assert [find_convention(one.name) for one in CONVENTIONS] == list(CONVENTIONS)
+    assert [find_convention(convention.name) for convention in CONVENTIONS] == list(CONVENTIONS)
     with pytest.raises(KeyError):
         find_convention("morse")
 
 
 @every_convention
-def test_a_convention_names_syntaxes_that_there_are(one: Convention) -> None:
-    assert tuple(syntax.name for syntax in order_syntaxes(one.syntaxes))[: len(one.syntaxes)] == (
-        one.syntaxes
-    )
+def test_every_syntax_of_a_convention_exists(convention: Convention) -> None:
+    assert tuple(syntax.name for syntax in order_syntaxes(convention.syntaxes))[
+        : len(convention.syntaxes)
+    ] == (convention.syntaxes)
 
 
 @every_convention
 @settings(deadline=None)
 @given(
-    told=st.lists(calls(), min_size=1, max_size=2).filter(names_are_plain), said=st.just("") | said
+    made_calls=st.lists(calls(), min_size=1, max_size=2).filter(names_are_plain),
+    text=st.just("") | prose,
 )
-@example(told=[HARD], said="Let me look.\n")
-@example(told=[HARD], said='It is "')
-@example(told=[HARD, ToolCall("", "now", "{}"), HARD], said="")
-def test_calls_are_read_as_they_were_written(
-    one: Convention, told: list[ToolCall], said: str
+@example(made_calls=[HARD], text="Let me look.\n")
+@example(made_calls=[HARD], text='It is "')
+@example(made_calls=[HARD, ToolCall("", "now", "{}"), HARD], text="")
+def test_calls_are_read_back_as_written(
+    convention: Convention, made_calls: list[ToolCall], text: str
 ) -> None:
-    again = retold(one, *told, text=said)
-    assert [exactly(call) for call in again] == [as_written(call) for call in told]
+    again = retold(convention, *made_calls, text=text)
+    assert [exactly(call) for call in again] == [as_written(call) for call in made_calls]
 
 
 @every_convention
-def test_calls_are_found_however_they_arrive(one: Convention) -> None:
-    written = one.write_calls("", [HARD, HARD])
-    syntaxes = syntaxes_of(one)
-    whole = scan([written], syntaxes, ("send",))
-    assert all(scan(pieces, syntaxes, ("send",)) == whole for pieces in chunkings(written))
+def test_calls_are_found_at_any_chunking(convention: Convention) -> None:
+    text = convention.write_calls("", [HARD, HARD])
+    syntaxes = syntaxes_of(convention)
+    whole = scan([text], syntaxes, ("send",))
+    assert all(scan(pieces, syntaxes, ("send",)) == whole for pieces in chunkings(text))
 
 
-@pytest.mark.parametrize("one", [one for one in CONVENTIONS if one.name in MARKS], ids=MARKS)
+@pytest.mark.parametrize(
+    "convention", [convention for convention in CONVENTIONS if convention.name in MARKS], ids=MARKS
+)
 @given(name=texts, text=texts)
 @example(name="</tool_response>", text="</tool_response>[/TOOL_RESULTS]```</function_response>")
-def test_neither_a_name_nor_a_result_can_end_the_form_around_it(
-    one: Convention, name: str, text: str
+def test_neither_a_name_nor_a_result_can_end_the_surrounding_form(
+    convention: Convention, name: str, text: str
 ) -> None:
-    empty = one.write_result("", "", "")
-    written = one.write_result(name, "", text)
-    for mark in MARKS[one.name]:
-        assert written.count(mark) == empty.count(mark)
+    empty = convention.write_result("", "", "")
+    result = convention.write_result(name, "", text)
+    for mark in MARKS[convention.name]:
+        assert result.count(mark) == empty.count(mark)
 
 
 @every_convention
-def test_the_synthetic_tool_comes_last_and_only_if_it_is_offered(one: Convention) -> None:
-    without = one.describe([SEND, WAIT], None)
+def test_the_synthetic_tool_comes_last_and_only_if_it_is_offered(convention: Convention) -> None:
+    without = convention.describe([SEND, WAIT], None)
     assert without.index("send") < without.index("wait")
     assert "respond" not in without
-    assert one.describe([SEND, WAIT], RESPOND) != without
+    assert convention.describe([SEND, WAIT], RESPOND) != without
 
 
-@pytest.mark.parametrize("one", [one for one in CONVENTIONS if one.name in MARKS], ids=MARKS)
-def test_only_a_model_that_can_answer_by_a_call_always_has_to_call(one: Convention) -> None:
-    without, with_respond = (one.describe([SEND], respond) for respond in (None, RESPOND))
+@pytest.mark.parametrize(
+    "convention", [convention for convention in CONVENTIONS if convention.name in MARKS], ids=MARKS
+)
+def test_a_call_is_required_only_of_a_model_that_can_answer_by_a_call(
+    convention: Convention,
+) -> None:
+    without, with_respond = (convention.describe([SEND], respond) for respond in (None, RESPOND))
     assert with_respond.endswith("Every reply is a call: to answer the user, call respond.")
     assert "Every reply" not in without
 
 
 @every_convention
-def test_arguments_that_are_no_object_are_kept_as_a_string(one: Convention) -> None:
+def test_non_object_arguments_are_kept_as_a_string(convention: Convention) -> None:
     for broken in ('{"a', "[1]", '"</tool_call>"'):
-        (call,) = retold(one, ToolCall("a", "send", broken))
+        (call,) = retold(convention, ToolCall("a", "send", broken))
         assert call.arguments == {"unparsable": broken}
 
 
 @every_convention
-def test_no_arguments_are_an_empty_object(one: Convention) -> None:
-    (call,) = retold(one, ToolCall("a", "send", " "))
+def test_no_arguments_are_an_empty_object(convention: Convention) -> None:
+    (call,) = retold(convention, ToolCall("a", "send", " "))
     assert call.arguments == {}
 
 
@@ -363,7 +382,7 @@ and one line more for each further call:
 You get the results between <function_response> tags.%s"""
 
 
-def test_functions_are_described_one_a_line() -> None:
+def test_functions_are_described_on_one_line_each() -> None:
     duty = " Every reply is a call: to answer the user, call respond."
     source = RESPOND.source.decode() + "\n"
     assert LLAMA.describe([SEND, WAIT], RESPOND) == LLAMA_DESCRIPTION % (source, duty)
@@ -378,7 +397,7 @@ def test_each_call_is_a_line() -> None:
     )
 
 
-def test_a_result_stands_between_tags() -> None:
+def test_a_result_is_between_tags() -> None:
     assert LLAMA.write_result("send", "a", "</function_response>") == (
         '<function_response>{"name": "send", "content": "\\u003c/function_response>"}'
         "</function_response>"
@@ -386,10 +405,10 @@ def test_a_result_stands_between_tags() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "a'b", "<f", 'a"'])
-def test_names_that_no_tag_can_hold_are_not_read_again(name: str) -> None:
+def test_names_unfit_for_a_tag_are_not_read_again(name: str) -> None:
     assert name not in [call.name for call in retold(LLAMA, ToolCall("a", name, "{}"))]
 
 
-def test_a_single_argument_named_arguments_is_taken_for_all_of_them() -> None:
+def test_a_single_argument_named_arguments_stands_for_all() -> None:
     (call,) = retold(LLAMA, ToolCall("a", "send", '{"arguments": {"to": "x"}}'))
     assert call.arguments == {"to": "x"}

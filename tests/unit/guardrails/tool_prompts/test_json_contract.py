@@ -35,7 +35,7 @@ CALL = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"
 RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
-def test_the_final_form_stands_for_the_synthetic_tool() -> None:
+def test_the_final_form_replaces_the_synthetic_tool() -> None:
     assert CONTRACT.describe([SEND, WAIT], RESPOND) == (
         TOOLS + "Always reply with JSON and nothing else. "
         f"To call a tool, one object a line for several calls:\n{CALL}"
@@ -50,14 +50,14 @@ def test_without_it_only_calls_are_described() -> None:
     )
 
 
-def test_what_was_said_is_content_of_the_first_call() -> None:
+def test_text_becomes_the_content_of_the_first_call() -> None:
     calls = [ToolCall("a", "send", '{"to": "x"}'), ToolCall("b", "wait", "{}")]
-    written = CONTRACT.write_calls('"Now"', calls)
-    assert written == (
+    text = CONTRACT.write_calls('"Now"', calls)
+    assert text == (
         '{"type": "tool_call", "content": "\\"Now\\"", "name": "send", "arguments": {"to": "x"}}\n'
         '{"type": "tool_call", "name": "wait", "arguments": {}}'
     )
-    assert read_again(CONTRACT, written, ["send", "wait"], "respond") == [
+    assert read_again(CONTRACT, text, ["send", "wait"], "respond") == [
         WrittenCall("respond", {"message": '"Now"'}),
         WrittenCall("send", {"to": "x"}),
         WrittenCall("wait", {}),
@@ -65,7 +65,7 @@ def test_what_was_said_is_content_of_the_first_call() -> None:
 
 
 @given(name=texts, text=texts)
-def test_a_result_is_one_object_whatever_is_in_it(name: str, text: str) -> None:
+def test_any_result_is_one_object(name: str, text: str) -> None:
     result = json.parse(CONTRACT.write_result(name, "a", text))
     assert isinstance(result, dict)
     assert (result["type"], result["name"]) == ("tool_result", name)
@@ -79,9 +79,9 @@ def parsed(text: str) -> JsonValue:
         return text
 
 
-def test_a_tool_that_is_not_offered_is_still_called() -> None:
-    written = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
-    assert read_again(CONTRACT, written, ["wait"]) == [WrittenCall("send", {})]
+def test_an_unoffered_tool_is_still_called() -> None:
+    text = CONTRACT.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(CONTRACT, text, ["wait"]) == [WrittenCall("send", {})]
     assert retold(CONTRACT, ToolCall("a", "respond", "{}")) == [WrittenCall("respond", {})]
 
 
@@ -128,28 +128,28 @@ def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> 
         (LOOK.replace('"name"', '"content": "", "name"'), (READ_CALL,)),
     ],
 )
-def test_what_keeps_the_contract_is_read(text: str, calls: tuple[WrittenCall, ...]) -> None:
+def test_a_valid_contract_object_is_read(text: str, calls: tuple[WrittenCall, ...]) -> None:
     assert read_syntax(READ_CONTRACT, text) == (Calls(calls), "")
 
 
-def test_results_that_the_model_invents_count_for_nothing() -> None:
+def test_results_invented_by_the_model_are_ignored() -> None:
     result = '{"type": "tool_result", "name": "look", "content": "nothing"}'
     assert read_syntax(READ_CONTRACT, f"{LOOK}\n{result}\n{FINAL}") == (Calls((READ_CALL,)), "")
     assert read_syntax(READ_CONTRACT, result)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 @pytest.mark.parametrize("text", [LOOK[:-1], f"```json\n{LOOK}\n", FINAL[:-1]])
-def test_what_is_not_closed_may_yet_be_a_call(text: str) -> None:
-    found, _ = read_syntax(READ_CONTRACT, text)
-    assert isinstance(found, Calls)
-    assert not found.closed
+def test_an_unclosed_object_may_still_become_a_call(text: str) -> None:
+    calls, _ = read_syntax(READ_CONTRACT, text)
+    assert isinstance(calls, Calls)
+    assert not calls.closed
 
 
 def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
-    said = LOOK.replace('"name"', '"content": "So", "name"')
-    assert read_syntax(contract, said) == (Calls((READ_CALL,)), "")
+    text = LOOK.replace('"name"', '"content": "So", "name"')
+    assert read_syntax(contract, text) == (Calls((READ_CALL,)), "")
 
 
 @pytest.mark.parametrize(
@@ -168,20 +168,20 @@ def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
         "```json\nnothing\n```",
     ],
 )
-def test_anything_else_is_no_call(text: str) -> None:
+def test_other_text_is_no_call(text: str) -> None:
     assert read_syntax(READ_CONTRACT, text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
-def test_an_object_that_is_not_the_contracts_is_given_up_early() -> None:
+def test_an_object_outside_the_contract_is_abandoned_early() -> None:
     assert read_syntax(READ_CONTRACT, '{"answer": [1, 2]}')[1] == "[1, 2]}"
 
 
 @pytest.mark.parametrize("text", [FINAL[:-3], '{"type": "tool_call", "name": look}'])
-def test_a_broken_object_of_the_contract_was_meant_as_a_call(text: str) -> None:
+def test_a_broken_contract_object_counts_as_an_intended_call(text: str) -> None:
     assert read_syntax(READ_CONTRACT, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
+def test_it_counts_only_at_the_start_of_a_reply() -> None:
     assert scan([f" {LOOK}"], (READ_CONTRACT,)) == [
         FoundCalls(READ_CONTRACT.name, (READ_CALL,), LOOK, True, True)
     ]
@@ -189,7 +189,7 @@ def test_it_counts_at_the_beginning_of_a_reply_only() -> None:
     assert scan([text], (READ_CONTRACT,)) == [Prose(text)]
 
 
-def test_contracts_for_the_same_tool_share_what_is_prepared_for_them() -> None:
+def test_contracts_for_the_same_tool_share_their_preparation() -> None:
     assert json_contract("respond") == READ_CONTRACT
     assert hash(json_contract("respond")) == hash(READ_CONTRACT)
     assert json_contract() != READ_CONTRACT
@@ -200,13 +200,13 @@ def test_the_final_content_is_the_answer() -> None:
     assert (reply.text, reply.has_responded, reply.calls) == ('It is "here".', True, ())
 
 
-def test_what_is_said_beside_a_call_is_told_with_it() -> None:
-    said = LOOK.replace('"name"', '"content": "So", "name"')
-    reply = read_reply(said)
+def test_text_next_to_a_call_is_emitted_with_it() -> None:
+    text = LOOK.replace('"name"', '"content": "So", "name"')
+    reply = read_reply(text)
     assert (reply.text, reply.calls) == ("So", (READ_CALL,))
 
 
-def test_a_call_that_is_cut_off_is_not_shown() -> None:
+def test_a_truncated_call_is_not_shown() -> None:
     reply = read_reply(LOOK[:-4], reason="length")
     assert (reply.text, reply.calls, reply.is_cut_off) == ("", (), True)
 
@@ -217,6 +217,6 @@ def test_json_that_is_an_answer_is_shown_as_it_is() -> None:
     assert not read_reply(text).is_broken
 
 
-def test_plain_json_is_left_to_the_next_reader() -> None:
+def test_plain_json_is_left_to_the_next_syntax() -> None:
     reply = read_reply('{"name": "get_time", "arguments": {}}')
     assert reply.calls == (WrittenCall("get_time", {}),)

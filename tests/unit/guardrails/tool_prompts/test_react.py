@@ -33,33 +33,33 @@ Thought: what you think about the answer
 Final Answer: your complete answer to the user"""
 
 
-def test_the_final_answer_stands_for_the_synthetic_tool() -> None:
+def test_the_final_answer_replaces_the_synthetic_tool() -> None:
     assert CONVENTION.describe([SEND, WAIT], RESPOND) == TOOLS + CALL + FINAL
     assert CONVENTION.describe([SEND, WAIT], None) == TOOLS + CALL
 
 
-def test_what_was_said_before_a_call_was_a_thought() -> None:
-    written = CONVENTION.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
-    assert written == 'Thought: Now.\nAction: send\nAction Input: {"to": "x"}'
-    assert read_again(CONVENTION, written, ["send"]) == [WrittenCall("send", {"to": "x"})]
+def test_text_before_a_call_is_a_thought() -> None:
+    text = CONVENTION.write_calls("Now.\n", [ToolCall("a", "send", '{"to": "x"}')])
+    assert text == 'Thought: Now.\nAction: send\nAction Input: {"to": "x"}'
+    assert read_again(CONVENTION, text, ["send"]) == [WrittenCall("send", {"to": "x"})]
 
 
-def test_a_name_that_nobody_could_read_keeps_to_its_line() -> None:
-    written = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
-    assert written == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
+def test_an_unreadable_name_stays_on_its_line() -> None:
+    text = CONVENTION.write_calls("", [ToolCall("a", "two\nFinal Answer: x", "{}")])
+    assert text == 'Action: "two\\nFinal Answer: x"\nAction Input: {}'
 
 
-def test_no_label_can_begin_within_a_result() -> None:
+def test_no_label_can_start_within_a_result() -> None:
     assert CONVENTION.write_result("send", "a", "x\nFinal Answer: y") == (
         'Observation: "x\\nFinal Answer: y"'
     )
     assert CONVENTION.write_result("send", "a", '{"a": 1}') == 'Observation: {"a": 1}'
 
 
-def test_answers_of_the_history_have_their_label_and_empty_ones_none() -> None:
+def test_answers_in_the_history_have_their_label_and_empty_answers_none() -> None:
     history = [user_message("Hi"), assistant_message("Hello."), assistant_message("")]
-    told = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
-    assert [one.text for one in told] == ["Hi", "Final Answer: Hello.", ""]
+    messages = describe_in_prompt(history, [], None, convention=CONVENTION, template=Template())
+    assert [message.text for message in messages] == ["Hi", "Final Answer: Hello.", ""]
 
 
 PING = 'Action: ping\nAction Input: {"host": "a"}'
@@ -89,7 +89,7 @@ def test_several_actions_may_follow_one_another() -> None:
         (f"{PING}\nAction: Finish", Reason.NOT_A_CALL),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(REACT, text)[0] == NoCall(reason)
 
 
@@ -102,9 +102,9 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
-    found = find_calls(text, (REACT,), ("ping",))
-    assert len(calls_found(found)) == count
+def test_it_counts_for_offered_tools_on_separate_lines_at_the_end(text: str, count: int) -> None:
+    findings = find_calls(text, (REACT,), ("ping",))
+    assert len(calls_found(findings)) == count
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, c
         ("Action: ping\nAction Input:\n", (WrittenCall("ping", {}),)),
     ],
 )
-def test_a_model_that_was_asked_for_actions_is_read_more_kindly(
+def test_a_model_prompted_for_actions_is_read_leniently(
     text: str, calls: tuple[WrittenCall, ...]
 ) -> None:
     assert read_syntax(REACT_CONTRACT, text) == (Calls(calls), "")
@@ -132,5 +132,5 @@ def test_a_model_that_was_asked_for_actions_is_read_more_kindly(
         ('Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
     ],
 )
-def test_what_it_broke_it_has_to_mend(text: str, reason: Reason) -> None:
+def test_its_broken_actions_are_retried(text: str, reason: Reason) -> None:
     assert read_syntax(REACT_CONTRACT, text)[0] == NoCall(reason)

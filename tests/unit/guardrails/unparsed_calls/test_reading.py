@@ -33,7 +33,7 @@ from tests.fakes.unread_calls import SEARCH
         ("*x", "other", "*"),
     ],
 )
-def test_a_text_is_cut_into_pieces(text: str, kind: str, first: str) -> None:
+def test_a_text_is_split_into_tokens(text: str, kind: str, first: str) -> None:
     token = token_at(text, 0)
     assert (token.kind, token.text, token.end) == (kind, first, len(first))
 
@@ -44,11 +44,11 @@ def test_an_apostrophe_quotes_nothing() -> None:
 
 @given(st.text(alphabet="<>|\"'`\\/ =a.-{\n*", max_size=30))
 def test_all_text_is_some_piece(text: str) -> None:
-    place = 0
-    while place < len(text):
-        token = token_at(text, place)
-        assert text[place : token.end] == token.text != ""
-        place = token.end
+    position = 0
+    while position < len(text):
+        token = token_at(text, position)
+        assert text[position : token.end] == token.text != ""
+        position = token.end
 
 
 def test_a_tag_has_words_and_values() -> None:
@@ -62,13 +62,13 @@ def test_a_tag_has_words_and_values() -> None:
 
 
 @pytest.mark.parametrize("between", ["=", " = ", ":", " => ", " := ", " "])
-def test_a_key_is_told_by_what_stands_behind_it(between: str) -> None:
+def test_a_key_is_recognized_by_the_following_text(between: str) -> None:
     text = f"city{between}'Paris'"
     assert text[value_start(text, 4) :] == "'Paris'"
 
 
 @pytest.mark.parametrize("text", ["city Paris", "city", "city, 'Paris'", "city-x"])
-def test_any_other_word_is_no_key(text: str) -> None:
+def test_other_words_are_no_key(text: str) -> None:
     assert value_start(text, 4) == -1
 
 
@@ -95,7 +95,7 @@ def test_a_call_is_read_with_its_keys_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "values"),
     [
         (
             "get_weather<parameter=city>Paris: (a\n'city')</parameter>",
@@ -110,8 +110,8 @@ def test_a_call_is_read_with_its_keys_and_values() -> None:
         ("get_weather({true, 2.5, none} city=1)", ["city", "1"]),
     ],
 )
-def test_values_are_told_from_what_stands_around_them(text: str, said: list[str]) -> None:
-    assert read(text).contents == said
+def test_values_are_recognized_by_their_context(text: str, values: list[str]) -> None:
+    assert read(text).contents == values
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
         f"get_weather{'(city=1)' * 700}",
     ],
 )
-def test_another_word_makes_it_prose(text: str) -> None:
+def test_any_other_word_makes_it_prose(text: str) -> None:
     assert not Reading(text, TOOLS).read_to_end()
 
 
-def test_several_calls_need_a_mark() -> None:
+def test_several_calls_require_a_mark() -> None:
     reading = read("tool_call: get_weather(city=1)\ntool_call: search(query='a')")
     assert reading.tool is SEARCH
     assert read('<call>{"name": "get_weather", "city": 1}{"name": "search"}').tool is SEARCH
@@ -165,7 +165,7 @@ def test_several_calls_need_a_mark() -> None:
 @pytest.mark.parametrize(
     "text", ["tool_ca", "functions.get_wea", "<|x|>inp", "get_weather cit", "``"]
 )
-def test_a_word_at_the_end_may_become_another(text: str) -> None:
+def test_a_trailing_word_may_become_another(text: str) -> None:
     reading = Reading(text, TOOLS)
     assert not reading.read_to_end()
     assert reading.may_continue()

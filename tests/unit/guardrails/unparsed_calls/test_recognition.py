@@ -16,9 +16,9 @@ from tests.unit.guardrails.announcements.test_recognition import ENGLISH_ANSWERS
 
 HARMONY = HELD[0]
 PROSE = (
-    *(one for one in ANNOUNCEMENTS if not one.startswith("Calling")),
+    *(announcement for announcement in ANNOUNCEMENTS if not announcement.startswith("Calling")),
     *OTHER_ANSWERS,
-    *(one for many in test_recognition.ANNOUNCEMENTS.values() for one in many),
+    *(announcement for many in test_recognition.ANNOUNCEMENTS.values() for announcement in many),
 )
 JSON = '{"tool": "get_weather", "city": "Paris"}'
 pieces = st.lists(
@@ -66,30 +66,30 @@ replies = st.one_of(
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_a_reply_that_is_nothing_but_a_call_looks_like_one(text: str) -> None:
+def test_a_reply_that_is_only_a_call_looks_like_a_call(text: str) -> None:
     assert looks_like_call(text, TOOLS)
     assert looks_like_call(f"\n{text}\n", TOOLS)
 
 
 @pytest.mark.parametrize("text", ANSWERS)
-def test_in_doubt_it_is_an_answer(text: str) -> None:
+def test_a_doubtful_reply_is_an_answer(text: str) -> None:
     assert not looks_like_call(text, TOOLS)
 
 
 @pytest.mark.parametrize("text", PROSE)
-def test_no_prose_looks_like_a_call_or_begins_as_one(text: str) -> None:
+def test_no_prose_looks_like_a_call_or_begins_like_one(text: str) -> None:
     assert not looks_like_call(text, TOOLS)
     assert not text or not may_become_call(text, TOOLS)
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_words_before_or_behind_a_call_make_it_an_answer(text: str) -> None:
+def test_words_before_or_after_a_call_make_it_an_answer(text: str) -> None:
     assert not looks_like_call(f"This is it: {text}", TOOLS)
     assert not looks_like_call(f"{text} was called (or not)", TOOLS)
 
 
 @pytest.mark.parametrize("text", CALLS)
-def test_only_a_tool_that_is_offered_can_be_called(text: str) -> None:
+def test_only_an_offered_tool_can_be_called(text: str) -> None:
     assert not looks_like_call(text, ())
 
 
@@ -104,7 +104,7 @@ def test_only_a_tool_that_is_offered_can_be_called(text: str) -> None:
         f"{'get_weather ' * 2}{'x' * 90}\nget_weather: an example",
     ],
 )
-def test_what_the_model_has_read_or_was_asked_about_is_an_answer(read: str) -> None:
+def test_a_call_quoted_from_the_prompt_is_an_answer(read: str) -> None:
     assert not looks_like_call(HARMONY, TOOLS, ("Hi", read))
 
 
@@ -117,11 +117,11 @@ def test_what_the_model_has_read_or_was_asked_about_is_an_answer(read: str) -> N
         f"{'get_weather ' * 40}{'x' * 90} an example of get_weather",
     ],
 )
-def test_other_words_of_a_user_leave_it_a_call(read: str) -> None:
+def test_other_user_messages_leave_it_a_call(read: str) -> None:
     assert looks_like_call(HARMONY, TOOLS, (read,))
 
 
-def test_json_that_was_asked_for_is_an_answer() -> None:
+def test_requested_json_is_an_answer() -> None:
     assert looks_like_call(JSON, TOOLS, ("The weather in Paris, please.",))
     assert not looks_like_call(JSON, TOOLS, ("Answer in JSON, please.",))
     assert looks_like_call(HARMONY, TOOLS, ("Answer in JSON, please.",))
@@ -134,14 +134,14 @@ def test_a_tool_that_declares_nothing_is_called_with_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_every_beginning_of_a_call_may_become_one(text: str) -> None:
+def test_every_prefix_of_a_call_may_become_one(text: str) -> None:
     assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 
 @pytest.mark.parametrize(
     "text", [*SEEN, "It", "I", "Th", "**", "- ", "1", "(a", "# A", "| a", "够用"]
 )
-def test_prose_is_told_by_its_first_letter(text: str) -> None:
+def test_prose_is_recognized_by_its_first_letter(text: str) -> None:
     assert not may_become_call(text, TOOLS)
 
 
@@ -168,20 +168,20 @@ def test_prose_is_told_by_its_first_letter(text: str) -> None:
         "get_weather(city=1) ```",
     ],
 )
-def test_prose_data_and_code_are_told_as_soon_as_a_word_is_whole(text: str) -> None:
+def test_prose_data_and_code_are_recognized_after_one_word(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 
 @given(replies)
-def test_what_looks_like_a_call_did_so_from_the_beginning(text: str) -> None:
+def test_a_text_that_looks_like_a_call_does_so_from_its_start(text: str) -> None:
     if looks_like_call(text, TOOLS) and not text.strip()[0].isupper():
         assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 
 @given(st.text(max_size=40), st.sampled_from(CALLS))
-def test_the_judgement_is_the_same_every_time(text: str, call: str) -> None:
-    for written in (text, text + call, call + text):
-        assert looks_like_call(written, TOOLS) is looks_like_call(written, TOOLS)
+def test_the_result_does_not_depend_on_earlier_calls(text: str, call: str) -> None:
+    for variant in (text, text + call, call + text):
+        assert looks_like_call(variant, TOOLS) is looks_like_call(variant, TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -199,5 +199,5 @@ def test_the_judgement_is_the_same_every_time(text: str, call: str) -> None:
     ],
 )
 def test_the_work_is_linear(text: Callable[[int], str]) -> None:
-    assert is_linear(lambda written: looks_like_call(written, TOOLS), text, 200_000)
-    assert is_linear(lambda written: may_become_call(written, TOOLS), text, 200_000)
+    assert is_linear(lambda sample: looks_like_call(sample, TOOLS), text, 200_000)
+    assert is_linear(lambda sample: may_become_call(sample, TOOLS), text, 200_000)

@@ -19,11 +19,11 @@ def test_a_marker_consists_of_known_words(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["city", "tooling", "call_7", "tool_city", "", "_", "工具"])
-def test_any_other_word_is_none(word: str) -> None:
+def test_other_words_are_no_marker(word: str) -> None:
     assert not is_marker(word)
 
 
-def test_few_markers_begin_a_reply() -> None:
+def test_few_markers_start_a_reply() -> None:
     assert is_first_marker("commentary")
     assert is_first_marker("Tool-Call")
     assert not is_first_marker("input")
@@ -31,7 +31,7 @@ def test_few_markers_begin_a_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "is_first", "expected"),
+    ("text", "is_first", "expected"),
     [
         ("", True, True),
         ("comm", True, True),
@@ -45,8 +45,8 @@ def test_few_markers_begin_a_reply() -> None:
         ("_", False, False),
     ],
 )
-def test_the_beginning_of_a_marker_is_known(written: str, is_first: bool, expected: bool) -> None:
-    assert begins_marker(written, is_first=is_first) is expected
+def test_the_prefix_of_a_marker_is_recognized(text: str, is_first: bool, expected: bool) -> None:
+    assert begins_marker(text, is_first=is_first) is expected
 
 
 def test_some_markers_are_about_calls() -> None:
@@ -56,7 +56,7 @@ def test_some_markers_are_about_calls() -> None:
     assert not is_about_calls("name", is_tag=True)
 
 
-def test_tags_of_keys_and_values_are_known() -> None:
+def test_tags_of_keys_and_values_are_recognized() -> None:
     assert is_name_of_key("parameter")
     assert is_name_of_key("arg_key")
     assert not is_name_of_key("type")
@@ -76,18 +76,18 @@ def test_bare_values_are_numbers_and_the_constants_of_json_and_python() -> None:
         *("your_city", "Enter a city", "the_city", "string", "str = 'Paris'", "number | null"),
     ],
 )
-def test_a_placeholder_stands_for_a_value(value: str) -> None:
+def test_a_placeholder_is_no_value(value: str) -> None:
     assert is_placeholder(value)
 
 
 @pytest.mark.parametrize(
     "value", ["Paris", "", "the weather", "list of rivers", "an oak", f"<{'p' * 40}>"]
 )
-def test_any_other_value_is_meant(value: str) -> None:
+def test_other_values_are_meant(value: str) -> None:
     assert not is_placeholder(value)
 
 
-def test_an_imperative_tells_others_to_call() -> None:
+def test_an_imperative_instructs_others_to_call() -> None:
     assert is_imperative("Use get_weather(city='Paris')")
     assert is_imperative("function get_weather() {}")
     assert not is_imperative("Calling get_weather")

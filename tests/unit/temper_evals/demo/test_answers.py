@@ -42,15 +42,13 @@ def test_several_calls_are_all_shown() -> None:
         ({}, "None(None)"),
     ],
 )
-def test_a_call_that_a_program_could_not_run_does_not_count(
-    tool_call: JsonObject, words: str
-) -> None:
+def test_an_unrunnable_call_does_not_count(tool_call: JsonObject, words: str) -> None:
     answer = read_answer(completion(tool_call), {}, TOOLS)
     assert answer == ClientAnswer(AnswerKind.UNUSABLE_CALL, words)
     assert not answer.is_usable
 
 
-def test_one_bad_call_spoils_the_answer() -> None:
+def test_one_bad_call_invalidates_the_answer() -> None:
     answer = read_answer(completion(call('{"city":"Cork"}'), call("{}")), {}, TOOLS)
     assert answer.kind is AnswerKind.UNUSABLE_CALL
 
@@ -88,9 +86,7 @@ def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
         ("1", "dropped=2", "dropped: 2"),
     ],
 )
-def test_reported_repairs_are_shown_in_words(
-    attempts: str, repairs: str, effort: str | None
-) -> None:
+def test_reported_repairs_are_described(attempts: str, repairs: str, effort: str | None) -> None:
     headers = {"x-temper-attempts": attempts, "x-temper-repairs": repairs}
     everything = "asked 2 times; call found in the text: hermes; values converted: 1"
     answer = read_answer(completion(content="Yes."), headers, TOOLS)

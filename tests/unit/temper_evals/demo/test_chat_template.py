@@ -7,7 +7,7 @@ def test_only_the_template_for_reasoning_mentions_it() -> None:
     assert "enable_thinking" in chat_template(thinking=True)
 
 
-def test_no_placeholder_is_left() -> None:
+def test_no_placeholder_remains() -> None:
     for template in (chat_template(), chat_template(thinking=True)):
         assert "REASONING" not in template
         assert "NO_THOUGHTS" not in template

@@ -19,7 +19,7 @@ def test_missing_libraries_are_named_together_with_the_remedy() -> None:
     assert "pip install '.[embedded]'" in str(caught.value)
 
 
-def test_a_taken_port_is_replaced_by_a_free_one() -> None:
+def test_a_used_port_is_replaced_by_a_free_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with closing(listen_somewhere(port)) as listening:
@@ -27,7 +27,7 @@ def test_a_taken_port_is_replaced_by_a_free_one() -> None:
             assert listening.getsockname()[1] not in (0, port)
 
 
-def test_a_free_port_is_taken() -> None:
+def test_a_free_port_is_used() -> None:
     port = free_port()
     with closing(listen_somewhere(port)) as listening:
         assert listening.getsockname()[1] == port

@@ -22,7 +22,7 @@ def asked(prompt: str = "Hello", *, stream: bool = False) -> Request:
 
 
 def everything_said() -> str:
-    """Return every nudge that the scenarios can provoke, and what stands before a tool's result."""
+    """Return every nudge that the scenarios can trigger, and the text before a tool's result."""
     respond = Tool("respond", True, b"{}")
     offer = OfferedTools(asked().tools, TextPolicy.RESPOND, (), respond=respond)
     wrong = nudges.describe_invalid_arguments([Violation("/unit", "is not allowed")], offer)
@@ -35,18 +35,18 @@ def everything_said() -> str:
     return "\n".join(message.text for message in messages) + chat_template()
 
 
-def test_there_are_six_scenarios_and_no_two_alike() -> None:
+def test_there_are_six_different_scenarios() -> None:
     assert len(SCENARIOS) == len(set(PROMPTS)) == 6
     assert len({scenario.title for scenario in SCENARIOS}) == 6
 
 
-def test_the_model_writes_what_the_table_says_it_writes() -> None:
+def test_the_model_writes_the_text_of_the_table() -> None:
     for scenario in SCENARIOS:
         assert SCRIPTS[scenario.prompt] == scenario.reply
 
 
 @pytest.mark.parametrize("trigger", LATER)
-def test_every_later_answer_is_prompted_by_something_that_is_said_to_the_model(
+def test_every_later_answer_is_triggered_by_a_text_sent_to_the_model(
     trigger: str,
 ) -> None:
     assert trigger in everything_said()
@@ -54,12 +54,14 @@ def test_every_later_answer_is_prompted_by_something_that_is_said_to_the_model(
 
 def test_no_trigger_is_part_of_another_or_of_the_tools() -> None:
     triggers = [*PROMPTS, *LATER]
-    assert not [(one, other) for one, other in itertools.permutations(triggers, 2) if one in other]
+    assert not [
+        (first, other) for first, other in itertools.permutations(triggers, 2) if first in other
+    ]
     offered = dump(request_for("")).decode()
     assert not [trigger for trigger in triggers if trigger in offered]
 
 
-def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
+def test_a_request_is_valid_for_temper(stream: bool) -> None:
     request = asked("Hello", stream=stream)
     assert request.stream is stream
     assert [message.text for message in request.messages] == ["Hello"]
@@ -71,8 +73,8 @@ def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
     assert not schema.is_valid({})
 
 
-def test_the_model_answers_in_plain_words_and_calls_nothing_that_is_not_offered() -> None:
+def test_the_model_answers_in_plain_words_and_calls_only_offered_tools() -> None:
     assert "<tool_call>" not in SCRIPTS["default"]
     assert "<tool_response>" in chat_template()
     assert "<tool_call>" not in SCRIPTS["<tool_response>"]
-    assert not any("respond" in written for written in SCRIPTS.values())
+    assert not any("respond" in script for script in SCRIPTS.values())

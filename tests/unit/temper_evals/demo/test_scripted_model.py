@@ -14,7 +14,7 @@ def read(path: Path, key: str) -> object:
     return field.contents()
 
 
-def test_a_model_is_small_and_says_what_it_is(tmp_path: Path) -> None:
+def test_a_scripted_model_is_small_and_describes_itself(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     build_scripted_model(path, SCRIPTS, context_tokens=4096)
     assert path.stat().st_size < 2_000_000
@@ -30,7 +30,7 @@ def test_the_same_scripts_make_the_same_file(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_template_of_ones_own_is_used(tmp_path: Path) -> None:
+def test_a_custom_template_is_used(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     build_scripted_model(path, SCRIPTS, template="{{ messages }}")
     assert read(path, "tokenizer.chat_template") == "{{ messages }}"
@@ -40,7 +40,7 @@ def test_a_template_of_ones_own_is_used(tmp_path: Path) -> None:
     "scripts",
     [{}, {"[[bye]]": "Good bye."}, {"default": "Hi."} | {f"t{n}": "Bye." for n in range(63)}],
 )
-def test_scripts_need_a_default_and_no_more_triggers_than_there_is_room_for(
+def test_scripts_need_a_default_and_limited_triggers(
     tmp_path: Path, scripts: dict[str, str]
 ) -> None:
     with pytest.raises(ValueError, match="a default and at most 62 triggers"):

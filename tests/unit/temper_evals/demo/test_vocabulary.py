@@ -6,23 +6,23 @@ from gguf import TokenType
 from temper_evals.demo.vocabulary import basic_vocabulary, cut, trigger_token, write_scripts
 
 
-def test_a_text_is_cut_into_chunks_that_nobody_else_has() -> None:
+def test_a_text_is_split_into_unique_chunks() -> None:
     taken = {"a", "b", "c", "abcab"}
     assert cut("abcabcabc", 5, taken) == ["abcabc", "abc"]
     assert taken == {"a", "b", "c", "abcab", "abcabc", "abc"}
 
 
-def test_a_rest_that_is_taken_joins_the_chunk_before() -> None:
+def test_a_used_remainder_joins_the_previous_chunk() -> None:
     assert cut("hello!", 5, {"!"}) == ["hello!"]
     assert cut("aaaaabbbbb!", 5, {"!", "bbbbb!"}) == ["aaaaabbbbb!"]
 
 
-def test_given_pieces_stay_as_they_are_unless_they_are_taken() -> None:
+def test_given_pieces_are_kept_unless_they_are_used() -> None:
     assert cut(["one", " two", " three"], 1, set()) == ["one", " two", " three"]
     assert cut(["one", " two", " three"], 1, {" two"}) == ["one", " two three"]
 
 
-def test_a_text_that_is_taken_entirely_is_an_error() -> None:
+def test_an_entirely_used_text_is_an_error() -> None:
     with pytest.raises(ValueError, match="too short"):
         cut("x", 5, {"x"})
 
@@ -32,7 +32,7 @@ def test_an_empty_text_has_no_chunks() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_however_texts_agree_their_chunks_are_unique_and_add_up(seed: int) -> None:
+def test_chunks_of_similar_texts_are_unique_and_complete(seed: int) -> None:
     chance = random.Random(seed)
     texts = ["".join(chance.choices("ab", k=chance.randint(20, 60))) for _ in range(20)]
     texts += [text + "b" for text in texts]
@@ -44,7 +44,7 @@ def test_however_texts_agree_their_chunks_are_unique_and_add_up(seed: int) -> No
     assert taken == {"a", "b", *everything}
 
 
-def test_every_byte_is_a_token_of_its_own() -> None:
+def test_every_byte_is_a_token() -> None:
     vocabulary = basic_vocabulary()
     assert len(set(vocabulary.tokens)) == len(vocabulary.tokens)
     assert vocabulary.tokens[ord("A")] == "A"
@@ -63,23 +63,23 @@ def test_a_trigger_is_a_user_defined_token() -> None:
 
 
 @pytest.mark.parametrize("trigger", ["", "a", "th", "<|im_end|>"])
-def test_what_is_a_token_already_cannot_be_a_trigger(trigger: str) -> None:
+def test_an_existing_token_cannot_be_a_trigger(trigger: str) -> None:
     with pytest.raises(ValueError, match="cannot be a trigger"):
         trigger_token(basic_vocabulary(), trigger)
 
 
 def test_scripts_that_agree_share_their_tokens() -> None:
     vocabulary = basic_vocabulary()
-    written = write_scripts(vocabulary, {"one": "Hi.", "two": "Hi.", "three": "Hi, you."})
-    assert written["one"] == written["two"]
-    assert not set(written["one"].chunks) & set(written["three"].chunks)
+    scripts = write_scripts(vocabulary, {"one": "Hi.", "two": "Hi.", "three": "Hi, you."})
+    assert scripts["one"] == scripts["two"]
+    assert not set(scripts["one"].chunks) & set(scripts["three"].chunks)
 
 
-def test_only_a_script_that_ends_in_a_zero_repeats() -> None:
+def test_only_a_script_that_ends_in_zero_repeats() -> None:
     scripts = {"ever": "for ever and\0", "ever and": ["so", " on\0"], "once": "once", "empty": ""}
     vocabulary = basic_vocabulary()
-    written = write_scripts(vocabulary, scripts)
-    repeating = {trigger for trigger, script in written.items() if script.repeats}
+    rewritten = write_scripts(vocabulary, scripts)
+    repeating = {trigger for trigger, script in rewritten.items() if script.repeats}
     assert repeating == {"ever", "ever and"}
     assert not any("\0" in token for token in vocabulary.tokens)
-    assert written["empty"].chunks == ()
+    assert rewritten["empty"].chunks == ()

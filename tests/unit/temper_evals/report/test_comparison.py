@@ -8,22 +8,22 @@ from temper_evals.report.comparison import compare_folders
 from tests.unit.temper_evals.test_results import runs_of
 
 
-def folder(place: Path, pattern: str, protocol: str = "abc") -> Path:
-    records = Records(place, {"hash": protocol})
+def folder(path: Path, pattern: str, protocol: str = "abc") -> Path:
+    records = Records(path, {"hash": protocol})
     for run in [*runs_of("temper", pattern), *runs_of("direct", "+")]:
         records.add(run)
     records.close()
-    return place
+    return path
 
 
-def test_an_arm_that_became_worse_beyond_luck_is_told(tmp_path: Path) -> None:
+def test_a_significantly_worse_arm_is_reported(tmp_path: Path) -> None:
     before = folder(tmp_path / "a", "+" * 12)
     worse = compare_folders(before, folder(tmp_path / "b", "-" * 8 + "+" * 4))
-    assert [one.is_worse for one in worse] == [True, False]
+    assert [comparison.is_worse for comparison in worse] == [True, False]
     assert "WORSE" in worse[0].sentence()
     assert worse[0].document()["harmed"] == 8
     luck = compare_folders(before, folder(tmp_path / "c", "-" + "+" * 11))
-    assert [one.is_worse for one in luck] == [False, False]
+    assert [comparison.is_worse for comparison in luck] == [False, False]
     better = compare_folders(folder(tmp_path / "d", "-" * 12), before)
     assert not better[0].is_worse
     assert "not worse" in better[0].sentence()

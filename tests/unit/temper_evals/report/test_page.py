@@ -52,7 +52,7 @@ def test_every_figure_of_the_table_is_computed_from_the_records(shown: str) -> N
     assert cells == [cell for row in rows(results_of(RUNS)) for cell in row]
 
 
-def test_other_records_make_other_figures(folder: Path, shown: str) -> None:
+def test_different_records_give_different_figures(folder: Path, shown: str) -> None:
     def numbers(text: str) -> list[str]:
         return re.findall(r"\d+\.\d+", without_pictures(text))
 
@@ -79,7 +79,7 @@ def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
 
 
 @pytest.mark.usefixtures("nothing_is_drawn")
-def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
+def test_the_page_shows_options_and_failures(folder: Path) -> None:
     def told(**choice: JsonValue) -> str:
         return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
 
@@ -92,7 +92,7 @@ def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_drawn")
-def test_families_that_are_held_out_are_marked(folder: Path) -> None:
+def test_held_out_families_are_marked(folder: Path) -> None:
     assert "second author" not in page(folder, PROTOCOL, RUNS)
     theirs = [structs.replace(run, family="travel") for run in RUNS]
     shown = page(folder, PROTOCOL, [*RUNS, *theirs])
@@ -102,7 +102,7 @@ def test_families_that_are_held_out_are_marked(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_drawn")
-def test_what_a_simulated_model_does_not_show_is_said_of_simulated_models(folder: Path) -> None:
+def test_limitations_of_simulated_models_are_stated_only_for_them(folder: Path) -> None:
     assert "A simulated model supports claims" in page(folder, PROTOCOL, RUNS)
     real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])
     assert "A simulated model" not in real

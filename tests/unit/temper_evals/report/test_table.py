@@ -76,7 +76,7 @@ def test_a_price_is_a_column_of_the_table() -> None:
     assert lines[2].endswith(f"| {cost:.2f} |")
 
 
-def test_figures_are_written_in_percent_and_points() -> None:
+def test_figures_are_in_percent_and_points() -> None:
     assert percent(0.1234) == "12.3"
     assert points(Interval(0.05, -0.01, 0.1)) == "+5.0 [-1.0, +10.0]"
 

@@ -24,8 +24,8 @@ def printed(runs: list[RunRecord], width: int, *groups: str) -> list[str]:
     console = Console(file=io.StringIO(), width=width, highlight=False)
     results = results_of(runs, 200)
     show(console, results, runs)
-    for one in groups:
-        show_by(console, one, results, runs)
+    for group in groups:
+        show_by(console, group, results, runs)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -60,7 +60,7 @@ def test_the_verdict_is_the_first_line() -> None:
     assert first.startswith("p-small: Temper helps: 10 helped, 0 harmed of 40 runs; 1.00")
 
 
-def test_a_verdict_says_how_many_more_runs_it_takes() -> None:
+def test_a_verdict_gives_the_number_of_further_runs() -> None:
     few = verdict(*DIRECT, *arm("temper", "-" * 18 + "+" * 22))
     assert few.startswith("p-small: not decided: 2 helped, 0 harmed of 40 runs; about ")
     assert "more runs needed (--seeds " in few
@@ -73,7 +73,7 @@ def test_harm_and_nothing_are_verdicts_too() -> None:
     assert "changes next to nothing" in verdict(*many[0], *many[1])
 
 
-def test_arms_that_do_not_fit_beside_each_other_stand_below_each_other() -> None:
+def test_arms_that_do_not_fit_next_to_each_other_are_stacked() -> None:
     runs = [*DIRECT, *(run for n in range(12) for run in arm(f"temper-{n:08}", ALL))]
     lines = printed(runs, 80, "family")
     assert max(map(len, lines)) <= 80
@@ -81,20 +81,20 @@ def test_arms_that_do_not_fit_beside_each_other_stand_below_each_other() -> None
     assert all(any(f"{n:08}" in line for line in lines) for n in range(12))
 
 
-def test_a_real_model_has_no_ceiling_that_anybody_knows() -> None:
-    found = ceilings_of("p-small", DIRECT)
-    assert (found.perfect, found.detectable) == (None, None)
+def test_a_real_model_has_no_known_ceiling() -> None:
+    ceilings = ceilings_of("p-small", DIRECT)
+    assert (ceilings.perfect, ceilings.detectable) == (None, None)
     assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))
 
 
-def test_the_detectable_ceiling_is_what_labels_or_the_observer_saw() -> None:
+def test_the_detectable_ceiling_is_that_of_labels_or_the_observer() -> None:
     seen = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean", "rejected"])
     observed = ceilings_of("p-small", [*DIRECT, *seen])
     assert observed.detectable == 1.0
     clean = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean"])
     assert ceilings_of("p-small", [*DIRECT, *clean]).detectable == 0.5
-    labelled = [structs.replace(one, flaws=["foreign"]) for one in DIRECT[:10]]
-    unseen = [structs.replace(one, flaws=["wrong_value"]) for one in DIRECT[10:]]
+    labelled = [structs.replace(run, flaws=["foreign"]) for run in DIRECT[:10]]
+    unseen = [structs.replace(run, flaws=["wrong_value"]) for run in DIRECT[10:]]
     assert ceilings_of("p-small", [*labelled, *unseen, *clean]).detectable == 0.75
 
 

@@ -6,7 +6,7 @@ from temper_evals.scenarios.worlds import objection
 
 
 @pytest.mark.parametrize("name", WISHES)
-def test_a_wish_contains_all_values_of_its_call_and_a_vague_wish_does_not(name: str) -> None:
+def test_a_request_contains_all_values_of_its_call_and_a_vague_one_does_not(name: str) -> None:
     for seed in range(30):
         wish = WISHES[name](SampleValues(f"{name}-{seed}"))
         assert wish.call.name == name

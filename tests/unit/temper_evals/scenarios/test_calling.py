@@ -13,7 +13,7 @@ def test_parallel_calls_are_due_together() -> None:
         assert 2 <= len(step.calls) <= 4
 
 
-def test_a_value_may_be_null_and_a_text_may_hold_anything() -> None:
+def test_a_value_may_be_null_and_a_text_may_have_any_character() -> None:
     limits = {calling.schema(index).calls[0].arguments["memory_limit"] for index in range(20)}
     assert None in limits
     texts = "".join(str(calling.verbatim(n).calls[0].arguments["content"]) for n in range(40))

@@ -18,6 +18,6 @@ def test_the_needed_tools_are_mixed_with_others() -> None:
     assert len(tools_with([*TOOLS], SampleValues("a"), 3)) == len(TOOLS)
 
 
-def test_tools_that_change_something_are_known() -> None:
+def test_tools_with_side_effects_are_marked() -> None:
     assert "cancel_order" in WRITING
     assert "get_stock" not in WRITING

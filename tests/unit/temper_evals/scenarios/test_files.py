@@ -43,26 +43,28 @@ def scenario(folder: Path, text: str = WEATHER) -> FileScenario:
     return load_scenario(path)
 
 
-def judge(one: FileScenario, calls: list[PlannedCall], answer: str) -> tuple[bool, str, int]:
-    world = one.world()
+def judge(
+    file_scenario: FileScenario, calls: list[PlannedCall], answer: str
+) -> tuple[bool, str, int]:
+    world = file_scenario.world()
     for call in calls:
         try_call(world, call)
-    said: list[JsonObject] = [{"role": "assistant", "content": answer}] if answer else []
-    found = one.judge(world, said)
-    return found.right, found.why, found.damage
+    transcript: list[JsonObject] = [{"role": "assistant", "content": answer}] if answer else []
+    verdict = file_scenario.judge(world, transcript)
+    return verdict.right, verdict.why, verdict.damage
 
 
-def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
-    one = scenario(tmp_path)
-    assert (one.name, one.family, one.limit) == ("weather", "own", 6)
-    request = one.request(3)
+def test_a_user_scenario_is_run_and_judged(tmp_path: Path) -> None:
+    loaded = scenario(tmp_path)
+    assert (loaded.name, loaded.family, loaded.limit) == ("weather", "own", 6)
+    request = loaded.request(3)
     assert request["seed"] == 3
     assert isinstance(request["messages"], list)
     assert len(request["messages"]) == 2
-    assert one.first_fields() == {}
-    assert try_call(one.world(), LOOK) == '{"degrees":21}'
-    assert "no station" in try_call(one.world(), PlannedCall("get_weather", {"city": "Bergen"}))
-    assert judge(one, [TELL, LOOK], "It has 21 degrees.") == (True, "", 0)
+    assert loaded.first_fields() == {}
+    assert try_call(loaded.world(), LOOK) == '{"degrees":21}'
+    assert "no station" in try_call(loaded.world(), PlannedCall("get_weather", {"city": "Bergen"}))
+    assert judge(loaded, [TELL, LOOK], "It has 21 degrees.") == (True, "", 0)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +78,16 @@ def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
         ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "its answer shows a call", 0),
     ],
 )
-def test_a_wrong_end_says_why_it_is_wrong(
+def test_a_wrong_result_says_why(
     tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
 ) -> None:
-    right, said, done = judge(scenario(tmp_path), calls, answer)
+    right, reason, done = judge(scenario(tmp_path), calls, answer)
     assert not right
-    assert said.startswith(why)
+    assert reason.startswith(why)
     assert done == damage
 
 
-def test_nothing_may_be_called_where_nothing_is_to_be_called(tmp_path: Path) -> None:
+def test_nothing_may_be_called_where_no_call_is_expected(tmp_path: Path) -> None:
     text = WEATHER.partition("[expect]")[0] + "[expect]\nno_calls = true\n"
     assert judge(scenario(tmp_path, text), [LOOK], "hello")[0] is False
     assert judge(scenario(tmp_path, text), [], "hello")[0] is True
@@ -96,7 +98,7 @@ def test_a_scenario_without_tools_offers_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["user = 3", "usr = 'x'", "user ="])
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
+def test_an_error_in_a_file_is_reported(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"weather\.toml"):
         scenario(tmp_path, text)
 
@@ -122,7 +124,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
          'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),
     ],
 )  # fmt: skip
-def test_what_could_never_come_to_a_right_end_is_refused(
+def test_an_unsolvable_scenario_is_refused(
     tmp_path: Path, before: str, after: str, problem: str
 ) -> None:
     assert before in WEATHER
@@ -131,8 +133,8 @@ def test_what_could_never_come_to_a_right_end_is_refused(
     assert problem in str(raised.value)
 
 
-def test_a_folder_has_to_hold_scenarios(tmp_path: Path) -> None:
+def test_a_folder_must_contain_scenarios(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="holds no"):
         load_scenarios(tmp_path)
     scenario(tmp_path)
-    assert [one.name for one in load_scenarios(tmp_path)] == ["weather"]
+    assert [loaded.name for loaded in load_scenarios(tmp_path)] == ["weather"]

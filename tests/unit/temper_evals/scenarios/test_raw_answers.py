@@ -39,11 +39,11 @@ def test_an_answer_must_not_show_calls_and_results(answer: str, problem: str) ->
         "REF-1",
     ],
 )
-def test_words_and_the_form_that_was_requested_are_answers(answer: str) -> None:
+def test_plain_text_and_the_requested_format_are_answers(answer: str) -> None:
     plain: JsonObject = {"role": "tool", "content": "REF-1"}
     assert objection_to_raw(answer, [RESULT, plain], TOOLS) == ""
 
 
-def test_a_call_may_be_shown_where_the_task_is_about_it_or_without_tools() -> None:
+def test_a_call_may_be_shown_if_the_task_is_about_it_or_has_no_tools() -> None:
     assert objection_to_raw(CALL, [RESULT], TOOLS, may_quote=True) == ""
     assert objection_to_raw(CALL, [RESULT], []) == ""

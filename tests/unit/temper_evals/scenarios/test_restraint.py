@@ -3,7 +3,7 @@ from temper_evals.scenarios.worlds import key_of
 from tests.unit.temper_evals.players import judged, knowing
 
 
-def test_a_call_is_wrong_where_none_is_due() -> None:
+def test_an_unnecessary_call_is_wrong() -> None:
     for make in (restraint.none, restraint.ask):
         task = make(1)
         call = task.setting.tools[0]["function"]

@@ -1,7 +1,7 @@
 from temper_evals.scenarios import stepping
 
 
-def test_each_step_of_a_chain_needs_the_result_of_the_step_before() -> None:
+def test_each_step_of_a_chain_needs_the_result_of_the_previous_one() -> None:
     for index in range(6):
         task = stepping.chain(index)
         assert all(step.needs for step in task.steps[1:])

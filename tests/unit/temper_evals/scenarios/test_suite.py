@@ -1,4 +1,4 @@
-"""What keeps the authors of scenarios honest: every family, by those who know, idle and gamble."""
+"""Checks on the authors of scenarios: every family, by informed, idle and gambling players."""
 
 from dataclasses import replace
 
@@ -25,45 +25,47 @@ def tasks(family: str) -> list[PlannedTask]:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_who_knows_is_always_right_and_does_no_damage(family: str) -> None:
-    found = [judged(task, knowing) for task in tasks(family)]
-    assert [one for one in found if not one.right or one.damage or one.promoted] == []
+def test_an_informed_player_is_always_right_without_damage(family: str) -> None:
+    verdicts = [judged(task, knowing) for task in tasks(family)]
+    assert [
+        verdict for verdict in verdicts if not verdict.right or verdict.damage or verdict.promoted
+    ] == []
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_who_idles_is_right_in_small_talk_only(family: str) -> None:
+def test_an_idle_player_is_right_in_small_talk_only(family: str) -> None:
     right = {task.index for task in tasks(family) if judged(task, idling).right}
     talk = {index for index in range(SEEDS) if small_talk(SampleValues(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_who_gambles_is_hardly_ever_right(family: str) -> None:
-    found = tasks(family)
-    assert sum(judged(task, gambling).right for task in found) <= max(1, 0.02 * len(found))
+def test_a_gambling_player_is_hardly_ever_right(family: str) -> None:
+    gambles = tasks(family)
+    assert sum(judged(task, gambling).right for task in gambles) <= max(1, 0.02 * len(gambles))
 
 
 def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedCall]]:
     """Drop a change, add one, and alter each value of each."""
-    wrong = [changes[:place] + changes[place + 1 :] for place in range(len(changes))]
+    wrong = [changes[:index] + changes[index + 1 :] for index in range(len(changes))]
     extra = changes[-1] if changes else PlannedCall("cancel_order", {"order_id": "O"})
     wrong.append([*changes, extra])
-    for place, one in enumerate(changes):
-        for name in one.arguments:
-            other = PlannedCall(one.name, {**one.arguments, name: "something else"})
-            wrong.append([*changes[:place], other, *changes[place + 1 :]])
+    for position, change in enumerate(changes):
+        for name in change.arguments:
+            other = PlannedCall(change.name, {**change.arguments, name: "something else"})
+            wrong.append([*changes[:position], other, *changes[position + 1 :]])
     return wrong
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_every_other_end_is_rejected(family: str) -> None:
     for task in tasks(family):
-        world, said = play(task, knowing)
+        world, transcript = play(task, knowing)
         for changes in mutants(task, world.changes):
-            assert not task.judge(replace(world, changes=changes), said).right
+            assert not task.judge(replace(world, changes=changes), transcript).right
         for fact in task.expected.facts:
-            answer = str(said[-1]["content"]).replace(fact, "")
-            mute = [*said[:-1], {**said[-1], "content": answer}]
+            answer = str(transcript[-1]["content"]).replace(fact, "")
+            mute = [*transcript[:-1], {**transcript[-1], "content": answer}]
             assert not task.judge(world, mute).right
 
 
@@ -75,16 +77,16 @@ def test_a_case_number_leads_back_to_its_task() -> None:
 
 def test_suites_have_so_many_instances_of_each_family() -> None:
     assert len(suite("quick")) == sum(QUICK.values())
-    assert {one.family for one in suite("full", ["trap", "ask"])} == {"trap", "ask"}
+    assert {task.family for task in suite("full", ["trap", "ask"])} == {"trap", "ask"}
     assert len(suite("full", ["trap"])) == FULL["trap"]
     for wrong in (("half", ()), ("quick", ("chian",))):
         with pytest.raises(InvalidConfiguration):
             suite(*wrong)
 
 
-def test_what_is_held_out_is_in_the_full_suite_only() -> None:
-    assert not {one.family for one in suite("quick")} & {*HELD_OUT}
-    assert {one.family for one in suite("full")} == {*ALL_FAMILIES}
+def test_held_out_families_are_only_in_the_full_suite() -> None:
+    assert not {task.family for task in suite("quick")} & {*HELD_OUT}
+    assert {task.family for task in suite("full")} == {*ALL_FAMILIES}
     assert len(suite("full", [*HELD_OUT])) == 25 * len(HELD_OUT)
     with pytest.raises(InvalidConfiguration, match="held out for publication"):
         suite("quick", [*HELD_OUT])

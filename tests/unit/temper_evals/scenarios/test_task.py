@@ -12,59 +12,62 @@ CHAIN = FAMILIES["chain"](1)
 
 
 def seen_of_chain() -> list[JsonObject]:
-    _, said = play(CHAIN, knowing)
-    return [*messages_of(CHAIN), *said]
+    _, transcript = play(CHAIN, knowing)
+    return [*messages_of(CHAIN), *transcript]
 
 
-def test_what_is_due_follows_from_what_is_visible() -> None:
+def test_the_due_step_follows_from_the_visible_history() -> None:
     seen = seen_of_chain()
     positions = [CHAIN.position(seen[:end]) for end in range(1, len(seen), 2)]
-    assert [one.progress for one in positions] == [0, 1, 2, 3, 4]
+    assert [position.progress for position in positions] == [0, 1, 2, 3, 4]
     assert isinstance(positions[0].action, CallTools)
     assert isinstance(positions[-1].action, GiveAnswer)
-    assert {one.tries for one in positions} == {0}
+    assert {position.tries for position in positions} == {0}
 
 
-@pytest.mark.parametrize("place", [2, 4, 6])
-def test_a_fact_that_was_cut_out_is_not_known_and_one_that_is_there_is(place: int) -> None:
-    seen = seen_of_chain()[: place + 1]
+@pytest.mark.parametrize("index", [2, 4, 6])
+def test_a_removed_fact_is_unknown_and_a_visible_one_is_known(index: int) -> None:
+    seen = seen_of_chain()[: index + 1]
     assert isinstance(CHAIN.position(seen).action, CallTools)
     # an old result may be shortened: it still counts as a step
-    cut = [*seen[:place], {**seen[place], "content": "(shortened)"}, *seen[1:2]]
-    found = CHAIN.position(cut)
-    assert isinstance(found.action, NotKnown) or found.progress < CHAIN.position(seen).progress
+    cut = [*seen[:index], {**seen[index], "content": "(shortened)"}, *seen[1:2]]
+    position = CHAIN.position(cut)
+    assert (
+        isinstance(position.action, NotKnown) or position.progress < CHAIN.position(seen).progress
+    )
 
 
-def test_steps_that_are_no_longer_there_are_behind_the_last_one_that_is() -> None:
+def test_removed_steps_precede_the_last_visible_one() -> None:
     seen = seen_of_chain()
     assert CHAIN.position([seen[0], *seen[5:7]]).progress == 3
 
 
-def test_a_repeated_call_is_no_progress_and_a_try() -> None:
+def test_a_repeated_call_is_a_try_without_progress() -> None:
     seen = seen_of_chain()
     again = [*seen[:3], *seen[1:3]]
-    found = CHAIN.position(again)
-    assert (found.progress, found.tries) == (1, 1)
+    position = CHAIN.position(again)
+    assert (position.progress, position.tries) == (1, 1)
 
 
 @pytest.mark.parametrize(
-    "told", ["Invalid arguments: /name is missing.", '{"error":"there is no such tool"}', ""]
+    "complaint_text",
+    ["Invalid arguments: /name is missing.", '{"error":"there is no such tool"}', ""],
 )
-def test_a_call_that_was_answered_with_a_complaint_was_not_made(told: str) -> None:
+def test_a_call_answered_with_a_complaint_was_not_made(complaint_text: str) -> None:
     wrong = calling((CHAIN.calls[0],), 0)
-    complaint: JsonObject = {"role": "tool", "tool_call_id": "c0", "content": told}
-    found = CHAIN.position([*messages_of(CHAIN), wrong, complaint])
-    assert (found.progress, found.tries) == (0, 1)
+    complaint: JsonObject = {"role": "tool", "tool_call_id": "c0", "content": complaint_text}
+    position = CHAIN.position([*messages_of(CHAIN), wrong, complaint])
+    assert (position.progress, position.tries) == (0, 1)
 
 
 def test_a_planned_failure_is_a_step() -> None:
     task = FAMILIES["failing"](0)
-    _, said = play(task, knowing)
-    found = task.position([*messages_of(task), *said[:2]])
-    assert (found.progress, found.tries, found.after_failure) == (1, 0, True)
+    _, transcript = play(task, knowing)
+    position = task.position([*messages_of(task), *transcript[:2]])
+    assert (position.progress, position.tries, position.after_failure) == (1, 0, True)
 
 
-def test_no_other_world_can_be_judged_and_no_silence_is_an_answer() -> None:
+def test_an_unknown_world_cannot_be_judged_and_silence_is_no_answer() -> None:
     class Elsewhere:
         def call(self, name: str, arguments: JsonObject) -> str:
             return name
@@ -74,29 +77,29 @@ def test_no_other_world_can_be_judged_and_no_silence_is_an_answer() -> None:
 
     nothing: list[JsonObject] = []
     assert not CHAIN.judge(Elsewhere(), nothing).right
-    world, said = play(CHAIN, knowing)
-    assert CHAIN.judge(world, said[:-1]).why == "it gave no answer"
+    world, transcript = play(CHAIN, knowing)
+    assert CHAIN.judge(world, transcript[:-1]).why == "it gave no answer"
 
 
-def test_a_call_that_leaked_as_text_is_no_answer() -> None:
+def test_a_call_leaked_as_text_is_no_answer() -> None:
     task = FAMILIES["single"](0)
     leaked = json.dump_text({"name": task.calls[0].name, "arguments": task.calls[0].arguments})
     end = CannedWorld(task.setting)
     assert not task.judge(end, [{"role": "assistant", "content": leaked}]).right
 
 
-def test_a_change_that_is_made_twice_is_damage() -> None:
-    world, said = play(CHAIN, knowing)
-    assert CHAIN.judge(world, said).right
+def test_a_change_made_twice_is_damage() -> None:
+    world, transcript = play(CHAIN, knowing)
+    assert CHAIN.judge(world, transcript).right
     world.call(CHAIN.calls[-1].name, CHAIN.calls[-1].arguments)
-    judged = CHAIN.judge(world, said)
+    judged = CHAIN.judge(world, transcript)
     assert (judged.right, judged.damage) == (False, 1)
 
 
 def test_an_echoed_result_is_no_answer_and_a_quoted_call_may_be_shown() -> None:
-    world, said = play(CHAIN, knowing)
-    echo: JsonObject = {"role": "assistant", "content": str(said[-2]["content"])}
-    assert "JSON of a result" in CHAIN.judge(world, [*said[:-1], echo]).why
+    world, transcript = play(CHAIN, knowing)
+    echo: JsonObject = {"role": "assistant", "content": str(transcript[-2]["content"])}
+    assert "JSON of a result" in CHAIN.judge(world, [*transcript[:-1], echo]).why
     trap = FAMILIES["trap"](0)
     quoted = trap.expected.quoted
     assert quoted is not None
@@ -105,20 +108,22 @@ def test_an_echoed_result_is_no_answer_and_a_quoted_call_may_be_shown() -> None:
     assert trap.judge(trap.world(), [shown]).right
 
 
-def test_several_calls_at_once_are_wrong_where_one_was_allowed() -> None:
+def test_several_calls_are_wrong_where_one_was_allowed() -> None:
     task = FAMILIES["forced"](2)
-    world, said = play(task, lambda one, seen: one.calls if len(seen) == 1 else one.answer)
-    assert task.judge(world, said).why == "it made several calls at once"
+    world, transcript = play(
+        task, lambda planned, seen: planned.calls if len(seen) == 1 else planned.answer
+    )
+    assert task.judge(world, transcript).why == "it made several calls at once"
 
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"article":"x"}'])
-def test_an_answer_has_to_have_the_form_that_was_asked_for(answer: str) -> None:
+def test_an_answer_must_have_the_requested_format(answer: str) -> None:
     task = FAMILIES["forced"](3)
-    world, said = play(task, knowing)
+    world, transcript = play(task, knowing)
     facts = " ".join(task.expected.facts)
     for words in (f"{answer} {facts}", json.dump_text({"article": facts})):
         last: JsonObject = {"role": "assistant", "content": words}
-        assert not task.judge(world, [*said[:-1], last]).right
+        assert not task.judge(world, [*transcript[:-1], last]).right
 
 
 def test_calls_are_read_as_they_are_written() -> None:

@@ -31,7 +31,7 @@ def test_the_order_of_arguments_does_not_matter() -> None:
     assert key_of("a", {"b": [{"d": 1, "c": 2}]}) == key_of("a", {"b": [{"c": 2, "d": 1}]})
 
 
-def test_outcomes_come_one_after_the_other_and_the_last_one_stays() -> None:
+def test_outcomes_are_returned_in_order_and_the_last_one_repeats() -> None:
     world = CannedWorld(SETTING)
     with pytest.raises(ToolFailed, match="busy"):
         world.call(STOCK.name, STOCK.arguments)
@@ -40,14 +40,14 @@ def test_outcomes_come_one_after_the_other_and_the_last_one_stays() -> None:
     assert world.snapshot() == []
 
 
-def test_a_change_is_remembered_and_returns_a_reference_of_its_own() -> None:
+def test_a_change_is_stored_and_returns_a_reference() -> None:
     world = CannedWorld(SETTING)
-    told = world.call(ORDER.name, ORDER.arguments)
-    assert reference("case-1", ORDER.name, ORDER.arguments) in told
-    assert reference("case-2", ORDER.name, ORDER.arguments) not in told
+    result = world.call(ORDER.name, ORDER.arguments)
+    assert reference("case-1", ORDER.name, ORDER.arguments) in result
+    assert reference("case-2", ORDER.name, ORDER.arguments) not in result
     assert world.changes == [ORDER]
     assert world.snapshot() == [key_of(ORDER.name, ORDER.arguments)]
-    assert possible_results(SETTING, ORDER) == {told: False}
+    assert possible_results(SETTING, ORDER) == {result: False}
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_a_change_is_remembered_and_returns_a_reference_of_its_own() -> None:
         ("get_stock", {"sku": "desk-1"}, "nothing was found"),
     ],
 )
-def test_what_cannot_be_done_says_why(name: str, arguments: dict[str, str], why: str) -> None:
+def test_an_impossible_call_says_why(name: str, arguments: dict[str, str], why: str) -> None:
     with pytest.raises(ToolFailed, match=why):
         CannedWorld(SETTING).call(name, {**arguments})
 
 
-def test_a_tool_without_a_description_takes_anything() -> None:
+def test_a_tool_without_a_schema_accepts_anything() -> None:
     assert function_of({}) == {}
     assert schema_of(({"function": {"name": "a"}},), "a") == {}
     assert possible_results(SETTING, PlannedCall("get_stock", {"sku": "x"})) == {}

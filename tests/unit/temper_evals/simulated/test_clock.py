@@ -3,7 +3,7 @@ import pytest
 from temper_evals.simulated.clock import ReplyCost, Slots, tokens_in
 
 
-def test_only_tokens_that_are_not_cached_cost_time() -> None:
+def test_only_uncached_tokens_cost_time() -> None:
     cost = ReplyCost(1100, 100, 60)
     assert (cost.prompt_seconds, cost.seconds) == (2.0, 4.0)
     assert [tokens_in("x" * length) for length in (0, 1, 4, 5)] == [0, 1, 1, 2]
@@ -18,7 +18,7 @@ def test_the_common_prefix_of_a_prompt_is_cached() -> None:
     assert slots.take("b" * 400) == 99  # the last token is computed in any case
 
 
-def test_a_slot_that_was_not_used_for_long_makes_room() -> None:
+def test_the_least_recently_used_slot_is_reused() -> None:
     slots = Slots(2)
     for letter in "abc":
         slots.take(letter * 400)
@@ -26,7 +26,7 @@ def test_a_slot_that_was_not_used_for_long_makes_room() -> None:
 
 
 @pytest.mark.parametrize("common", [0, 1, 199, 200])
-def test_the_common_beginning_is_found_to_the_letter(common: int) -> None:
+def test_the_common_prefix_is_exact(common: int) -> None:
     slots = Slots(1)
     slots.take("a" * 400)
     prompt = "a" * (4 * common) + "b" * 10

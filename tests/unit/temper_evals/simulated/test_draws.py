@@ -1,7 +1,7 @@
 from temper_evals.simulated.draws import draws_of, uniform
 
 
-def test_equal_keys_draw_equal_values_and_other_keys_others() -> None:
+def test_equal_keys_draw_equal_values() -> None:
     assert uniform(1, "chain-2", 0, 0, "flaw") == uniform(1, "chain-2", 0, 0, "flaw")
     keys = [(seed, name, step) for seed in range(9) for name in "ab" for step in range(9)]
     assert len({uniform(*key) for key in keys}) == len(keys)

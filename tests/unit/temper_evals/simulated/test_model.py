@@ -64,17 +64,17 @@ def reply(profile: ModelProfile, task: PlannedTask, **members: JsonValue) -> Wri
     return SimulatedModel(profile).reply(seen)
 
 
-def after(task: PlannedTask, said: str, told: str) -> list[JsonValue]:
+def after(task: PlannedTask, reply_text: str, nudge: str) -> list[JsonValue]:
     return [
         *messages_of(task),
-        {"role": "assistant", "content": said},
-        {"role": "user", "content": told},
+        {"role": "assistant", "content": reply_text},
+        {"role": "user", "content": nudge},
     ]
 
 
-def is_right(found: WrittenReply, task: PlannedTask) -> bool:
+def is_right(written_reply: WrittenReply, task: PlannedTask) -> bool:
     first = task.calls[0]
-    return found.calls[:1] == ((first.name, json.dump_text(first.arguments)),)
+    return written_reply.calls[:1] == ((first.name, json.dump_text(first.arguments)),)
 
 
 def test_the_same_request_gets_the_same_reply() -> None:
@@ -110,16 +110,16 @@ def test_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("flaw", "reaction", "told"),
+    ("flaw", "reaction", "nudge"),
     [
         (Flaw.PROSE_FIRST, Reaction.GENERIC, "Please go on."),
         (Flaw.PROSE_FIRST, Reaction.SPECIFIC, f"Call {SINGLE.calls[0].name}."),
     ],
 )
-def test_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, told: str) -> None:
+def test_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, nudge: str) -> None:
     rate = load_profile("p-small").reactions[reaction]
     profile = replace(load_profile("p-small"), rates={flaw: 1.0})
-    seen = read_request({**SINGLE.request(0), "messages": after(SINGLE, "Well.", told)})
+    seen = read_request({**SINGLE.request(0), "messages": after(SINGLE, "Well.", nudge)})
     assert seen is not None
     simulated = SimulatedModel(profile)
     hits = sum(simulated.reply(replace(seen, seed=number)).flaw is None for number in range(DRAWS))
@@ -134,17 +134,17 @@ PARAPHRASES = [
 ]
 
 
-def test_how_a_complaint_is_worded_makes_no_difference() -> None:
+def test_the_wording_of_a_complaint_makes_no_difference() -> None:
     profile = always(Flaw.PROSE_FIRST)
-    found = {
+    replies = {
         tuple(
-            reply(profile, SINGLE, seed=seed, messages=after(SINGLE, "Well.", told)).flaw
+            reply(profile, SINGLE, seed=seed, messages=after(SINGLE, "Well.", paraphrase)).flaw
             for seed in range(40)
         )
-        for told in PARAPHRASES
+        for paraphrase in PARAPHRASES
     }
     assert len(PARAPHRASES) == 20
-    assert len(found) == 1
+    assert len(replies) == 1
 
 
 def test_no_file_names_a_proxy() -> None:
@@ -154,16 +154,16 @@ def test_no_file_names_a_proxy() -> None:
     assert not any(name in texts for name in ("temper", "forge", "litellm", "nudge"))
 
 
-def test_without_a_word_nothing_changes_and_a_name_helps_more_than_a_word() -> None:
+def test_without_a_nudge_nothing_changes_and_a_name_helps_more_than_a_word() -> None:
     profile = always(Flaw.PROSE_FIRST)
-    said: JsonValue = {"role": "assistant", "content": "Well."}
-    silent = reply(profile, SINGLE, messages=[*messages_of(SINGLE), said])
+    reply_message: JsonValue = {"role": "assistant", "content": "Well."}
+    silent = reply(profile, SINGLE, messages=[*messages_of(SINGLE), reply_message])
     assert silent.flaw is Flaw.PROSE_FIRST
-    told = after(SINGLE, "Well.", f"Call {SINGLE.calls[0].name}.")
-    assert is_right(reply(profile, SINGLE, messages=told), SINGLE)
+    messages = after(SINGLE, "Well.", f"Call {SINGLE.calls[0].name}.")
+    assert is_right(reply(profile, SINGLE, messages=messages), SINGLE)
 
 
-def test_an_engine_whose_grammar_holds_lets_no_broken_form_out() -> None:
+def test_an_engine_with_a_grammar_emits_no_broken_form() -> None:
     broken = always(Flaw.BROKEN_JSON)
     assert not is_right(reply(broken, SINGLE), SINGLE)
     assert is_right(reply(replace(broken, holds_form=True), SINGLE), SINGLE)
@@ -171,34 +171,34 @@ def test_an_engine_whose_grammar_holds_lets_no_broken_form_out() -> None:
 
 
 @pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
-def test_a_constrained_reply_is_a_call_in_the_form_that_was_asked_for(flaw: Flaw) -> None:
+def test_a_constrained_reply_is_a_call_in_the_requested_form(flaw: Flaw) -> None:
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
-    found = reply(always(flaw), SINGLE, response_format=form, tool_choice="none")
-    assert found.calls == ()
+    constrained = reply(always(flaw), SINGLE, response_format=form, tool_choice="none")
+    assert constrained.calls == ()
     call = SINGLE.calls[0]
-    assert json.parse(found.text) == {"name": call.name, "arguments": call.arguments}
+    assert json.parse(constrained.text) == {"name": call.name, "arguments": call.arguments}
     worse = reply(always(flaw, constrained_error=1.0), SINGLE, response_format=form)
     assert worse.flaw is Flaw.WRONG_VALUE
 
 
-def test_a_form_that_nothing_fits_gets_something_made_up() -> None:
+def test_an_unfitting_schema_gets_an_invented_value() -> None:
     wanted: JsonObject = {
         "type": "object",
         "properties": {"x": {"type": "integer"}},
         "required": ["x"],
     }
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": wanted}}
-    found = json.parse(reply(always(None), SINGLE, response_format=form).text)
-    assert isinstance(found, dict)
-    assert isinstance(found["x"], int)
+    arguments = json.parse(reply(always(None), SINGLE, response_format=form).text)
+    assert isinstance(arguments, dict)
+    assert isinstance(arguments["x"], int)
 
 
 def test_where_nothing_is_parsed_a_call_is_text() -> None:
-    found = reply(always(None), SINGLE, tool_choice="none")
-    assert found.calls == ()
-    assert found.text.startswith("<tool_call>")
+    unparsed = reply(always(None), SINGLE, tool_choice="none")
+    assert unparsed.calls == ()
+    assert unparsed.text.startswith("<tool_call>")
     broken = reply(always(Flaw.BROKEN_JSON), SINGLE, tool_choice="none")
-    assert broken.text != found.text
+    assert broken.text != unparsed.text
 
 
 def test_a_tool_for_answering_is_used_for_answers_for_prose_and_for_restraint() -> None:
@@ -212,30 +212,30 @@ def test_a_tool_for_answering_is_used_for_answers_for_prose_and_for_restraint() 
     unrestrained = always(Flaw.NEEDLESS_CALL, answer_tool_restraint=0.0)
     assert reply(unrestrained, talk, tools=tools).flaw is Flaw.NEEDLESS_CALL
     assert reply(needless, talk).flaw is Flaw.NEEDLESS_CALL
-    own: JsonValue = [*SINGLE.setting.tools, ANSWERING]
-    assert reply(always(Flaw.PROSE_FIRST), SINGLE, tools=own).calls[0][0] == "say"
+    with_answer_tool: JsonValue = [*SINGLE.setting.tools, ANSWERING]
+    assert reply(always(Flaw.PROSE_FIRST), SINGLE, tools=with_answer_tool).calls[0][0] == "say"
 
 
-def test_who_is_forced_to_call_calls_even_where_an_answer_is_due() -> None:
+def test_a_forced_model_calls_even_where_an_answer_is_due() -> None:
     talk = FAMILIES["none"](1)
-    found = reply(always(None), talk, tool_choice="required")
-    assert found.flaw is Flaw.NEEDLESS_CALL
+    forced = reply(always(None), talk, tool_choice="required")
+    assert forced.flaw is Flaw.NEEDLESS_CALL
     assert reply(always(None), talk, tool_choice="required", tools=[]).calls == ()
     assert is_right(reply(always(Flaw.PROSE_FIRST), SINGLE, tool_choice="required"), SINGLE)
 
 
 def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
     trap = FAMILIES["trap"](0)
-    found = reply(always(Flaw.QUOTED), trap)
-    assert found.calls == ()
-    assert found.flaw is Flaw.QUOTED
-    assert "cancel_order" in found.text
+    quoted = reply(always(Flaw.QUOTED), trap)
+    assert quoted.calls == ()
+    assert quoted.flaw is Flaw.QUOTED
+    assert "cancel_order" in quoted.text
 
 
 def test_flaws_of_later_turns_wait_for_them() -> None:
     chain = FAMILIES["chain"](0)
-    _, said = play(chain, knowing)
-    seen: list[JsonValue] = [*messages_of(chain), *said[:2]]
+    _, transcript = play(chain, knowing)
+    seen: list[JsonValue] = [*messages_of(chain), *transcript[:2]]
     for flaw in (Flaw.PROSE_LATER, Flaw.REPEATED, Flaw.EARLY_STOP):
         assert reply(always(flaw), chain).flaw is None
         assert reply(always(flaw), chain, messages=seen).flaw is flaw
@@ -243,10 +243,10 @@ def test_flaws_of_later_turns_wait_for_them() -> None:
     assert is_right(again, chain)
 
 
-def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
+def test_a_failed_tool_may_end_the_run() -> None:
     task = FAMILIES["failing"](0)
-    _, said = play(task, knowing)
-    seen: list[JsonValue] = [*messages_of(task), *said[:2]]
+    _, transcript = play(task, knowing)
+    seen: list[JsonValue] = [*messages_of(task), *transcript[:2]]
     gives_up = replace(always(None), rates={Flaw.EARLY_STOP: 1e-12})
     assert reply(gives_up, task, messages=seen).flaw is Flaw.EARLY_STOP
     assert reply(always(None), task, messages=seen).flaw is None
@@ -256,39 +256,41 @@ def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
     ("flaw", "reaction"),
     [(Flaw.EARLY_STOP, Reaction.GIVES_UP), (Flaw.REPEATED, Reaction.FAILS_AGAIN)],
 )
-def test_failed_tools_are_followed_as_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
+def test_failed_tools_are_handled_like_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
     profile = load_profile("n-30b")
     task = FAMILIES["failing"](0)
-    _, said = play(task, knowing)
-    seen = read_request({**task.request(0), "messages": [*messages_of(task), *said[:2]]})
+    _, transcript = play(task, knowing)
+    seen = read_request({**task.request(0), "messages": [*messages_of(task), *transcript[:2]]})
     assert seen is not None
     simulated, count = SimulatedModel(profile), DRAWS
-    found = [simulated.reply(replace(seen, seed=number)).flaw for number in range(count)]
+    flaws = [simulated.reply(replace(seen, seed=number)).flaw for number in range(count)]
     is_end = {Flaw.EARLY_STOP, Flaw.PROSE_LATER}
     kinds = is_end if flaw in is_end else {*Flaw} - is_end
-    rate, hits = profile.reactions[reaction], sum(one in kinds for one in found)
-    assert found.count(flaw) > 0
+    rate, hits = profile.reactions[reaction], sum(flaw in kinds for flaw in flaws)
+    assert flaws.count(flaw) > 0
     assert abs(hits / count - rate) < 2.576 * math.sqrt(rate * (1 - rate) / count)
 
 
-def test_a_model_that_has_answered_may_act_when_it_is_asked_to_go_on() -> None:
+def test_a_model_that_has_answered_may_act_when_it_is_nudged() -> None:
     task = FAMILIES["single"](0)
-    _, said = play(task, knowing)
-    told: JsonValue = {"role": "user", "content": "Please go on."}
-    answered: list[JsonValue] = [*messages_of(task), *said]
+    _, transcript = play(task, knowing)
+    nudge: JsonValue = {"role": "user", "content": "Please go on."}
+    answered: list[JsonValue] = [*messages_of(task), *transcript]
     busy = replace(always(None, over_acting=1.0), rates={Flaw.FOREIGN: 1e-12})
-    assert reply(busy, task, messages=[*answered, told]).flaw is Flaw.NEEDLESS_CALL
+    assert reply(busy, task, messages=[*answered, nudge]).flaw is Flaw.NEEDLESS_CALL
     assert reply(busy, task, messages=answered[:-1]).flaw is None
     calm = always(None, over_acting=1.0)  # a model that makes no mistake makes none here
-    assert reply(calm, task, messages=[*answered, told]).flaw is None
+    assert reply(calm, task, messages=[*answered, nudge]).flaw is None
 
 
-def test_who_is_asked_to_close_out_acts_or_writes_the_word_that_was_asked_for() -> None:
+def test_a_close_out_check_is_answered_by_an_action_or_the_requested_word() -> None:
     question = "If something is not done yet, do it now with a tool. Otherwise answer only DONE."
     task = FAMILIES["single"](0)
-    _, said = play(task, knowing)
-    told: JsonValue = {"role": "user", "content": question}
-    assert reply(always(None), task, messages=[*messages_of(task), *said, told]).text == "DONE"
+    _, transcript = play(task, knowing)
+    nudge: JsonValue = {"role": "user", "content": question}
+    assert (
+        reply(always(None), task, messages=[*messages_of(task), *transcript, nudge]).text == "DONE"
+    )
     stopped = after(SINGLE, "That was it.", question)
     corrected = always(Flaw.PROSE_FIRST, generic=1.0)
     assert is_right(reply(corrected, SINGLE, messages=stopped), SINGLE)
@@ -298,36 +300,36 @@ def test_who_is_asked_to_close_out_acts_or_writes_the_word_that_was_asked_for() 
 
 def test_a_needless_call_has_the_shapes_of_real_ones() -> None:
     talk = FAMILIES["none"](1)
-    names = {str(tool_name(one)) for one in talk.setting.tools}
+    names = {str(tool_name(tool)) for tool in talk.setting.tools}
     invented = reply(always(Flaw.NEEDLESS_CALL, needless_invented=1.0), talk)
     assert invented.calls[0][0] not in names
     misfit = reply(always(Flaw.NEEDLESS_CALL, needless_arguments=1.0), talk)
     assert misfit.calls[0][0] in names
     assert "value" in misfit.calls[0][1]
-    written = reply(always(Flaw.NEEDLESS_CALL, needless_text=1.0), talk)
-    assert written.calls == ()
-    assert written.flaw is Flaw.NEEDLESS_CALL
-    assert any(one in written.text for one in names)
+    needless = reply(always(Flaw.NEEDLESS_CALL, needless_text=1.0), talk)
+    assert needless.calls == ()
+    assert needless.flaw is Flaw.NEEDLESS_CALL
+    assert any(name in needless.text for name in names)
     forced = always(Flaw.NEEDLESS_CALL, needless_text=1.0)
     assert reply(forced, talk, tool_choice="required").calls
     assert reply(forced, talk, tools=[]).flaw is None
 
 
-def test_a_needless_call_that_was_refused_may_be_dropped() -> None:
+def test_a_refused_needless_call_may_be_dropped() -> None:
     talk = FAMILIES["none"](1)
-    told = after(talk, "<call>", f"There is no such tool: {tool_name(talk.setting.tools[0])}.")
-    assert reply(always(Flaw.NEEDLESS_CALL), talk, messages=told).flaw is None
+    messages = after(talk, "<call>", f"There is no such tool: {tool_name(talk.setting.tools[0])}.")
+    assert reply(always(Flaw.NEEDLESS_CALL), talk, messages=messages).flaw is None
     stubborn = always(Flaw.NEEDLESS_CALL, specific=0.0)
-    assert reply(stubborn, talk, messages=told).flaw is Flaw.NEEDLESS_CALL
+    assert reply(stubborn, talk, messages=messages).flaw is Flaw.NEEDLESS_CALL
 
 
-def test_what_is_no_longer_in_the_prompt_cannot_be_known() -> None:
+def test_removed_facts_cannot_be_known() -> None:
     long = FAMILIES["long"](0)
-    _, said = play(long, knowing)
-    read: list[JsonValue] = [*messages_of(long), *said[:-3]]
+    _, transcript = play(long, knowing)
+    read: list[JsonValue] = [*messages_of(long), *transcript[:-3]]
     assert len(reply(always(None), long, messages=read).calls) == 1
-    first = {**said[1], "content": "(a page was here)"}
-    cut: list[JsonValue] = [*messages_of(long), said[0], first, *said[2:-3]]
+    first = {**transcript[1], "content": "(a page was here)"}
+    cut: list[JsonValue] = [*messages_of(long), transcript[0], first, *transcript[2:-3]]
     assert reply(always(None), long, messages=cut).calls == ()
 
 
@@ -357,11 +359,11 @@ def test_a_rate_of_zero_changes_no_reply(name: str) -> None:
     profile = load_profile(name)
     zeros = dict.fromkeys((*AFTER_RESULTS, Flaw.PLACEHOLDERS), 0.0)
     extended = replace(profile, rates={**profile.rates, **zeros})
-    told: JsonValue = {"role": "user", "content": "Please go on."}
+    nudge: JsonValue = {"role": "user", "content": "Please go on."}
     for task in (CHAIN, FAMILIES["none"](1), FAMILIES["ask"](0)):
         for results in range(len(task.calls) + 1):
             messages = conversation(task, results)
-            for seen in (messages, repeat(task, messages) if results else [*messages, told]):
+            for seen in (messages, repeat(task, messages) if results else [*messages, nudge]):
                 for seed in range(20):
                     before = reply(profile, task, messages=seen, seed=seed)
                     assert reply(extended, task, messages=seen, seed=seed) == before
@@ -384,16 +386,16 @@ def test_a_repeated_call_is_repeated_each_time_it_is_executed() -> None:
     profile = always(Flaw.REPEATED_TEXT, generic=1.0)
     messages = conversation(CHAIN, LAST)
     for _ in range(3):
-        found = reply(profile, CHAIN, messages=messages)
-        assert found.flaw is Flaw.REPEATED_TEXT
-        assert json.dump_text(CHAIN.calls[-1].arguments) in found.text
+        repeated = reply(profile, CHAIN, messages=messages)
+        assert repeated.flaw is Flaw.REPEATED_TEXT
+        assert json.dump_text(CHAIN.calls[-1].arguments) in repeated.text
         messages = repeat(CHAIN, messages)
-    told: JsonValue = {"role": "user", "content": "That was already done."}
-    assert reply(profile, CHAIN, messages=[*messages, told]).text == CHAIN.answer
+    nudge: JsonValue = {"role": "user", "content": "That was already done."}
+    assert reply(profile, CHAIN, messages=[*messages, nudge]).text == CHAIN.answer
 
 
 @pytest.mark.parametrize("results", [1, LAST])
-def test_a_model_that_is_told_goes_on_with_the_next_right_step(results: int) -> None:
+def test_a_nudged_model_continues_with_the_next_right_step(results: int) -> None:
     task = CHAIN
     messages: list[JsonValue] = [
         *conversation(task, results),
@@ -401,19 +403,19 @@ def test_a_model_that_is_told_goes_on_with_the_next_right_step(results: int) -> 
         {"role": "user", "content": "This call was made. What is the next step?"},
     ]
     for flaw in REPEATING:
-        found = reply(always(flaw, generic=1.0), task, messages=messages)
-        assert found.flaw is None
+        corrected = reply(always(flaw, generic=1.0), task, messages=messages)
+        assert corrected.flaw is None
         due = task.calls[results : results + 1]
-        assert [name for name, _ in found.calls] == [call.name for call in due]
+        assert [name for name, _ in corrected.calls] == [call.name for call in due]
         stubborn = reply(always(flaw, generic=0.0), task, messages=messages)
         assert stubborn.flaw is flaw
 
 
-def test_a_forced_call_is_no_text_and_a_schema_allows_repetition_alone() -> None:
+def test_a_forced_call_is_no_text_and_a_schema_allows_only_repetition() -> None:
     profile, messages = always(Flaw.REPEATED_TEXT), conversation(CHAIN, 1)
     forced = reply(profile, CHAIN, messages=messages, tool_choice="required")
     assert [name for name, _ in forced.calls] == [CHAIN.calls[1].name]
-    for names, flaw, place in (
+    for names, flaw, location in (
         (None, Flaw.REPEATED_TEXT, 0),
         ([CHAIN.calls[1].name], None, 1),
     ):
@@ -423,10 +425,10 @@ def test_a_forced_call_is_no_text_and_a_schema_allows_repetition_alone() -> None
             "properties": {"name": name, "arguments": {"type": "object"}},
         }
         form: JsonObject = {"type": "json_schema", "json_schema": {"schema": schema}}
-        found = reply(profile, CHAIN, messages=messages, response_format=form)
-        assert found.flaw is flaw
-        call = CHAIN.calls[place]
-        assert json.parse(found.text) == {"name": call.name, "arguments": call.arguments}
+        constrained = reply(profile, CHAIN, messages=messages, response_format=form)
+        assert constrained.flaw is flaw
+        call = CHAIN.calls[location]
+        assert json.parse(constrained.text) == {"name": call.name, "arguments": call.arguments}
     form = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     for flaw in (Flaw.ECHOED, Flaw.REPEATED_TEXT):
         done = conversation(CHAIN, LAST)
@@ -436,22 +438,22 @@ def test_a_forced_call_is_no_text_and_a_schema_allows_repetition_alone() -> None
 def test_a_needless_call_with_placeholders_can_be_withdrawn() -> None:
     talk = FAMILIES["none"](1)
     profile = always(Flaw.PLACEHOLDERS)
-    found = reply(profile, talk)
-    assert found.flaw is Flaw.PLACEHOLDERS
-    assert "your_" in found.calls[0][1] or "example.com" in found.calls[0][1]
-    told = after(talk, "<call>", f"{tool_name(talk.setting.tools[0])} has made-up values.")
-    assert reply(profile, talk, messages=told).text == talk.answer
+    needless = reply(profile, talk)
+    assert needless.flaw is Flaw.PLACEHOLDERS
+    assert "your_" in needless.calls[0][1] or "example.com" in needless.calls[0][1]
+    messages = after(talk, "<call>", f"{tool_name(talk.setting.tools[0])} has made-up values.")
+    assert reply(profile, talk, messages=messages).text == talk.answer
     assert reply(profile, SINGLE).flaw is None
 
 
-def test_a_model_with_forms_of_its_own_writes_every_call_as_text() -> None:
+def test_a_model_with_textual_forms_writes_every_call_as_text() -> None:
     profile = replace(always(None), call_forms=("```json\n{call}\n```",))
-    found = reply(profile, SINGLE)
-    assert (found.calls, found.flaw) == ((), Flaw.FOREIGN)
+    textual = reply(profile, SINGLE)
+    assert (textual.calls, textual.flaw) == ((), Flaw.FOREIGN)
     call = SINGLE.calls[0]
-    written = json.dump_text({"name": call.name, "arguments": call.arguments})
-    assert found.text == f"```json\n{written}\n```"
+    call_text = json.dump_text({"name": call.name, "arguments": call.arguments})
+    assert textual.text == f"```json\n{call_text}\n```"
     assert is_right(reply(profile, SINGLE, tool_choice="required"), SINGLE)
     assert is_right(reply(profile.without(frozenset(Flaw)), SINGLE), SINGLE)
     kept = profile.without(frozenset({Flaw.REPEATED}))
-    assert reply(kept, SINGLE) == found
+    assert reply(kept, SINGLE) == textual

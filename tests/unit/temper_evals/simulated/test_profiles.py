@@ -21,25 +21,25 @@ from temper_evals.simulated.profiles import (
 @pytest.mark.parametrize("name", profile_names())
 def test_every_rate_has_its_source_and_its_bounds(name: str) -> None:
     path = profiles.folder() / "profiles" / f"{name}.toml"
-    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
     sources = sources_of(name)
-    for rate in found.get("rates", {}).values():
+    for rate in document.get("rates", {}).values():
         assert 0 <= rate["low"] <= rate["value"] <= rate["high"] <= 1
         assert rate["source"]
-        assert [one for one in rate["source"] if one not in sources] == []
+        assert [source for source in rate["source"] if source not in sources] == []
     assert all(sources.values())
 
 
 def test_every_reaction_has_its_source_and_its_bounds() -> None:
-    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
-    assert {*found} == {one.value for one in Reaction}
-    for one in found.values():
-        assert 0 <= one["low"] <= one["mid"] <= one["high"] <= 1
-        assert one["source"]
+    reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    assert {*reactions} == {member.value for member in Reaction}
+    for entry in reactions.values():
+        assert 0 <= entry["low"] <= entry["mid"] <= entry["high"] <= 1
+        assert entry["source"]
 
 
 def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
-    assert len({one.name for one in grid() if one.swept is None}) == 27
+    assert len({cell.name for cell in grid() if cell.swept is None}) == 27
     low, high = (
         load_profile("p-small", Cell(level, level, level))
         for level in Level
@@ -50,42 +50,44 @@ def test_the_grid_sweeps_rates_correction_and_constraint() -> None:
     assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
 
 
-def test_the_grid_sweeps_what_is_assumed_one_by_one() -> None:
-    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+def test_the_grid_varies_one_assumption_at_a_time() -> None:
+    reactions_file = tomllib.loads(
+        (profiles.folder() / "reactions.toml").read_text(encoding="utf-8")
+    )
     assumed = {
         Reaction(name)
-        for name, table in found.items()
+        for name, table in reactions_file.items()
         if "assumption" in table["source"] and Reaction(name) not in profiles.CORRECTIONS
     }
-    swept = [one.swept for one in grid() if one.swept is not None]
+    swept = [other_cell.swept for other_cell in grid() if other_cell.swept is not None]
     assert assumed <= {reaction for reaction, _ in swept}
     for reaction, chance in swept:
         cell = Cell(swept=(reaction, chance))
-        usual, changed = (load_profile("p-small", one).reactions for one in (Cell(), cell))
+        usual, changed = (load_profile("p-small", setting).reactions for setting in (Cell(), cell))
         assert changed == {**usual, reaction: chance}
         assert usual[reaction] != chance
     assert Cell(swept=(Reaction.OVER_ACTING, 0.03)).name == "over_acting=0.03"
 
 
-def test_the_guide_tells_every_reaction_with_its_chances() -> None:
+def test_the_guide_lists_every_reaction_with_its_rates() -> None:
     guide = Path("docs/guides/evaluating.md").read_text(encoding="utf-8")
-    found = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
-    for name, one in found.items():
+    reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
+    for name, entry in reactions.items():
         row = next(line for line in guide.splitlines() if line.startswith(f"| `{name}`"))
         _, _, low_mid_high, swept, source, _ = (cell.strip() for cell in row.split("|"))
-        assert low_mid_high == ", ".join(f"{one[level]:g}" for level in ("low", "mid", "high"))
-        assert swept == ", ".join(f"{chance:g}" for chance in one.get("swept", ()))
-        assert ("**assumed**" in source) is ("assumption" in one["source"])
+        assert low_mid_high == ", ".join(f"{entry[level]:g}" for level in ("low", "mid", "high"))
+        assert swept == ", ".join(f"{chance:g}" for chance in entry.get("swept", ()))
+        assert ("**assumed**" in source) is ("assumption" in entry["source"])
 
 
-def test_a_ceiling_keeps_what_nobody_sees() -> None:
+def test_a_ceiling_keeps_undetectable_flaws() -> None:
     best = load_profile("p-small").without(frozenset(Flaw) - UNSEEN)
     assert {*best.rates} == {Flaw.WRONG_VALUE}
     assert load_profile("healthy").rates == {}
     assert load_profile("n-8b-lazy").holds_form
 
 
-def test_small_models_write_calls_and_results_in_their_own_forms() -> None:
+def test_small_models_have_their_own_forms_of_calls_and_results() -> None:
     for name in ("coder-0.5b", "coder-1.5b"):
         profile = load_profile(name)
         assert profile.call_forms == ("```json\n{call}\n```", "{call}")
@@ -100,6 +102,6 @@ def test_the_guide_describes_every_flaw_after_results() -> None:
     assert [flaw for flaw in flaws if f"\n| `{flaw.value}` | " not in guide] == []
 
 
-def test_an_unknown_profile_is_told_from_those_there_are() -> None:
+def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidConfiguration, match="p-small"):
         load_profile("large")

@@ -22,32 +22,32 @@ FORMS = [
     for form in renderings.renderings(held_out=held_out)["foreign"]
 ]
 HELD_OUT_TASKS = [HELD_OUT[name](index) for name in HELD_OUT for index in range(4)]
-IDS = [f"{one.name}-{place}" for place, one in enumerate(CALLS)]
+IDS = [f"{call.name}-{index}" for index, call in enumerate(CALLS)]
 
 
 def test_every_rendering_has_its_source() -> None:
     text = (profiles.folder() / "renderings.jsonl").read_text(encoding="utf-8")
     rows = [json.parse(line) for line in text.splitlines()]
     assert len(rows) > 130
-    assert all(isinstance(one, dict) and one.get("source") for one in rows)
+    assert all(isinstance(row, dict) and row.get("source") for row in rows)
 
 
 def test_a_third_of_the_renderings_and_of_each_class_is_by_the_second_author() -> None:
-    own, second = renderings.renderings(), renderings.renderings(held_out=True)
-    assert {*own} == {*second}
-    for kind in own:
-        assert len(second[kind]) >= (len(own[kind]) + len(second[kind])) / 3
-        assert not {*own[kind]} & {*second[kind]}
+    first, second = renderings.renderings(), renderings.renderings(held_out=True)
+    assert {*first} == {*second}
+    for kind in first:
+        assert len(second[kind]) >= (len(first[kind]) + len(second[kind])) / 3
+        assert not {*first[kind]} & {*second[kind]}
 
 
-@pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[one.name for one in HELD_OUT_TASKS])
-def test_what_the_second_author_breaks_is_no_valid_call_either(task: PlannedTask) -> None:
+@pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[held_out.name for held_out in HELD_OUT_TASKS])
+def test_the_second_authors_defects_are_no_valid_calls_either(task: PlannedTask) -> None:
     tools = task.setting.tools
-    for place, call in enumerate(task.calls):
+    for index, call in enumerate(task.calls):
         schema = schema_of(tools, call.name)
         assert schema is not None
         for seed in range(10):
-            draw = random.Random(f"{place} {seed}")
+            draw = random.Random(f"{index} {seed}")
             with pytest.raises(ValueError, match=r".+"):
                 json.parse(renderings.broken_json(call, draw, held_out=True))
             name = renderings.wrong_name(call, draw, held_out=True)
@@ -60,11 +60,11 @@ def test_what_the_second_author_breaks_is_no_valid_call_either(task: PlannedTask
 
 
 @pytest.mark.parametrize("edit", sorted(held_out_edits.TYPES))
-def test_an_edit_of_types_that_does_not_apply_changes_nothing(edit: str) -> None:
+def test_an_inapplicable_type_edit_changes_nothing(edit: str) -> None:
     assert held_out_edits.TYPES[edit]({}, {}) is None
 
 
-def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
+def test_several_calls_share_one_block_where_a_form_has_one() -> None:
     calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
     texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
     joined = [
@@ -77,22 +77,26 @@ def test_several_calls_stand_in_one_block_where_a_form_has_one() -> None:
     ]
     assert {*joined} <= texts
     marks = ("{each}", "{between}", "{end}", "{each_argument}", "{end_argument}")
-    assert not any(mark in one for one in texts for mark in marks)
+    assert not any(mark in text for text in texts for mark in marks)
 
 
-def test_only_what_is_held_out_is_worded_by_the_second_author() -> None:
+def test_only_held_out_renderings_use_the_second_authors_words() -> None:
     second = renderings.renderings(held_out=True)["prose"]
-    shown = [one.replace("{name}", "") for one in second if "{name}" not in one]
+    shown = [text.replace("{name}", "") for text in second if "{name}" not in text]
     profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
     for families, expected in ((HELD_OUT, True), (FAMILIES, False)):
         tasks = [families[name](index) for name in families for index in range(25)]
-        said = [read_request(task.request(0)) for task in tasks if task.steps]
-        texts = {SimulatedModel(profile).reply(one).text for one in said if one is not None}
+        requests = [read_request(task.request(0)) for task in tasks if task.steps]
+        texts = {
+            SimulatedModel(profile).reply(request).text
+            for request in requests
+            if request is not None
+        }
         assert bool(texts & {*shown}) is expected
 
 
 @pytest.mark.parametrize("call", CALLS, ids=IDS)
-def test_what_is_broken_is_no_valid_call_and_what_is_wrong_in_value_is_one(
+def test_a_broken_rendering_is_no_valid_call_and_a_wrong_value_is_one(
     call: PlannedCall,
 ) -> None:
     tools = (TOOLS[call.name],)
@@ -123,7 +127,7 @@ def test_a_call_in_a_foreign_syntax_has_its_name_and_every_value(form: str) -> N
     assert not any(mark in text for mark in marks)
 
 
-def test_a_form_may_write_each_argument_with_its_type() -> None:
+def test_a_form_may_annotate_each_argument_with_its_type() -> None:
     call = PlannedCall(
         "a", {"b": "{name}", "c": [1], "d": None, "e": True, "f": 2, "g": {"h": 1.5}}
     )
@@ -133,7 +137,7 @@ def test_a_form_may_write_each_argument_with_its_type() -> None:
     )
 
 
-def test_braces_hold_texts_in_marks_and_keys_without_quotes() -> None:
+def test_braces_contain_marked_texts_and_unquoted_keys() -> None:
     call = PlannedCall("a", {"b": "x", "c": [{"d": "y", "e": False}, 2.5], "f": None})
     text = renderings.as_text(call, "call:{name}{braces}")
     assert text == 'call:a{b:<|"|>x<|"|>,c:[{d:<|"|>y<|"|>,e:false},2.5],f:null}'
@@ -142,6 +146,6 @@ def test_braces_hold_texts_in_marks_and_keys_without_quotes() -> None:
 def test_prose_may_name_the_tool() -> None:
     call = PlannedCall("send_sms", {})
     texts = {renderings.prose("prose", call, random.Random(seed)) for seed in range(200)}
-    assert any("send_sms" in one for one in texts)
-    assert not any("{name}" in one for one in texts)
+    assert any("send_sms" in text for text in texts)
+    assert not any("{name}" in text for text in texts)
     assert renderings.missing(call, random.Random(1)) == ({}, "")

@@ -21,7 +21,7 @@ def with_tool() -> JsonObject:
     return {**request, "tools": [*tools, ANSWERING]}
 
 
-def test_a_case_is_found_by_its_number() -> None:
+def test_a_case_is_identified_by_its_number() -> None:
     seen = read_request(TASK.request(4))
     assert seen is not None
     assert (seen.task, seen.seed, seen.key) == (TASK, 4, "single-2/4")
@@ -31,7 +31,7 @@ def test_a_case_is_found_by_its_number() -> None:
     assert read_request({}) is None
 
 
-def test_a_tool_that_is_no_part_of_the_task_is_for_answering() -> None:
+def test_a_tool_outside_the_task_is_for_answering() -> None:
     seen = read_request(with_tool())
     assert seen is not None
     assert seen.answer_tool == ANSWERING
@@ -55,7 +55,7 @@ def test_a_forced_tool_choice_is_read(choice: JsonValue, forces: bool, named: st
     assert (seen.forces_call, seen.named) == (forces, named)
 
 
-def test_a_form_is_read_where_there_is_one() -> None:
+def test_a_response_format_is_read() -> None:
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     seen = read_request({**TASK.request(1), "response_format": form})
     assert seen is not None

@@ -33,14 +33,14 @@ async def streamed(client: httpx.AsyncClient, body: JsonObject) -> tuple[bytes, 
 
 
 async def test_the_same_bytes_get_the_same_bytes() -> None:
-    async with client_of(server()) as one, client_of(server()) as other:
+    async with client_of(server()) as first, client_of(server()) as other:
         for task in TASKS:
-            assert (await streamed(one, task.request(3)))[0] == (
+            assert (await streamed(first, task.request(3)))[0] == (
                 await streamed(other, task.request(3))
             )[0]
 
 
-async def test_a_streamed_reply_says_what_a_whole_one_says() -> None:
+async def test_a_streamed_reply_equals_a_whole_one() -> None:
     async with client_of(server()) as client:
         for task in TASKS:
             _, reply = await streamed(client, task.request(3))
@@ -54,14 +54,14 @@ async def test_a_streamed_reply_says_what_a_whole_one_says() -> None:
 def without_ids(message: JsonObject) -> JsonObject:
     calls = message.get("tool_calls")
     kept = (
-        [one["function"] for one in calls if isinstance(one, dict)]
+        [call["function"] for call in calls if isinstance(call, dict)]
         if isinstance(calls, list)
         else []
     )
     return {"content": message["content"], "calls": kept}
 
 
-async def test_tokens_are_of_one_to_six_characters() -> None:
+async def test_tokens_have_one_to_six_characters() -> None:
     async with client_of(server("healthy")) as client:
         answer = await client.post(CHAT, json={**TASKS[0].request(1), "stream": True})
     events = [*events_in(answer.text.splitlines())]
@@ -78,10 +78,10 @@ async def test_tokens_are_of_one_to_six_characters() -> None:
             assert isinstance(function, dict)
             pieces.append(str(function["arguments"]))
     assert len(pieces) > 5
-    assert all(len(one) <= 6 for one in pieces)
+    assert all(len(piece) <= 6 for piece in pieces)
 
 
-async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
+async def test_the_ledger_records_the_cost_and_flaws_of_a_case() -> None:
     simulated = server("mismatch")
     async with client_of(simulated) as client:
         for seed in range(30):
@@ -92,7 +92,7 @@ async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
     assert spent.generated > 0
     assert spent.seconds > 0
     flaws = [
-        one for seed in range(30) for one in simulated.usage_of(f"{TASKS[0].name}/{seed}").flaws
+        flaw for seed in range(30) for flaw in simulated.usage_of(f"{TASKS[0].name}/{seed}").flaws
     ]
     assert flaws.count(Flaw.FOREIGN) > 20
 
@@ -104,15 +104,15 @@ RUNAWAY = ModelProfile(
 
 
 def answered(**members: JsonValue) -> JsonObject:
-    """Return a request of a task whose call was executed."""
+    """Return a request of a task with one executed call."""
     request = SINGLE.request(0)
-    asked = request["messages"]
-    assert isinstance(asked, list)
-    return {**request, "messages": [*asked, *play(SINGLE, knowing)[1][:2]], **members}
+    messages = request["messages"]
+    assert isinstance(messages, list)
+    return {**request, "messages": [*messages, *play(SINGLE, knowing)[1][:2]], **members}
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 100}, {"max_completion_tokens": 100}, {}])
-async def test_a_runaway_reply_ends_at_the_limit_of_tokens(limit: JsonObject) -> None:
+async def test_a_runaway_reply_ends_at_max_tokens(limit: JsonObject) -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.0, window=1000)
     async with client_of(simulated) as client:
         whole = (await client.post(CHAT, json=answered(**limit))).json()
@@ -132,7 +132,7 @@ async def test_a_runaway_reply_ends_at_the_limit_of_tokens(limit: JsonObject) ->
     assert spent.flaws == [Flaw.RUNAWAY] * 2
 
 
-async def test_a_runaway_reply_ends_when_the_client_ends_the_stream() -> None:
+async def test_a_runaway_reply_ends_when_the_client_disconnects() -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.1)
     spent = simulated.usage_of(f"{SINGLE.name}/0")
     async with serve(simulated) as url, httpx.AsyncClient(base_url=url) as client:
@@ -146,7 +146,7 @@ async def test_a_runaway_reply_ends_when_the_client_ends_the_stream() -> None:
     assert spent.seconds > spent.generated / 30
 
 
-async def test_a_prompt_that_is_too_long_is_refused_as_llama_server_does() -> None:
+async def test_a_too_long_prompt_is_refused_like_llama_server() -> None:
     async with client_of(server(window=10)) as client:
         answer = await client.post(CHAT, json=TASKS[0].request(1))
     assert answer.status_code == 400
@@ -154,7 +154,7 @@ async def test_a_prompt_that_is_too_long_is_refused_as_llama_server_does() -> No
     assert answer.json()["error"]["n_ctx"] == 10
 
 
-async def test_a_stranger_gets_an_answer_and_costs_nobody_anything() -> None:
+async def test_an_unknown_request_gets_an_answer_and_costs_nothing() -> None:
     async with client_of(server()) as client:
         answer = await client.post(CHAT, json={"messages": []})
     assert "nothing of this case" in answer.json()["choices"][0]["message"]["content"]
@@ -176,7 +176,7 @@ async def test_prompts_and_texts_can_be_counted(
         assert (await client.post(path, json=body)).json()[member] == value
 
 
-async def test_it_describes_itself_as_a_llama_server_does() -> None:
+async def test_it_describes_itself_like_llama_server() -> None:
     async with serve(server()) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/health")).json() == {"status": "ok"}
         assert (await client.get("/props")).json()["total_slots"] == 4

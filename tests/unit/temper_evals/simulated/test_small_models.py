@@ -36,7 +36,7 @@ def test_executed_calls_are_those_with_a_result_each_with_its_first() -> None:
     assert small_models.executed([stray]) == []
 
 
-def test_the_same_result_again_is_dropped_and_a_note_is_kept() -> None:
+def test_a_repeated_result_is_dropped_and_a_note_is_kept() -> None:
     note: JsonObject = {**MESSAGES[2], "content": "This call was already made."}
     again = [*MESSAGES[:3], MESSAGES[1], MESSAGES[2], MESSAGES[1], note]
     remaining = small_models.without_same_results(again)
@@ -50,7 +50,7 @@ def test_before_an_answer_a_flaw_shows_only_executed_calls(flaw: Flaw) -> None:
         assert written(last) in text_of(flaw, seed=seed)
 
 
-def test_each_flaw_has_the_shape_that_was_seen() -> None:
+def test_each_flaw_has_the_observed_shape() -> None:
     first, second = CHAIN.calls[:2]
     last = written(CHAIN.calls[-1])
     assert text_of(Flaw.ECHOED) == f"<tool_response>\n{DONE[-1][1]}\n</tool_response>"
@@ -85,7 +85,7 @@ def test_a_call_with_placeholders_fits_its_schema(tool: JsonObject) -> None:
     assert objection(task.setting.tools, tool_name(tool), changed) is None
 
 
-def test_placeholders_replace_free_texts_alone() -> None:
+def test_placeholders_replace_only_free_texts() -> None:
     kinds: JsonObject = {
         "to": {"type": "string"},
         "body": {"type": "string"},

@@ -36,9 +36,9 @@ def _turn(draw: st.DrawFn) -> list[JsonObject]:
     messages = [said("user", draw(_contents)), *draw(_remarks())]
     for _ in range(draw(st.integers(0, 2))):
         ids = draw(st.lists(_ids, min_size=1, max_size=2, unique=True))
-        calls: list[JsonValue] = [call(one, arguments=draw(_arguments)) for one in ids]
+        calls: list[JsonValue] = [call(id_, arguments=draw(_arguments)) for id_ in ids]
         messages.append(called(*calls, content=draw(st.none() | _words)))
-        messages += [result(one, draw(_contents)) for one in draw(st.permutations(ids))]
+        messages += [result(id_, draw(_contents)) for id_ in draw(st.permutations(ids))]
         messages += draw(_remarks())
     return [*messages, said("assistant", draw(_words), reasoning_content=draw(_words))]
 

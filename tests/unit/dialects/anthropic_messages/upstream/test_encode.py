@@ -40,14 +40,14 @@ def upstream_request(messages: list[JsonObject], fields: JsonObject) -> Upstream
 
 @settings(max_examples=40)
 @given(turns(), st.sampled_from(FIELDS))
-def test_whatever_is_asked_the_sdk_has_types_for_it(
+def test_every_encoded_request_validates_against_the_sdk_types(
     cut: list[list[JsonObject]], fields: JsonObject
 ) -> None:
-    asked = upstream_request([one for turn in cut for one in turn], fields)
-    body = encode_request(asked, TERMS)
-    assert body == encode_request(asked, TERMS)
+    request = upstream_request([message for turn in cut for message in turn], fields)
+    body = encode_request(request, TERMS)
+    assert body == encode_request(request, TERMS)
     check_question(cast("JsonObject", json.parse(body)))
-    check_count(cast("JsonObject", json.parse(encode_count(asked, TERMS))))
+    check_count(cast("JsonObject", json.parse(encode_count(request, TERMS))))
 
 
 @settings(max_examples=50)
@@ -56,7 +56,7 @@ def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
     cut: list[list[JsonObject]],
 ) -> None:
     made = [
-        encode_history(history(*(one for turn in cut[:count] for one in turn)))
+        encode_history(history(*(message for turn in cut[:count] for message in turn)))
         for count in range(1, len(cut) + 1)
     ]
     for shorter, longer in pairwise(made):
@@ -66,13 +66,15 @@ def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
 
 @settings(max_examples=examples(50))
 @given(turns())
-def test_every_call_has_its_result_in_the_message_behind_it(cut: list[list[JsonObject]]) -> None:
-    whole = history(*(one for turn in cut for one in turn))
-    messages = [cast("JsonObject", json.parse(one)) for one in encode_history(whole).messages]
+def test_every_call_has_its_result_in_the_next_message(cut: list[list[JsonObject]]) -> None:
+    whole = history(*(message for turn in cut for message in turn))
+    messages = [cast("JsonObject", json.parse(entry)) for entry in encode_history(whole).messages]
     assert messages[0]["role"] == "user"
-    for message, behind in pairwise(messages):
+    for message, following in pairwise(messages):
         blocks = cast("list[JsonObject]", message["content"])
         made = [block["id"] for block in blocks if block["type"] == "tool_use"]
         if made:
-            answers = cast("list[JsonObject]", behind["content"])[: len(made)]
-            assert sorted(f"{one['tool_use_id']}" for one in answers) == sorted(map(str, made))
+            answers = cast("list[JsonObject]", following["content"])[: len(made)]
+            assert sorted(f"{answer['tool_use_id']}" for answer in answers) == sorted(
+                map(str, made)
+            )

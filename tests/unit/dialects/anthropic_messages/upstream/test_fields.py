@@ -20,14 +20,14 @@ from proxy.errors import InvalidRequest
 
 
 def upstream_request(**fields: JsonValue) -> UpstreamRequest:
-    asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
-    request = decode_request(json.dump(asked))
+    body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    request = decode_request(json.dump(body))
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def refused(asked: UpstreamRequest) -> InvalidRequest:
+def refused(request: UpstreamRequest) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as raised:
-        body_fields(asked)
+        body_fields(request)
     return raised.value
 
 
@@ -37,24 +37,24 @@ KEPT_HERE = (Handling.ENFORCED, Handling.IGNORED)
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling in KEPT_HERE]
 )
-def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
-    asked = upstream_request()
-    fields = {**asked.request.fields, name: b'"x"'}
-    assert body_fields(replace(asked, request=replace(asked.request, fields=fields))) == {}
+def test_internal_and_neutral_fields_are_not_sent(name: str) -> None:
+    request = upstream_request()
+    fields = {**request.request.fields, name: b'"x"'}
+    assert body_fields(replace(request, request=replace(request.request, fields=fields))) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "row"),
     [(name, row) for name, row in FIELDS.items() if row.handling is Handling.REFUSED],
 )
-def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
+def test_unsupported_fields_are_refused_unless_their_value_is_neutral(
     name: str, row: Field
 ) -> None:
-    asked = upstream_request()
+    request = upstream_request()
 
     def with_value(raw: bytes) -> UpstreamRequest:
-        fields = {**asked.request.fields, name: raw}
-        return replace(asked, request=replace(asked.request, fields=fields))
+        fields = {**request.request.fields, name: raw}
+        return replace(request, request=replace(request.request, fields=fields))
 
     for harmless in (*row.harmless, None):
         assert body_fields(with_value(json.dump(harmless))) == {}
@@ -83,7 +83,7 @@ def test_the_table_names_every_field_of_a_chat_completion_request() -> None:
     assert set(ChatCompletionRequest.model_fields) <= set(FIELDS)
 
 
-def test_the_guide_tells_what_becomes_of_every_field() -> None:
+def test_the_guide_documents_the_handling_of_every_field() -> None:
     guide = Path(__file__).parents[5] / "docs" / "guides" / "engines.md"
     table = guide.read_text(encoding="utf-8").partition("| field |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
@@ -95,7 +95,7 @@ def test_the_guide_tells_what_becomes_of_every_field() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
 )
-def test_every_refusal_says_what_to_do_instead(name: str) -> None:
+def test_every_refusal_has_a_remedy(name: str) -> None:
     row = FIELDS[name]
     assert row.note.endswith(".")
 

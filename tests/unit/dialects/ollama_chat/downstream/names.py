@@ -1,4 +1,4 @@
-"""Names of Ollama's API that tests hold against its types, and nothing looks up."""
+"""Names of Ollama's API that tests compare with its types and no code uses."""
 
 from proxy.dialects.field_table import (
     CARRIED,

@@ -13,8 +13,8 @@ HI: JsonObject = {"role": "user", "content": "Hi"}
 
 
 def decoded(dialect: OllamaDialect, **members: JsonValue) -> Decoded:
-    asked: JsonObject = {"prompt": "Hi"} if dialect.is_text else {"messages": [HI]}
-    return dialect.decode(json.dump({"model": "m:latest", **asked, **members}), Client())
+    body: JsonObject = {"prompt": "Hi"} if dialect.is_text else {"messages": [HI]}
+    return dialect.decode(json.dump({"model": "m:latest", **body, **members}), Client())
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_it_is_a_front_end(dialect: Dialect, title: str) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "member"), [(CHAT, "message"), (GENERATE, "response")])
-def test_it_answers_as_it_was_asked(dialect: OllamaDialect, member: str) -> None:
+def test_it_answers_in_the_format_of_the_request(dialect: OllamaDialect, member: str) -> None:
     answering = decoded(dialect).answering
     stream = answering.begin(None)
     assert b'"%b":' % member.encode() in stream.encode_all([ReplyStarted(), TextDelta("Hi")])

@@ -1,4 +1,4 @@
-"""Answers to Ollama's clients: as lines, and as one body of the same events."""
+"""Answers to Ollama clients: as lines, and as one body of the same events."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
 def terms(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerms:
-    """Make terms of an answer; the clock says these seconds after its beginning, then the last."""
+    """Make the context of an answer; the clock shows these seconds after its start in turn."""
     left = [*seconds] or [0.5]
 
     def now() -> float:
@@ -35,9 +35,9 @@ def terms(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerm
     )
 
 
-def lines(written: bytes) -> list[JsonObject]:
-    assert written == b"" or written.endswith(b"\n")
-    return [as_object(json.parse(line)) for line in written.splitlines()]
+def lines(body: bytes) -> list[JsonObject]:
+    assert body == b"" or body.endswith(b"\n")
+    return [as_object(json.parse(line)) for line in body.splitlines()]
 
 
 def said(line: JsonObject) -> JsonObject:
@@ -73,7 +73,7 @@ def test_durations_are_the_engines_or_measured(
     assert answer["prompt_eval_cached_count"] == 3
 
 
-def test_signs_of_life_are_lines_that_say_nothing() -> None:
+def test_keepalive_lines_have_no_content() -> None:
     stream = OllamaStream(terms())
     (line,) = lines(stream.keep_alive())
     assert (said(line), line["done"]) == ({"role": "assistant", "content": ""}, False)
@@ -87,5 +87,5 @@ def test_a_model_that_was_loaded_is_reported(reason: str) -> None:
     assert said(line) == {"role": "assistant", "content": ""}
 
 
-def test_a_moment_is_written_as_ollama_does() -> None:
+def test_a_time_is_formatted_like_ollama() -> None:
     assert moment(0) == "1970-01-01T00:00:00.000000Z"

@@ -1,4 +1,4 @@
-"""Lists of models, one of them, and vectors, held against the types of ollama-python."""
+"""Model lists, model details and embeddings, compared with the types of ollama-python."""
 
 import pytest
 from ollama import EmbeddingsResponse, EmbedResponse, ListResponse, ProcessResponse, ShowResponse
@@ -25,9 +25,9 @@ OWN: JsonObject = {
 
 
 def test_models_are_listed_with_their_tags() -> None:
-    told = resources.list_models([LLAMA, SMALL])
-    ListResponse.model_validate(told)
-    first, second = map(as_object, as_list(told["models"]))
+    tags = resources.list_models([LLAMA, SMALL])
+    ListResponse.model_validate(tags)
+    first, second = map(as_object, as_list(tags["models"]))
     assert (first["name"], first["model"], first["size"]) == ("qwen3:latest", "qwen3:latest", 900)
     assert as_object(first["details"])["parameter_size"] == "1.5B"
     assert second["name"] == "tiny:q4"
@@ -36,28 +36,28 @@ def test_models_are_listed_with_their_tags() -> None:
     assert as_object(as_list(again["models"])[0])["digest"] == first["digest"]
 
 
-def test_a_time_in_milliseconds_is_no_time() -> None:
-    told = resources.list_models([ListedModel("m", None, {"created": 1_700_000_000_000})])
-    assert as_object(as_list(told["models"])[0])["modified_at"] == "1970-01-01T00:00:00.000000Z"
+def test_a_time_in_milliseconds_is_ignored() -> None:
+    tags = resources.list_models([ListedModel("m", None, {"created": 1_700_000_000_000})])
+    assert as_object(as_list(tags["models"])[0])["modified_at"] == "1970-01-01T00:00:00.000000Z"
 
 
-def test_an_ollamas_own_entry_is_listed_as_it_is() -> None:
+def test_an_entry_of_an_ollama_backend_is_listed_unchanged() -> None:
     listed = ListedModel("gemma3:latest", 4096, {**OWN, "capabilities": [], "context_window": 4096})
     assert resources.list_models([listed]) == {"models": [OWN]}
 
 
-def test_what_is_loaded_is_listed_with_its_window() -> None:
-    told = resources.list_running([LLAMA, SMALL], 0.0)
-    ProcessResponse.model_validate(told)
-    first, second = map(as_object, as_list(told["models"]))
+def test_loaded_models_are_listed_with_their_window() -> None:
+    running = resources.list_running([LLAMA, SMALL], 0.0)
+    ProcessResponse.model_validate(running)
+    first, second = map(as_object, as_list(running["models"]))
     assert (first["context_length"], first["size_vram"]) == (8192, 900)
     assert f"{first['expires_at']}" > "2069"
     assert "context_length" not in second
 
 
 def test_a_model_is_shown_with_the_window_under_its_architecture() -> None:
-    told = resources.show_model(LLAMA, "qwen3", "{{ messages }}", ("tools", "vision"))
-    shown = ShowResponse.model_validate(told)
+    details = resources.show_model(LLAMA, "qwen3", "{{ messages }}", ("tools", "vision"))
+    shown = ShowResponse.model_validate(details)
     assert shown.capabilities == ["completion", "tools", "vision"]
     assert shown.modelinfo == {
         "general.architecture": "qwen3",
@@ -66,24 +66,24 @@ def test_a_model_is_shown_with_the_window_under_its_architecture() -> None:
         "qwen3.context_length": 8192,
     }
     assert (shown.template, shown.parameters) == ("{{ messages }}", f"{'num_ctx':30} 8192")
-    assert as_object(told["details"])["families"] == ["qwen3"]
+    assert as_object(details["details"])["families"] == ["qwen3"]
 
 
-def test_what_nobody_knows_is_not_shown() -> None:
-    told = resources.show_model(ListedModel("m"), "", "", ())
-    assert told["model_info"] == {"general.architecture": "unknown", "general.basename": "m"}
-    assert told["parameters"] == ""
+def test_unknown_details_are_omitted() -> None:
+    shown = resources.show_model(ListedModel("m"), "", "", ())
+    assert shown["model_info"] == {"general.architecture": "unknown", "general.basename": "m"}
+    assert shown["parameters"] == ""
 
 
 @pytest.mark.parametrize(
     ("body", "name"), [({"model": "a"}, "a"), ({"name": "b"}, "b"), ({"model": ""}, "")]
 )
-def test_a_model_may_be_named_as_it_once_was(body: JsonObject, name: str) -> None:
+def test_a_model_may_be_given_in_the_old_field(body: JsonObject, name: str) -> None:
     assert resources.read_name(json.dump(body)) == name
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("body", "fields"),
     [
         (
             {"model": "m", "input": ["a"], "dimensions": 4, "truncate": True},
@@ -92,25 +92,25 @@ def test_a_model_may_be_named_as_it_once_was(body: JsonObject, name: str) -> Non
         ({"prompt": "a"}, set[str]()),
     ],
 )
-def test_vectors_are_asked_for_in_openais_words(asked: JsonObject, fields: set[str]) -> None:
-    put = resources.to_embeddings_request(json.dump(asked))
+def test_embeddings_are_requested_in_openai_format(body: JsonObject, fields: set[str]) -> None:
+    put = resources.to_embeddings_request(json.dump(body))
     assert put.keys() == fields | {"input", "encoding_format"}
     with pytest.raises(InvalidRequest, match="input: Expected a text"):
         resources.to_embeddings_request(b'{"model":"m"}')
 
 
-def test_vectors_are_written_in_their_order() -> None:
+def test_embeddings_are_returned_in_order() -> None:
     data: JsonValue = [{"index": 1, "embedding": [0.5, 1]}, {"index": 0, "embedding": [0.25, 2]}]
     answer = json.dump({"data": data, "usage": {"prompt_tokens": 3}})
-    told = as_object(json.parse(resources.write_vectors(answer, "m", is_old=False)))
-    EmbedResponse.model_validate(told)
-    assert told["embeddings"] == [[0.25, 2], [0.5, 1]]
-    assert (told["model"], told["prompt_eval_count"]) == ("m", 3)
+    vectors = as_object(json.parse(resources.write_vectors(answer, "m", is_old=False)))
+    EmbedResponse.model_validate(vectors)
+    assert vectors["embeddings"] == [[0.25, 2], [0.5, 1]]
+    assert (vectors["model"], vectors["prompt_eval_count"]) == ("m", 3)
     old = as_object(json.parse(resources.write_vectors(answer, "m", is_old=True)))
     assert EmbeddingsResponse.model_validate(old).embedding == [0.25, 2]
 
 
 @pytest.mark.parametrize("answer", [b"[]", b"{", b'{"data":[]}'])
-def test_what_has_no_vectors_is_none(answer: bytes) -> None:
+def test_an_answer_without_embeddings_is_invalid(answer: bytes) -> None:
     with pytest.raises(ValueError, match=r"vector|EOF|JSON"):
         resources.write_vectors(answer, "m", is_old=False)

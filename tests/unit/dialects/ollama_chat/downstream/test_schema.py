@@ -1,4 +1,4 @@
-"""What Ollama's clients send, held against the OpenAPI document and the types of ollama-python.
+"""Fields of Ollama clients, compared with the OpenAPI document and the types of ollama-python.
 
 A name of these types without a row in the tables fails.
 """
@@ -88,15 +88,17 @@ def test_every_field_of_the_types_has_its_row(title: str) -> None:
     assert table.keys() - known == MORE.get(title, set())
 
 
-def test_every_type_of_the_library_was_looked_at() -> None:
+def test_every_type_of_the_client_library_is_covered() -> None:
     looked_at = {kind for _, kinds in TABLES.values() for kind in kinds}
     bases = {parent for kind in looked_at for parent in kind.__mro__}
     everything = {
-        one
-        for one in vars(types).values()
-        if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == types.__name__
+        type_
+        for type_ in vars(types).values()
+        if isinstance(type_, type)
+        and issubclass(type_, BaseModel)
+        and type_.__module__ == types.__name__
     }
-    left = {one for one in everything if not OF_THE_SITE.match(one.__name__)}
+    left = {type_ for type_ in everything if not OF_THE_SITE.match(type_.__name__)}
     assert left - looked_at - bases == {types.Image}  # base64, where it is sent
 
 
@@ -107,17 +109,17 @@ def test_every_option_that_is_read_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(("title", "table"), [(title, row[0]) for title, row in TABLES.items()])
-def test_the_guide_tells_what_happens_to_each(title: str, table: FieldTable) -> None:
+def test_the_guide_documents_the_handling_of_each(title: str, table: FieldTable) -> None:
     section = GUIDE.read_text(encoding="utf-8").split(f"\n### {title}\n")[1].split("\n##")[0]
-    told = {
+    handlings = {
         name: handling
         for listed, handling in re.findall(r"^\| (`[^|]+`) \| (\w+) \|", section, re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", listed)
     }
-    assert told == {name: row.handling.value for name, row in table.items()}
+    assert handlings == {name: row.handling.value for name, row in table.items()}
 
 
-def test_what_is_refused_has_a_remedy() -> None:
+def test_every_refused_field_has_a_remedy() -> None:
     refused = [name for name, row in FIELDS.items() if row.handling is Handling.REFUSED]
     assert refused
     assert all(FIELDS.remedy(name) for name in refused)

@@ -24,13 +24,13 @@ def pair(key: str, value: str, prefix: str = "") -> str:
 
 @pytest.mark.parametrize("prefix", ["", "longcat_", "ifm|"])
 @pytest.mark.parametrize("separator", ["\n", "", "<tool_sep>\n"])
-def test_keys_and_values_stand_in_turns(prefix: str, separator: str) -> None:
+def test_keys_and_values_alternate(prefix: str, separator: str) -> None:
     pairs = pair("a", "1 <b> 2", prefix) + "\n" + pair("b", " x ", prefix)
     text = f"<{prefix}tool_call>fetch{separator}{pairs}\n</{prefix}tool_call>"
     assert read_syntax(ARGUMENT_PAIRS, f"{text} x") == (fetch(a="1 <b> 2", b=" x "), " x")
 
 
-def test_a_name_alone_counts_only_with_a_closing_tag() -> None:
+def test_a_bare_name_counts_only_with_a_closing_tag() -> None:
     assert read_syntax(ARGUMENT_PAIRS, "<tool_call>fetch</tool_call>")[0] == fetch()
     result = read_syntax(ARGUMENT_PAIRS, "<tool_call>fetch")[0]
     assert result == NoCall(Reason.NOT_A_CALL)
@@ -76,11 +76,11 @@ def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
         (f"<tool_call>fetch{pair('a', '1')}{pair('a', '2')}</tool_call>", Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(reason)
 
 
-def test_there_is_a_limit_to_the_number_of_pairs() -> None:
+def test_the_number_of_pairs_is_limited() -> None:
     pair = "<arg_key>a</arg_key><arg_value>1</arg_value>"
     for count, kind in ((100, Calls), (101, NoCall)):
         cursor = Cursor(f"f{pair * count}</tool_call>", is_finished=True)
@@ -88,7 +88,7 @@ def test_there_is_a_limit_to_the_number_of_pairs() -> None:
         assert isinstance(run(cursor, reading, [])[0], kind)
 
 
-def test_one_object_may_stand_in_place_of_the_pairs() -> None:
+def test_one_object_may_replace_the_pairs() -> None:
     text = '<tool_call>fetch\n{"a": "1"}\n</tool_call>'
     assert read_syntax(ARGUMENT_PAIRS, text) == (fetch(a="1"), "")
     assert read_syntax(ARGUMENT_PAIRS, text[:-13])[0] == fetch(a="1", closed=False)
@@ -98,7 +98,7 @@ def test_one_object_may_stand_in_place_of_the_pairs() -> None:
     assert gemma == NoCall(Reason.NOT_A_CALL)
 
 
-def test_what_was_escaped_once_too_often_is_read_as_it_was_meant() -> None:
+def test_a_doubly_escaped_value_is_unescaped() -> None:
     pairs = "\\n".join((pair("a", r"C:\\x"), pair("b", r"no \"")))
     text = f"<tool_call>fetch\\n{pairs}\\n</tool_call>".replace("\n", "\\n")
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a=r"C:\x", b='no "')
@@ -106,12 +106,12 @@ def test_what_was_escaped_once_too_often_is_read_as_it_was_meant() -> None:
     assert read_syntax(ARGUMENT_PAIRS, broken)[0] == fetch(a=r"C:\x", b=r'no " \"')
 
 
-def test_a_value_that_was_escaped_for_xml_is_read_as_it_was_meant() -> None:
+def test_an_xml_escaped_value_is_unescaped() -> None:
     text = f"<tool_call>fetch{pair('a', '1 &lt; 2')}</tool_call>"
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a="1 < 2")
 
 
-def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
+def test_marks_in_a_value_belong_to_it_if_nothing_matching_follows() -> None:
     for value in (
         "the <arg_key> mark",
         "a <arg_key>b</arg_key> c",
@@ -127,29 +127,29 @@ def test_marks_in_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
 @pytest.mark.parametrize(
     "inner", ["<tool_call>g b", '<tool_call>{"name": "g"}</tool_call>', "</think>"]
 )
-def test_a_call_that_may_have_ended_before_something_else_began_is_unreadable(inner: str) -> None:
+def test_a_call_that_may_have_ended_earlier_is_unreadable(inner: str) -> None:
     text = f"<tool_call>fetch{pair('a', f'x</tool_call>{inner}')}</tool_call>"
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_whole_call_in_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
+def test_a_complete_call_inside_a_value_makes_the_call_unreadable() -> None:
     value = f"a</tool_call><tool_call>g{pair('k', 'v')}</tool_call> b"
     text = f"<tool_call>fetch{pair('a', value)}</tool_call>"
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_mark_too_few_and_one_too_many_make_the_call_unreadable() -> None:
+def test_a_missing_and_a_surplus_mark_make_the_call_unreadable() -> None:
     text = f"<tool_call>fetch<arg_key>a</arg_key><arg_value>1{pair('b', '2</arg_value> 3')}"
     assert read_syntax(ARGUMENT_PAIRS, f"{text}</tool_call>")[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("end", [pair("b", "2"), ""])
-def test_a_value_without_end_does_not_run_into_another_call(end: str) -> None:
+def test_an_unclosed_value_does_not_extend_into_the_next_call(end: str) -> None:
     text = f"<tool_call>fetch<arg_key>a</arg_key><arg_value>1\n<tool_call>g{end}</tool_call>"
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_key_is_no_text() -> None:
+def test_a_key_is_not_emitted_as_text() -> None:
     text = '<tool_call>fetch<arg_key>{"a": 1}</arg_key><arg_value>1</arg_value></tool_call>'
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
@@ -172,8 +172,8 @@ def suffixed(name: str, text: str) -> str:
 
 def test_all_tags_may_have_a_suffix() -> None:
     fetch = Calls((WrittenCall("fetch", {"a": "1 </arg_value> 2"}),))
-    found = read_syntax(SUFFIXED_PAIRS_AT_START, suffixed("fetch", "1 </arg_value> 2"))
-    assert found == (fetch, "")
+    read_calls = read_syntax(SUFFIXED_PAIRS_AT_START, suffixed("fetch", "1 </arg_value> 2"))
+    assert read_calls == (fetch, "")
     calls = (WrittenCall("fetch", {"a": "1"}), WrittenCall("get", {"a": "2"}))
     text = f"<tool_calls:x1>\n{suffixed('fetch', '1')}\n{suffixed('get', '2')}\n"
     assert read_syntax(SUFFIXED_PAIRS, f"{text}</tool_calls:x1>") == (Calls(calls), "")

@@ -51,8 +51,8 @@ def test_every_envelope_is_a_call(envelope: JsonValue, is_marked: bool) -> None:
     ],
 )
 def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
-    found, _ = attempt(lambda c: read_calls(c, is_marked=is_marked), text)
-    assert found == NoCall(Reason.BROKEN)
+    calls, _ = attempt(lambda c: read_calls(c, is_marked=is_marked), text)
+    assert calls == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_a_call_with_two_readings_is_broken(text: str, is_marked: bool) -> None:
         '{"name": "add", "function": {"name": "add", "arguments": {"a": 1}}}',
     ],
 )
-def test_what_is_only_said_twice_has_one_reading(text: str) -> None:
-    found, _ = attempt(lambda c: read_calls(c, is_marked=True), text)
-    assert found == Calls((CALL,))
+def test_a_repeated_value_has_one_reading(text: str) -> None:
+    calls, _ = attempt(lambda c: read_calls(c, is_marked=True), text)
+    assert calls == Calls((CALL,))
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
@@ -81,18 +81,18 @@ def test_a_json_string_of_arguments_stays_a_string() -> None:
     assert calls_in(item, is_marked=False) == (WrittenCall("add", ' {"a": 1}'),)
 
 
-def test_a_name_alone_is_a_call_only_behind_a_mark() -> None:
+def test_a_bare_name_is_a_call_only_after_a_mark() -> None:
     assert calls_in({"name": "add"}, is_marked=True) == (WrittenCall("add", {}),)
     assert calls_in({"name": "add"}, is_marked=False) == ()
 
 
-def test_further_members_beside_arguments_are_ignored_only_behind_a_mark() -> None:
+def test_extra_members_are_ignored_only_after_a_mark() -> None:
     item: JsonValue = {"name": "add", "arguments": {"a": 1}, "thought": "sum"}
     assert calls_in(item, is_marked=True) == (CALL,)
     assert calls_in(item, is_marked=False) == ()
 
 
-def test_arguments_that_are_no_object_are_left_to_the_argument_check_behind_a_mark() -> None:
+def test_non_object_arguments_are_left_to_validation_after_a_mark() -> None:
     item: JsonValue = {"name": "add", "arguments": [1]}
     assert calls_in(item, is_marked=True) == (WrittenCall("add", [1]),)
     assert calls_in(item, is_marked=False) == ()
@@ -120,47 +120,47 @@ def test_arguments_that_are_no_object_are_left_to_the_argument_check_behind_a_ma
     ],
 )
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_everything_else_is_no_call(value: JsonValue, is_marked: bool) -> None:
+def test_other_json_is_no_call(value: JsonValue, is_marked: bool) -> None:
     assert calls_in(value, is_marked=is_marked) == ()
 
 
-def test_a_call_is_read_and_nothing_behind_it() -> None:
+def test_reading_stops_after_the_call() -> None:
     text = '{"name": "add", "arguments": {"a": 1}} {'
     assert attempt(lambda c: read_calls(c, is_marked=True), text) == (Calls((CALL,)), " {")
 
 
-def test_json_that_is_no_call_and_text_that_is_no_json_are_told_apart() -> None:
+def test_non_call_json_is_distinguished_from_other_text() -> None:
     cases = {'{"a": 1}': Reason.NOT_A_CALL, '{"name": "a" b': Reason.BROKEN}
     for text, reason in cases.items():
         assert attempt(lambda c: read_calls(c, is_marked=True), text)[0] == NoCall(reason)
 
 
-def test_an_unmarked_object_is_given_up_at_the_first_foreign_member() -> None:
+def test_an_unmarked_object_is_abandoned_at_the_first_foreign_member() -> None:
     text = '{"name": "add", "answer": "a long story'
     result = attempt(lambda c: read_calls(c, is_marked=False), text)
     assert result == (NoCall(Reason.NOT_A_CALL), '"a long story')
 
 
 def test_calls_follow_one_another_with_or_without_separators() -> None:
-    one = '{"name": "add", "arguments": {"a": 1}}'
-    text = f" {one}{one}, {one};\n[{one},{one}] </x>"
+    call = '{"name": "add", "arguments": {"a": 1}}'
+    text = f" {call}{call}, {call};\n[{call},{call}] </x>"
     result = attempt(lambda c: read_all_calls(c, is_marked=False), text)
     assert result == (Calls((CALL,) * 5), "</x>")
 
 
-def test_one_broken_call_breaks_them_all() -> None:
+def test_one_broken_call_invalidates_all() -> None:
     text = '{"name": "add", "arguments": {"a": 1}} {"name": oh no}'
     result, _ = attempt(lambda c: read_all_calls(c, is_marked=True), text)
     assert result == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "text", "<"])
-def test_no_json_is_no_call(text: str) -> None:
+def test_text_that_is_no_json_is_no_call(text: str) -> None:
     result, rest = attempt(lambda c: read_all_calls(c, is_marked=True), text)
     assert (result, rest) == (NoCall(Reason.NOT_A_CALL), text.strip())
 
 
-def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
+def test_missing_closing_brackets_leave_the_call_open() -> None:
     text = '{"name": "add", "arguments": {"a": 1}'
     result, _ = attempt(lambda c: read_all_calls(c, is_marked=True), text)
     assert result == Calls((CALL,), closed=False)
@@ -179,7 +179,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
         ('{"name": "f", "arguments": null}', None, ""),
     ],
 )
-def test_the_arguments_of_the_first_call_are_echoed_if_its_name_is_known(
+def test_the_arguments_of_the_first_call_are_streamed_if_its_name_is_known(
     text: str, name: str | None, echo: str
 ) -> None:
     for pieces in chunkings(text):
@@ -211,20 +211,20 @@ def test_arguments_that_only_resemble_a_call_stay() -> None:
 @pytest.mark.parametrize(
     "end", [', {"name": "now"', ', {"name": "now", "arguments": {"b": "c', ","]
 )
-def test_the_whole_items_of_a_list_that_breaks_off_are_calls(end: str) -> None:
+def test_complete_items_of_a_truncated_list_are_calls(end: str) -> None:
     text = f'[{{"name": "add", "arguments": {{"a": 1}}}}{end}'
     result, _ = attempt(lambda c: read_all_calls(c, is_marked=False), text)
     assert result == Calls((CALL,), closed=False)
 
 
 @pytest.mark.parametrize("text", ["[see", "[ 1]", "[]", '["x"]', "["])
-def test_other_lists_are_left_at_their_first_bracket(text: str) -> None:
+def test_other_lists_are_abandoned_at_their_first_bracket(text: str) -> None:
     result, rest = attempt(lambda c: read_calls(c, is_marked=True), text)
     assert result == NoCall(Reason.NOT_A_CALL)
     assert rest == ("" if text == "[]" else text)
 
 
-def test_closing_brackets_may_stand_once_too_often() -> None:
+def test_one_surplus_closing_bracket_is_accepted() -> None:
     text = '{"name": "add", "arguments": {"a": 1}}}] </x>'
     result = attempt(lambda c: read_all_calls(c, is_marked=True), text)
     assert result == (Calls((CALL,)), "</x>")
@@ -238,7 +238,7 @@ def test_a_silent_reading_echoes_nothing() -> None:
     assert cursor.arguments_name is None
 
 
-def test_the_name_may_be_the_only_key_behind_a_mark() -> None:
+def test_the_name_may_be_the_only_key_after_a_mark() -> None:
     item: JsonValue = {"add": {"a": 1}}
     assert calls_in(item, is_marked=True) == (CALL,)
     assert calls_in(item, is_marked=False) == ()
@@ -247,13 +247,13 @@ def test_the_name_may_be_the_only_key_behind_a_mark() -> None:
         assert calls_in(other, is_marked=True) == ()
 
 
-def test_a_wrapper_beside_other_things_is_no_call() -> None:
+def test_a_wrapper_with_other_members_is_no_call() -> None:
     inner: JsonValue = {"name": "add", "arguments": {"a": 1}}
     assert calls_in({"tool_call": inner, "id": 1}, is_marked=True) == ()
     assert calls_in({"tool_call": "add"}, is_marked=True) == ()
 
 
-def test_a_mark_that_begins_with_a_bracket_ends_the_calls() -> None:
+def test_a_mark_that_starts_with_a_bracket_ends_the_calls() -> None:
     def start(cursor: Cursor) -> Reading:
         return read_all_calls(cursor, is_marked=True, ends=("[/CALL]",))
 
@@ -261,13 +261,13 @@ def test_a_mark_that_begins_with_a_bracket_ends_the_calls() -> None:
     assert read(start, text) == (Calls((CALL,)), "[/CALL]")
 
 
-def test_the_definition_of_a_tool_is_no_call() -> None:
+def test_a_tool_definition_is_no_call() -> None:
     schema: JsonValue = {"type": "object", "properties": {}}
     assert calls_in({"name": "add", "parameters": schema}, is_marked=False) == ()
     assert calls_in({"name": "add", "arguments": schema}, is_marked=False) != ()
 
 
-def test_an_object_in_place_of_the_name_holds_a_name_only() -> None:
+def test_an_object_as_the_name_may_contain_only_a_name() -> None:
     inner: JsonObject = {"name": "g", "arguments": {"a": 1}}
     assert calls_in({"name": inner}, is_marked=True) == ()
     assert calls_in({"tool": {"name": "g"}, "args": {}}, is_marked=True) == (WrittenCall("g", {}),)

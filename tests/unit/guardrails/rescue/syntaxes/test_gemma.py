@@ -37,7 +37,7 @@ def test_functions_are_described_as_a_list() -> None:
     assert GEMMA_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
 
 
-def test_all_calls_stand_in_one_code_block() -> None:
+def test_all_calls_are_in_one_code_block() -> None:
     calls = [ToolCall("a", "send", '{"to": "````"}'), ToolCall("b", "wait", "{}")]
     assert GEMMA_CONVENTION.write_calls("Sending.", calls) == (
         'Sending.\n\n```json\n{"name": "send", "parameters": {"to": "\\u0060`\\u0060`"}}\n'
@@ -45,25 +45,25 @@ def test_all_calls_stand_in_one_code_block() -> None:
     )
 
 
-def test_a_result_stands_in_a_code_block() -> None:
+def test_a_result_is_in_a_code_block() -> None:
     assert GEMMA_CONVENTION.write_result("send", "a", "a\n```\nb") == (
         '```tool_output\n{"name": "send", "content": "a\\n\\u0060``\\nb"}\n```'
     )
 
 
 def test_the_other_forms_that_google_documents_are_read_too() -> None:
-    for written in (
+    for text in (
         '{"name": "send", "parameters": {"to": "x"}}',
         '[send(to="x")]',
         '```tool_code\nprint(send(to="x"))\n```',
     ):
-        (call,) = read_again(GEMMA_CONVENTION, written, ["send"])
+        (call,) = read_again(GEMMA_CONVENTION, text, ["send"])
         assert (call.name, call.arguments) == ("send", {"to": "x"})
 
 
 def test_a_call_of_a_tool_that_is_not_offered_is_an_answer_in_json() -> None:
-    written = GEMMA_CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
-    assert read_again(GEMMA_CONVENTION, written, ["wait"]) == []
+    text = GEMMA_CONVENTION.write_calls("", [ToolCall("a", "send", "{}")])
+    assert read_again(GEMMA_CONVENTION, text, ["wait"]) == []
     assert retold(GEMMA_CONVENTION, ToolCall("a", "send", "{}")) != []
 
 
@@ -81,7 +81,7 @@ BODY = 'note{text:<|"|>say "hi"<|"|>,n:2}'
         f"<|tool_call>call:{BODY[:-1]}<tool_call|>",
     ],
 )
-def test_a_call_stands_between_marks(text: str) -> None:
+def test_a_call_is_between_marks(text: str) -> None:
     assert read_syntax(GEMMA, f"{text}x") == (Calls((NOTE,)), "x")
 
 
@@ -104,28 +104,28 @@ def test_marks_may_be_missing() -> None:
         ("<|tool_call>call:note(2)", Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(GEMMA, text)[0] == NoCall(reason)
 
 
-def test_the_word_before_the_name_may_be_missing() -> None:
-    found = Calls((WrittenCall("f", {"a": "x"}),))
-    assert read_syntax(GEMMA, '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
-    assert read_syntax(GEMMA, '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == found
+def test_the_keyword_before_the_name_may_be_missing() -> None:
+    expected = Calls((WrittenCall("f", {"a": "x"}),))
+    assert read_syntax(GEMMA, '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == expected
+    assert read_syntax(GEMMA, '<|tool_call>call: f{a:<|"|>x<|"|>}<tool_call|>')[0] == expected
 
 
 @pytest.mark.parametrize("word", ["call:", ":", "call :", " : ", "call: "])
-def test_the_word_or_the_space_around_its_colon_may_be_odd(word: str) -> None:
-    found = Calls((WrittenCall("f", {"a": "x"}),))
-    assert read_syntax(GEMMA, f'<|tool_call>{word}f{{a:<|"|>x<|"|>}}<tool_call|>')[0] == found
+def test_the_keyword_and_the_space_around_its_colon_may_vary(word: str) -> None:
+    expected = Calls((WrittenCall("f", {"a": "x"}),))
+    assert read_syntax(GEMMA, f'<|tool_call>{word}f{{a:<|"|>x<|"|>}}<tool_call|>')[0] == expected
 
 
-def test_a_tool_may_be_named_like_the_word() -> None:
-    found = Calls((WrittenCall("callback", {}),))
-    assert read_syntax(GEMMA, "<|tool_call>callback{}<tool_call|>")[0] == found
+def test_a_tool_may_be_named_like_the_keyword() -> None:
+    expected = Calls((WrittenCall("callback", {}),))
+    assert read_syntax(GEMMA, "<|tool_call>callback{}<tool_call|>")[0] == expected
 
 
-def test_several_calls_may_stand_between_one_pair_of_marks() -> None:
+def test_several_calls_may_share_one_pair_of_marks() -> None:
     both = Calls((NOTE, WrittenCall("f", {})))
     assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}call:f{{}}<tool_call|> x") == (both, " x")
     assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}\ncall:f{{}}\n<tool_call|>")[0] == both
@@ -133,20 +133,20 @@ def test_several_calls_may_stand_between_one_pair_of_marks() -> None:
     assert open_row == Calls(both.calls, closed=False)
     broken = read_syntax(GEMMA, f"<|tool_call>call:{BODY}call:f<tool_call|>")[0]
     assert isinstance(broken, NoCall)
-    behind = "call:f{}"
-    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}<tool_call|>{behind}")[1] == behind
+    following = "call:f{}"
+    assert read_syntax(GEMMA, f"<|tool_call>call:{BODY}<tool_call|>{following}")[1] == following
 
 
-def test_there_is_a_limit_to_the_calls_between_two_marks() -> None:
+def test_the_number_of_calls_between_two_marks_is_limited() -> None:
     text = f"call:f{{}}{'call:f{}' * 200}"
     cursor = Cursor(text, is_finished=True)
-    found = run(cursor, GEMMA.read(cursor, "<|tool_call>"), [])[0]
-    assert isinstance(found, Calls)
-    assert len(found.calls) == MOST_CALLS + 1
+    calls = run(cursor, GEMMA.read(cursor, "<|tool_call>"), [])[0]
+    assert isinstance(calls, Calls)
+    assert len(calls.calls) == MOST_CALLS + 1
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("raw", "value"),
     [
         ('it\'s "so", he said', 'it\'s "so", he said'),
         ("f(a, b) and c", "f(a, b) and c"),
@@ -158,10 +158,10 @@ def test_there_is_a_limit_to_the_calls_between_two_marks() -> None:
     ],
 )
 def test_a_value_without_delimiters_ends_where_the_next_key_begins(
-    written: str, value: JsonValue
+    raw: str, value: JsonValue
 ) -> None:
     call = WrittenCall("f", {"a": value, "b": "z"})
-    text = f'<|tool_call>call:f{{a:{written},b:<|"|>z<|"|>}}<tool_call|>'
+    text = f'<|tool_call>call:f{{a:{raw},b:<|"|>z<|"|>}}<tool_call|>'
     assert read_syntax(GEMMA, text)[0] == Calls((call,))
 
 
@@ -198,11 +198,11 @@ def test_the_last_delimiter_may_be_missing_at_the_end_of_the_reply() -> None:
         "<|tool_call>call:f{a:an { odd bracket}<tool_call|>",
     ],
 )
-def test_where_two_readings_exist_there_is_none(text: str) -> None:
+def test_an_ambiguous_text_has_no_reading(text: str) -> None:
     assert read_syntax(GEMMA, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_single_text_may_go_up_to_the_mark() -> None:
+def test_a_single_text_may_extend_to_the_mark() -> None:
     content = "# Title\n\nSome `words`, and more.\nA line"
     call = WrittenCall("write", {"content": content})
     text = f"<|tool_call>call:write{{content:{content}<tool_call|>"

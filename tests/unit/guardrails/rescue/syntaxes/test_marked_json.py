@@ -22,13 +22,13 @@ OPENINGS = [
 
 
 @pytest.mark.parametrize(("syntax", "opening"), OPENINGS)
-def test_every_family_has_marks_of_its_own(syntax: Syntax, opening: str) -> None:
+def test_every_family_has_separate_marks(syntax: Syntax, opening: str) -> None:
     result, rest = read_syntax(syntax, f"{opening} [{SHIP}]")
     assert isinstance(result, Calls)
     assert (result.calls, rest) == ((CALL,), "")
 
 
-def test_a_closing_mark_is_read_where_there_is_one() -> None:
+def test_an_existing_closing_mark_is_read() -> None:
     assert read_syntax(TWO, f"<a>{SHIP}</b> x") == (Calls((CALL,)), " x")
     assert read_syntax(TWO, f"<a>{SHIP} x") == (Calls((CALL,), closed=False), "x")
 
@@ -38,7 +38,7 @@ def test_the_opening_mark_may_be_repeated() -> None:
     assert read_syntax(TWO, f"<a><a><a><a><a>{SHIP}")[0] == NoCall(Reason.NOT_A_CALL)
 
 
-def test_anything_else_is_left_where_it_begins() -> None:
+def test_other_text_is_abandoned_at_its_start() -> None:
     assert read_syntax(TWO, "<a> mark") == (NoCall(Reason.NOT_A_CALL), "mark")
 
 
@@ -49,22 +49,22 @@ LIST = '[{"draw": {"what": "cat"}}, {"now": {}}]'
 def test_the_key_is_the_name() -> None:
     text = f"<|tools_prefix|>{LIST}<|tools_suffix|>x"
     assert read_syntax(APERTUS, text) == (Calls(CALLS), "x")
-    one = '<|tools_prefix|>{"now": {}} <|tools_suffix|>'
-    assert read_syntax(APERTUS, one)[0] == Calls(CALLS[1:])
+    single = '<|tools_prefix|>{"now": {}} <|tools_suffix|>'
+    assert read_syntax(APERTUS, single)[0] == Calls(CALLS[1:])
 
 
 def test_a_list_needs_no_closing_mark() -> None:
     assert read_syntax(APERTUS, f"<|tools_prefix|>{LIST}")[0] == Calls(CALLS)
-    one = read_syntax(APERTUS, '<|tools_prefix|>{"now": {}}')[0]
-    assert one == Calls(CALLS[1:], closed=False)
+    calls = read_syntax(APERTUS, '<|tools_prefix|>{"now": {}}')[0]
+    assert calls == Calls(CALLS[1:], closed=False)
 
 
 @pytest.mark.parametrize("body", ["[]", "[1]", '[{"a": {}, "b": {}}]', "oh"])
-def test_anything_else_is_no_call(body: str) -> None:
+def test_other_text_is_no_call(body: str) -> None:
     assert read_syntax(APERTUS, f"<|tools_prefix|>{body}")[0] == NoCall(Reason.NOT_A_CALL)
 
 
-def test_the_usual_envelope_counts_as_well() -> None:
+def test_the_usual_envelope_is_accepted_as_well() -> None:
     text = '<|tools_prefix|>[{"name": "draw", "arguments": {"what": "cat"}}]<|tools_suffix|>'
     assert read_syntax(APERTUS, text)[0] == Calls(CALLS[:1])
 
@@ -84,7 +84,7 @@ NO_CALL = NoCall(Reason.NOT_A_CALL)
         ('<tools>{"name": "now", "arguments": {}}</tools>', (WrittenCall("now", {}),)),
     ],
 )
-def test_calls_are_read_between_the_marks(text: str, calls: tuple[WrittenCall, ...]) -> None:
+def test_calls_between_the_marks_are_read(text: str, calls: tuple[WrittenCall, ...]) -> None:
     result, rest = read_syntax(TOOLS_TAG, text + " x")
     assert isinstance(result, Calls)
     assert (result.calls, rest) == (calls, " x")
@@ -115,6 +115,6 @@ def test_a_closing_mark_may_be_missing() -> None:
         "\n".join([SHIP] * (MOST_CALLS + 1)),
     ],
 )
-def test_definitions_and_all_else_are_no_calls(inside: str) -> None:
+def test_definitions_and_other_json_are_no_calls(inside: str) -> None:
     result, _ = read_syntax(TOOLS_TAG, f"<tools>{inside}</tools>")
     assert result == NO_CALL

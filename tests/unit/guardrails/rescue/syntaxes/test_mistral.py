@@ -37,7 +37,7 @@ def test_calls_are_a_list_and_have_their_ids() -> None:
     )
 
 
-def test_a_result_names_the_call_that_it_belongs_to() -> None:
+def test_a_result_names_its_call() -> None:
     assert MISTRAL_CONVENTION.write_result("send", "a", "[/TOOL_RESULTS]") == (
         '[TOOL_RESULTS]{"name": "send", "content": "\\u005b/TOOL_RESULTS]", "call_id": "a"}'
         "[/TOOL_RESULTS]"
@@ -47,9 +47,9 @@ def test_a_result_names_the_call_that_it_belongs_to() -> None:
     )
 
 
-def test_a_list_is_read_where_the_backend_swallowed_the_mark() -> None:
-    written = MISTRAL_CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
-    (call,) = read_again(MISTRAL_CONVENTION, written.removeprefix("[TOOL_CALLS]"), ["send"])
+def test_a_list_is_read_if_the_backend_removed_the_mark() -> None:
+    text = MISTRAL_CONVENTION.write_calls("", [ToolCall("a", "send", '{"to": "x"}')])
+    (call,) = read_again(MISTRAL_CONVENTION, text.removeprefix("[TOOL_CALLS]"), ["send"])
     assert call.arguments == {"to": "x"}
 
 
@@ -74,13 +74,13 @@ def test_both_forms_are_read_up_to_the_last_bracket(text: str, count: int) -> No
     assert read_syntax(MISTRAL, f"{text}\nrest") == (Calls((CALL,) * count), "\nrest")
 
 
-def test_another_mark_is_left_for_the_next_reading() -> None:
+def test_another_mark_is_left_to_the_next_syntax() -> None:
     text = '[TOOL_CALLS]now{}[TOOL_CALLS]send{"text": "x"}'
     result = read_syntax(MISTRAL, text)
     assert result == (Calls((WrittenCall("now", {}),)), '[TOOL_CALLS]send{"text": "x"}')
 
 
-def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
+def test_missing_closing_brackets_leave_the_call_open() -> None:
     result, _ = read_syntax(MISTRAL, '[TOOL_CALLS]send[ARGS]{"text": "]["')
     assert result == Calls((CALL,), closed=False)
 
@@ -98,7 +98,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
         ('[TOOL_CALLS][{"name": "send", "arguments": {"text": "cut', Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(MISTRAL, text)[0] == NoCall(reason)
 
 
@@ -111,7 +111,7 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
         (f"[TOOL_CALLS] calls [{SEND_CALL}]", 1),
     ],
 )
-def test_other_forms_stand_behind_the_mark_too(text: str, count: int) -> None:
+def test_other_forms_are_accepted_after_the_mark(text: str, count: int) -> None:
     assert read_syntax(MISTRAL, text) == (Calls((CALL,) * count), "")
 
 
@@ -122,21 +122,21 @@ def test_a_broken_other_form_is_no_call(text: str) -> None:
 
 @pytest.mark.parametrize("between", ["", "\n", ", "])
 def test_further_calls_need_no_first_mark(between: str) -> None:
-    one = 'send[ARGS]{"text": "]["}'
-    text = f"[TOOL_CALLS]{one}{between}send[CALL_ID]a1[ARGS]{{}} and so on"
-    found = Calls((CALL, WrittenCall("send", {})))
-    assert read_syntax(MISTRAL, text) == (found, " and so on")
-    broken = f"[TOOL_CALLS]{one}{between}send[ARGS]{{oh}}"
+    call = 'send[ARGS]{"text": "]["}'
+    text = f"[TOOL_CALLS]{call}{between}send[CALL_ID]a1[ARGS]{{}} and so on"
+    calls = Calls((CALL, WrittenCall("send", {})))
+    assert read_syntax(MISTRAL, text) == (calls, " and so on")
+    broken = f"[TOOL_CALLS]{call}{between}send[ARGS]{{oh}}"
     assert read_syntax(MISTRAL, broken)[0] == NoCall(Reason.BROKEN)
-    again = f"[TOOL_CALLS]{one}{between}"
-    assert read_syntax(MISTRAL, f"{again}[TOOL_CALLS]{one}")[0] == Calls((CALL,))
+    again = f"[TOOL_CALLS]{call}{between}"
+    assert read_syntax(MISTRAL, f"{again}[TOOL_CALLS]{call}")[0] == Calls((CALL,))
 
 
-def test_there_is_a_limit_to_the_calls_behind_one_mark() -> None:
+def test_the_number_of_calls_after_one_mark_is_limited() -> None:
     cursor = Cursor("f[ARGS]{}" * 200, is_finished=True)
-    found = run(cursor, MISTRAL.read(cursor, "[TOOL_CALLS]"), [])[0]
-    assert isinstance(found, Calls)
-    assert len(found.calls) == MOST_CALLS + 1
+    calls = run(cursor, MISTRAL.read(cursor, "[TOOL_CALLS]"), [])[0]
+    assert isinstance(calls, Calls)
+    assert len(calls.calls) == MOST_CALLS + 1
 
 
 def test_a_parenthesis_missing_at_the_end_makes_the_call_broken() -> None:

@@ -70,7 +70,7 @@ def test_there_may_be_no_arguments() -> None:
         ("<|tool_call_begin|>cook<|tool_call_argument_begin|>{soup}", Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(KIMI, text)[0] == NoCall(reason)
 
 
@@ -95,18 +95,18 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
         ),
     ],
 )
-def test_marks_may_be_missing_or_spelled_otherwise(syntax: Syntax, text: str) -> None:
-    found, rest = read_syntax(syntax, text)
-    assert isinstance(found, Calls)
-    assert found.calls[0].name.removeprefix("functions.") == "cook"
-    assert (found.calls[0].arguments, found.closed, rest) == (CALL.arguments, True, "")
+def test_marks_may_be_missing_or_misspelled(syntax: Syntax, text: str) -> None:
+    calls, rest = read_syntax(syntax, text)
+    assert isinstance(calls, Calls)
+    assert calls.calls[0].name.removeprefix("functions.") == "cook"
+    assert (calls.calls[0].arguments, calls.closed, rest) == (CALL.arguments, True, "")
 
 
 PING = '>>>ping\n{"host": "a"}'
 FUNCTIONARY_CALL = WrittenCall("ping", {"host": "a"})
 
 
-def test_a_name_and_an_object_stand_behind_the_mark() -> None:
+def test_a_name_and_an_object_follow_the_mark() -> None:
     assert read_syntax(FUNCTIONARY, PING) == (Calls((FUNCTIONARY_CALL,)), "")
     assert read_syntax(FUNCTIONARY, f"{PING}\n{PING} x") == (
         Calls((FUNCTIONARY_CALL, FUNCTIONARY_CALL)),
@@ -114,7 +114,7 @@ def test_a_name_and_an_object_stand_behind_the_mark() -> None:
     )
 
 
-def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
+def test_missing_closing_brackets_leave_the_call_open() -> None:
     assert read_syntax(FUNCTIONARY, PING[:-1])[0] == Calls((FUNCTIONARY_CALL,), closed=False)
 
 
@@ -129,7 +129,7 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
         (f"{PING}>>>all\nThere.", Reason.NOT_A_CALL),
     ],
 )
-def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> None:
+def test_other_text_is_no_functionary_call(text: str, reason: Reason) -> None:
     assert read_syntax(FUNCTIONARY, text)[0] == NoCall(reason)
 
 
@@ -144,12 +144,12 @@ def test_anything_else_is_no_call_of_functionary(text: str, reason: Reason) -> N
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_it_counts_for_offered_tools_on_lines_of_its_own_at_the_end(text: str, count: int) -> None:
-    found = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
-    assert sum(len(one.calls) for one in calls_found(found)) == count
+def test_it_counts_for_offered_tools_on_separate_lines_at_the_end(text: str, count: int) -> None:
+    findings = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
+    assert sum(len(finding.calls) for finding in calls_found(findings)) == count
 
 
-def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
+def test_a_trailing_bracket_of_a_chunk_is_not_held_back() -> None:
     scanner = Scanner((FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))
     assert scanner.feed("a ->") == [Prose("a ->")]
 
@@ -157,11 +157,11 @@ def test_a_bracket_at_the_end_of_what_has_arrived_is_not_held_back() -> None:
 @pytest.mark.parametrize("before", ["<|recipient|>", "<|from|>assistant\n<|recipient|>"])
 def test_version_2_addressed_messages_to_tools(before: str) -> None:
     text = f'{before}look\n<|content|>{{"at": "x"}}'
-    found = Calls((WrittenCall("look", {"at": "x"}),))
-    assert read_syntax(FUNCTIONARY_HEADER, f"{text}<|stop|>") == (found, "<|stop|>")
+    expected = Calls((WrittenCall("look", {"at": "x"}),))
+    assert read_syntax(FUNCTIONARY_HEADER, f"{text}<|stop|>") == (expected, "<|stop|>")
 
 
 @pytest.mark.parametrize("text", ["all\n<|content|>{}", "look {}", "look\n<|content|>Hi", "\n"])
 def test_a_message_to_all_or_without_an_object_is_no_call(text: str) -> None:
-    found = read_syntax(FUNCTIONARY_HEADER, f"<|recipient|>{text}")[0]
-    assert found == NoCall(Reason.NOT_A_CALL)
+    calls = read_syntax(FUNCTIONARY_HEADER, f"<|recipient|>{text}")[0]
+    assert calls == NoCall(Reason.NOT_A_CALL)

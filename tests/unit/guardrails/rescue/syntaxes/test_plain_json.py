@@ -25,14 +25,14 @@ def test_an_object_or_a_list_is_read_from_its_first_bracket() -> None:
     assert read_syntax(BARE_JSON, f"{PING}\n{PING}") == (Calls((CALL, CALL)), "")
 
 
-def test_an_answer_that_happens_to_be_json_is_given_up_early() -> None:
+def test_a_json_answer_is_abandoned_early() -> None:
     result = read_syntax(BARE_JSON, '{"answer": [1, 2, 3]}')
     assert result == (NoCall(Reason.NOT_A_CALL), "[1, 2, 3]}")
     assert read_syntax(BARE_JSON, '{"name": "ping"}')[0] == NoCall(Reason.NOT_A_CALL)
     assert read_syntax(BARE_JSON, "[see above]")[0] == NoCall(Reason.NOT_A_CALL)
 
 
-def test_json_on_its_own_line_needs_all_of_its_brackets() -> None:
+def test_json_on_a_separate_line_needs_all_brackets() -> None:
     bare = Calls((CALL,), is_bare=True)
     assert read_syntax(UNOPENED_JSON, f"\n{PING}\n</tool_call>") == (bare, "")
     assert read_syntax(UNOPENED_JSON, f"\n{PING}\n") == (bare, "")
@@ -54,14 +54,14 @@ def test_a_fence_is_read_up_to_its_end(language: str) -> None:
     assert result == (Calls((FENCED_CALL,)), "rest")
 
 
-def test_fences_may_follow_one_another() -> None:
+def test_code_fences_may_follow_one_another() -> None:
     result = read_syntax(
         fenced_json(ROW), f"```json\n{FENCED_PING}\n```\n\n```json\n[{FENCED_PING}]\n```"
     )
     assert result == (Calls((FENCED_CALL, FENCED_CALL)), "")
 
 
-def test_the_end_of_the_last_fence_may_be_missing() -> None:
+def test_the_last_fence_may_be_unclosed() -> None:
     result = read_syntax(fenced_json(ROW), f"```json\n{FENCED_PING}\n")
     assert result == (Calls((FENCED_CALL,), closed=False), "")
 
@@ -81,7 +81,7 @@ def test_other_code_is_no_call(text: str) -> None:
     assert read_syntax(fenced_json(ROW), text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
-def test_a_fence_may_hold_python_calls_if_it_says_so() -> None:
+def test_a_python_fence_may_contain_calls() -> None:
     result = read_syntax(fenced_json(ROW), '```tool_code\nprint(ping(host="a"))\n```')
     assert result == (Calls((WrittenCall("ping", {"host": "a"}),)), "")
     assert read_syntax(fenced_json(ROW), "```tool_code\nx = 1\n```")[0] == NoCall(Reason.NOT_A_CALL)
@@ -99,7 +99,7 @@ def test_a_marked_call_may_be_the_entire_content(language: str, body: str) -> No
     assert result == (Calls((FENCED_CALL,)), "")
 
 
-def test_several_marked_calls_and_the_marks_that_leak_around_them_may_stand_in_a_fence() -> None:
+def test_several_marked_calls_with_leaked_marks_may_be_in_a_fence() -> None:
     text = f"<|im_start|>{TAGGED}\n<tool_call>{FENCED_PING}</tool_call>\n"
     text += f"<function_call>{FENCED_PING}</function_call>"
     assert read_syntax(MARKED, f"```\n{text}\n```") == (Calls((FENCED_CALL,) * 3), "")
@@ -115,7 +115,7 @@ def test_several_marked_calls_and_the_marks_that_leak_around_them_may_stand_in_a
         TAGGED * 30,
     ],
 )
-def test_a_marked_call_among_other_things_is_not_the_entire_content(body: str) -> None:
+def test_a_marked_call_next_to_other_text_is_not_the_entire_content(body: str) -> None:
     outcome, rest = read_syntax(MARKED, f"```xml\n{body}\n```")
     assert isinstance(outcome, NoCall) or rest.strip("`\n") or not outcome.closed
 
@@ -126,7 +126,7 @@ def test_a_list_of_python_calls_may_be_the_entire_content(language: str) -> None
     assert result == (Calls((FENCED_CALL,)), "")
 
 
-def test_what_is_only_tried_in_a_fence_is_not_announced() -> None:
+def test_speculative_readings_in_a_fence_are_not_announced() -> None:
     text = "```<|channel|>commentary to=functions.ping<|constrain|>json<|message|>{>"
     for pieces in chunkings(text):
         assert scan(pieces, SYNTAXES, ["ping"]) == [Prose(text)]

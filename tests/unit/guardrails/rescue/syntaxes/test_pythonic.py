@@ -25,7 +25,7 @@ NOW = WrittenCall("now", {})
         ("<|python_tag|>print(roll(dice=2))", (ROLL,)),
     ],
 )
-def test_calls_stand_behind_a_mark(text: str, calls: tuple[WrittenCall, ...]) -> None:
+def test_calls_follow_a_mark(text: str, calls: tuple[WrittenCall, ...]) -> None:
     assert read_syntax(MARKED_PYTHON, text) == (Calls(calls), "")
 
 
@@ -42,7 +42,7 @@ def test_a_list_is_read_from_its_bracket() -> None:
 
 
 @pytest.mark.parametrize("text", ["[link](x)", "[1, 2]", "[", "[]", "[a b(c=1)]"])
-def test_other_lists_are_left_at_their_bracket(text: str) -> None:
+def test_other_lists_are_abandoned_at_their_bracket(text: str) -> None:
     assert read_syntax(PYTHON_REPLY, text) == (NoCall(Reason.NOT_A_CALL), text)
     assert read_syntax(PYTHON_LIST, f"\n{text}") == (NoCall(Reason.NOT_A_CALL), text)
 
@@ -61,23 +61,23 @@ def test_other_lists_are_left_at_their_bracket(text: str) -> None:
         ("<|python_tag|>print(2)", Reason.NOT_A_CALL),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(MARKED_PYTHON, text)[0] == NoCall(reason)
 
 
-def test_a_fence_may_stand_around_marked_calls() -> None:
+def test_a_fence_may_enclose_marked_calls() -> None:
     text = "<|tool_call_start|>\n```python\nnow()\n```\n<|tool_call_end|>"
     assert read_syntax(MARKED_PYTHON, text) == (Calls((WrittenCall("now", {}),)), "")
     unclosed = text.replace("\n```\n", "\n")
     assert read_syntax(MARKED_PYTHON, unclosed)[0] == Calls((WrittenCall("now", {}),))
 
 
-def test_prose_behind_calls_is_left_alone() -> None:
+def test_prose_after_calls_is_kept() -> None:
     text = "<|python_tag|>now()\nThat is it."
     assert read_syntax(MARKED_PYTHON, text) == (Calls((WrittenCall("now", {}),)), "That is it.")
 
 
-def test_another_bracket_is_left_for_the_next_reading() -> None:
+def test_another_bracket_is_left_to_the_next_syntax() -> None:
     text = "<tool_call>\n[TOOL_CALLS][]"
     outcome, rest = read_syntax(MARKED_PYTHON, text)
     assert outcome == NoCall(Reason.NOT_A_CALL)
@@ -85,20 +85,20 @@ def test_another_bracket_is_left_for_the_next_reading() -> None:
 
 
 @pytest.mark.parametrize("text", ["[f(a='x'", "f(a='x'", "[g(), f(a='x'"])
-def test_the_last_parenthesis_may_be_missing_behind_a_mark(text: str) -> None:
+def test_the_last_parenthesis_may_be_missing_after_a_mark(text: str) -> None:
     marked = f"<|tool_call_start|>{text}"
-    found = read_syntax(MARKED_PYTHON, marked)[0]
-    assert isinstance(found, Calls)
-    assert (found.calls[-1], found.closed) == (WrittenCall("f", {"a": "x"}), False)
+    calls = read_syntax(MARKED_PYTHON, marked)[0]
+    assert isinstance(calls, Calls)
+    assert (calls.calls[-1], calls.closed) == (WrittenCall("f", {"a": "x"}), False)
     ended = read_syntax(MARKED_PYTHON, f"{marked}<|tool_call_end|>")[0]
-    assert ended == Calls(found.calls)
+    assert ended == Calls(calls.calls)
     cut = read_syntax(MARKED_PYTHON, marked.removesuffix("'"))[0]
     assert cut == NoCall(Reason.BROKEN)
     fenced = f"<|tool_call_start|>```python\n{text}"
     assert read_syntax(MARKED_PYTHON, fenced)[0] == NoCall(Reason.BROKEN)
 
 
-def test_without_a_mark_the_last_parenthesis_is_needed() -> None:
+def test_without_a_mark_the_last_parenthesis_is_required() -> None:
     assert read_syntax(PYTHON_REPLY, "[f(a='x'")[0] == NoCall(Reason.BROKEN)
 
 
@@ -111,7 +111,7 @@ def test_every_argument_is_a_block_of_lines(text: str) -> None:
     assert read_syntax(LINE_BLOCKS, text) == (Calls((EDIT,)), "")
 
 
-def test_several_calls_stand_in_a_row() -> None:
+def test_several_calls_follow_one_another() -> None:
     fenced = f"```tool\n{BLOCKS}```\n"
     both = Calls((EDIT, EDIT))
     assert read_syntax(LINE_BLOCKS, f"{fenced}\n{fenced}x") == (both, "x")

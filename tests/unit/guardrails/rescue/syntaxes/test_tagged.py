@@ -64,7 +64,7 @@ def test_the_closing_tag_of_a_text_may_be_missing() -> None:
         "@<b>" * 70 + "@</b>" * 70 + "@</a>",
     ],
 )
-def test_tags_that_do_not_fit_are_no_value(text: str) -> None:
+def test_unmatched_tags_are_no_value(text: str) -> None:
     assert isinstance(nested(text)[0], Unreadable)
 
 
@@ -87,23 +87,23 @@ TAGS = tagged(
 
 
 @pytest.mark.parametrize("head", ["f", '"f"', "'f'", ' "f" ', 'f id="1" x:y="2"'])
-def test_a_name_may_be_quoted_and_have_attributes_behind_it(head: str) -> None:
+def test_a_name_may_be_quoted_and_followed_by_attributes(head: str) -> None:
     assert read_syntax(TAGS, f"<c {head}></c>") == (Calls((WrittenCall("f", {}),)), "")
 
 
-def test_character_data_is_taken_literally() -> None:
+def test_cdata_is_taken_literally() -> None:
     text = "<c f><p a><![CDATA[\n<p b></p>]]></p></c>"
     assert read_syntax(TAGS, text)[0] == Calls((WrittenCall("f", {"a": "\n<p b></p>"}),))
     broken = "<c f><p a><![CDATA[x]]> y</p></c>"
     assert read_syntax(TAGS, broken)[0] == NoCall(Reason.BROKEN)
 
 
-def test_json_is_as_good_as_parameters_only_if_it_is_an_object_and_whole() -> None:
+def test_json_replaces_parameters_only_if_it_is_a_complete_object() -> None:
     assert read_syntax(TAGS, '<c f>{"a": {"b": 1</c>')[0] == NoCall(Reason.BROKEN)
     assert read_syntax(TAGS, '<c f>{"a": {"b": 1}')[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_mark_too_few_and_one_too_many_make_the_call_unreadable() -> None:
+def test_a_missing_and_a_surplus_mark_make_the_call_unreadable() -> None:
     text = "<c f><p a>1<p b>2</p> 3</p></c>"
     assert read_syntax(TAGS, text)[0] == NoCall(Reason.BROKEN)
 
@@ -118,7 +118,7 @@ def test_work_is_linear_for_floods(unit: str) -> None:
     assert is_linear(scan_whole, lambda size: "<c f><p a>" + unit * (size // 4), 8_000)
 
 
-def test_there_is_a_limit_to_the_number_of_arguments() -> None:
+def test_the_number_of_arguments_is_limited() -> None:
     pairs = "".join(f"<p a{number}>1</p>" for number in range(101))
     findings = find_calls(f"<c f>{pairs}</c>", (TAGS,), ())
     assert findings[0] == RefusedText(Reason.BROKEN)
@@ -126,7 +126,7 @@ def test_there_is_a_limit_to_the_number_of_arguments() -> None:
     assert same[0] == RefusedText(Reason.BROKEN)
 
 
-def test_there_is_a_limit_to_the_number_of_marks_in_a_value() -> None:
+def test_the_number_of_marks_in_a_value_is_limited() -> None:
     def found(count: int) -> Calls | NoCall | Unreadable:
         cursor = Cursor(f"f><p a>x{'</p> y' * count}</p></c>", is_finished=True)
         return run(cursor, outcome(TAGS.read(cursor, "<c ")), [])[0]
@@ -150,7 +150,7 @@ def test_the_space_before_the_name_may_be_missing(space: str) -> None:
         '<tool name="f"><a>1</a></tool>',
     ],
 )
-def test_other_tags_may_have_the_name_as_well(text: str) -> None:
+def test_alternative_tags_may_contain_the_name(text: str) -> None:
     assert read_syntax(ATTRIBUTED_TAGS, text) == (Calls((WrittenCall("f", {"a": "1"}),)), "")
 
 
@@ -163,7 +163,7 @@ def edit(**arguments: JsonValue) -> Calls:
     return Calls((WrittenCall("edit", dict(arguments)),))
 
 
-def test_parameters_stand_in_tags_of_their_own() -> None:
+def test_parameters_are_in_separate_tags() -> None:
     text = (
         "<tool_call>\n<function=edit>\n<parameter=path>\na.py\n</parameter>\n"
         "<parameter=line>\n12\n</parameter>\n</function>\n</tool_call>\nrest"
@@ -176,7 +176,7 @@ def test_the_wrapper_may_be_missing() -> None:
     assert read_syntax(QWEN_CODER, text) == (edit(path="a.py"), "\n</tool_call>")
 
 
-def test_one_wrapper_may_hold_several_functions() -> None:
+def test_one_wrapper_may_contain_several_functions() -> None:
     text = "<tool_call><function=now></function>\n<function=now></function></tool_call>"
     call = WrittenCall("now", {})
     assert read_syntax(QWEN_CODER, text) == (Calls((call, call)), "")
@@ -187,18 +187,18 @@ def test_names_may_be_quoted_or_padded() -> None:
     assert read_syntax(QWEN_CODER, text) == (edit(path="a.py"), "")
 
 
-def test_a_value_keeps_all_but_one_newline_at_either_end() -> None:
+def test_a_value_loses_one_newline_at_either_end() -> None:
     text = "<function=edit><parameter=text>\n\n  x < y\n\n</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == edit(text="\n  x < y\n")
 
 
-@pytest.mark.parametrize("written", ["\nx", "x\n", "\nx\n", "x"])
-def test_a_line_end_at_a_mark_may_be_forgotten(written: str) -> None:
-    text = f"<function=edit><parameter=text>{written}</parameter></function>"
+@pytest.mark.parametrize("raw", ["\nx", "x\n", "\nx\n", "x"])
+def test_a_line_break_at_a_mark_may_be_missing(raw: str) -> None:
+    text = f"<function=edit><parameter=text>{raw}</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == edit(text="x")
 
 
-def test_of_two_values_for_one_parameter_none_is_chosen() -> None:
+def test_a_parameter_with_two_values_is_ambiguous() -> None:
     parameters = "<parameter=a>1</parameter><parameter=a>{}</parameter>"
     text = f"<function=edit>{parameters}</function>"
     assert read_syntax(QWEN_CODER, text.format(1))[0] == edit(a="1")
@@ -220,7 +220,7 @@ def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
     assert read_syntax(QWEN_CODER, text) == (edit(a=value), "")
 
 
-def test_seed_has_a_wrapper_of_its_own() -> None:
+def test_seed_has_a_different_wrapper() -> None:
     text = "<seed:tool_call><function=edit></function></seed:tool_call>"
     assert read_syntax(QWEN_CODER, text) == (edit(), "")
 
@@ -232,36 +232,36 @@ def test_seed_has_a_wrapper_of_its_own() -> None:
         "\n<parameter=b>\n2\n</function>\n</tool_call>",
     ],
 )
-def test_the_end_of_a_parameter_may_be_missing_where_the_next_mark_follows(end: str) -> None:
+def test_a_parameter_may_be_unclosed_before_the_next_mark(end: str) -> None:
     text = f"<tool_call><function=edit><parameter=a>1{end}"
     assert read_syntax(QWEN_CODER, text) == (edit(a="1", b="2"), "")
 
 
-def test_the_end_of_a_function_may_be_missing_where_its_wrapper_ends() -> None:
+def test_a_function_may_be_unclosed_before_the_end_of_its_wrapper() -> None:
     text = "<tool_call><function=edit><parameter=a>1</parameter>\n</tool_call>"
     assert read_syntax(QWEN_CODER, text) == (edit(a="1"), "")
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n<tool_call>", "</function>", "</function>\n"])
-def test_the_end_of_the_wrapper_may_be_missing(end: str) -> None:
+def test_the_wrapper_may_be_unclosed(end: str) -> None:
     text = f"<tool_call><function=edit><parameter=a>1</parameter>{end}"
     result, _ = read_syntax(QWEN_CODER, text)
     assert result == Calls(edit(a="1").calls, closed=False)
 
 
 @pytest.mark.parametrize("end", ["", "<function=now></function>", "</tool_call>"])
-def test_the_end_of_a_function_may_be_missing(end: str) -> None:
+def test_a_function_may_be_unclosed(end: str) -> None:
     text = f"<function=edit><parameter=a>1</parameter>{end}"
     assert read_syntax(QWEN_CODER, text) == (Calls(edit(a="1").calls, closed=False), end)
 
 
-def test_marks_inside_a_value_belong_to_it_where_nothing_fits_behind_them() -> None:
+def test_marks_inside_a_value_belong_to_it_if_nothing_matching_follows() -> None:
     value = "x </function>\n y </tool_call>\n</tool_call> z"
     text = f"<tool_call><function=edit><parameter=a>{value}</parameter></function></tool_call>"
     assert read_syntax(QWEN_CODER, text) == (edit(a=value), "")
 
 
-def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong() -> None:
+def test_a_parameter_inside_a_value_makes_the_call_unreadable() -> None:
     value = "a <parameter=x>1</parameter> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
@@ -286,7 +286,7 @@ def test_a_parameter_inside_a_value_makes_the_call_unreadable_rather_than_wrong(
         ("<function=edit><parameter=a>1</parameter> so", Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(reason)
 
 
@@ -294,20 +294,20 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
     "body",
     ['<parameter name="a">1</parameter>', "<param=a>1</param>", "<a>1</a>", "<parameter=a>1</a>"],
 )
-def test_parameters_may_be_spelled_otherwise(body: str) -> None:
+def test_parameters_may_be_misspelled(body: str) -> None:
     text = f"<function=edit>{body}</function>"
     assert read_syntax(QWEN_CODER, text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
 
 
-def test_the_bracket_of_the_first_tag_may_be_forgotten_at_the_end_of_its_line() -> None:
+def test_the_bracket_of_the_first_tag_may_be_missing_at_the_end_of_its_line() -> None:
     text = "<function=edit\n<parameter=a>1</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == Calls((WrittenCall("edit", {"a": "1"}),))
 
 
 def test_all_inner_marks_may_be_missing_at_the_end_of_the_reply() -> None:
     text = "<tool_call><function=edit><parameter=a>1\n</tool_call>"
-    found = read_syntax(QWEN_CODER, text)[0]
-    assert found == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
+    calls = read_syntax(QWEN_CODER, text)[0]
+    assert calls == Calls((WrittenCall("edit", {"a": "1"}),), closed=False)
     assert isinstance(read_syntax(QWEN_CODER, f"{text} x")[0], NoCall)
     doubtful = "<tool_call><function=edit><parameter=a>1</parameter> 2</tool_call>"
     assert isinstance(read_syntax(QWEN_CODER, doubtful)[0], NoCall)
@@ -327,7 +327,7 @@ def test_a_tag_of_the_grammar_is_no_argument() -> None:
     "second", ["<function=now>", "<tool_call>", "<|tool_call>", "[TOOL_CALLS]"]
 )
 @pytest.mark.parametrize("end", ["<parameter=b>2</parameter></function>", "</function>"])
-def test_a_value_without_end_does_not_run_into_another_call(second: str, end: str) -> None:
+def test_an_unclosed_value_does_not_extend_into_the_next_call(second: str, end: str) -> None:
     text = f"<function=edit><parameter=a>1\n{second}{end}</tool_call>"
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
 
@@ -338,7 +338,7 @@ def test_a_tag_of_any_grammar_is_no_argument(tag: str) -> None:
     assert isinstance(read_syntax(QWEN_CODER, text)[0], NoCall)
 
 
-def test_a_tag_named_like_the_argument_does_not_swallow_another_call() -> None:
+def test_a_tag_named_like_the_argument_does_not_swallow_the_next_call() -> None:
     text = "<function=edit><a>1<function=edit><a>2</a></function>"
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
     nested = "<function=edit><a>1<a>2</a></function>"
@@ -351,7 +351,7 @@ def test_the_first_characters_of_a_tag_are_text() -> None:
     assert read_syntax(QWEN_CODER, text)[0] == edit(a=value)
 
 
-def test_both_closing_marks_are_text_where_the_line_goes_on_to_both() -> None:
+def test_both_closing_marks_are_text_if_the_line_continues_to_both() -> None:
     value = "a</parameter></function> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
     assert read_syntax(QWEN_CODER, text) == (edit(a=value), "")
@@ -359,7 +359,7 @@ def test_both_closing_marks_are_text_where_the_line_goes_on_to_both() -> None:
     assert read_syntax(QWEN_CODER, cut) == (edit(a="a"), " b")
 
 
-def test_a_call_end_is_none_if_more_values_end_behind_it_than_begin() -> None:
+def test_a_call_end_is_text_if_more_values_end_after_it_than_begin() -> None:
     value = "a</function><function=b> c"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
@@ -368,7 +368,7 @@ def test_a_call_end_is_none_if_more_values_end_behind_it_than_begin() -> None:
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_value_right_behind_its_tag_keeps_its_line_end() -> None:
+def test_a_value_directly_after_its_tag_keeps_its_line_end() -> None:
     path, body = "<parameter=path>a.py</parameter>", "<parameter=text>x\n</parameter>"
     text = f"<seed:tool_call><function=edit>{path}{body}</function></seed:tool_call>"
     assert read_syntax(QWEN_CODER, text)[0] == edit(path="a.py", text="x\n")
@@ -395,7 +395,7 @@ def parameter(text: str, namespace: str = "", more: str = "") -> str:
 @pytest.mark.parametrize(
     "namespace", ["", "antml:", "atem:", "steptml:", f"{BAR}DSML{BAR}", f"{BAR}DSML{BAR} "]
 )
-def test_tags_may_stand_in_a_namespace(namespace: str) -> None:
+def test_tags_may_be_in_a_namespace(namespace: str) -> None:
     text = invocation(namespace, f"\n{parameter('a<b>c', namespace)}\n")
     assert read_syntax(INVOKE, f"{text} x") == (Calls((pack(box="a<b>c"),)), " x")
 
@@ -412,20 +412,20 @@ def test_tags_may_stand_in_a_namespace(namespace: str) -> None:
         ),
     ],
 )
-def test_a_wrapper_may_hold_several_calls(start: str, end: str) -> None:
+def test_a_wrapper_may_contain_several_calls(start: str, end: str) -> None:
     text = start + invocation() + "\n" + invocation("", parameter("1")) + end
     assert read_syntax(INVOKE, text) == (Calls((pack(), pack(box="1"))), "")
 
 
-def test_the_end_of_the_wrapper_of_invocations_may_be_missing() -> None:
+def test_the_wrapper_of_invocations_may_be_unclosed() -> None:
     text = "<function_calls>" + invocation("", parameter("1"))
     assert read_syntax(INVOKE, text) == (Calls((pack(box="1"),), closed=False), "")
 
 
-def test_an_attribute_tells_what_is_no_string() -> None:
+def test_an_attribute_marks_values_that_are_not_strings() -> None:
     def boxed(text: str, kind: str) -> Calls | NoCall:
-        written = parameter(text, "", f' string="{kind}"')
-        return read_syntax(INVOKE, invocation("", written))[0]
+        tag = parameter(text, "", f' string="{kind}"')
+        return read_syntax(INVOKE, invocation("", tag))[0]
 
     assert boxed("[1, 2]", "false") == Calls((pack(box=[1, 2]),))
     assert boxed("[1, 2]", "true") == Calls((pack(box="[1, 2]"),))
@@ -434,7 +434,7 @@ def test_an_attribute_tells_what_is_no_string() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "more", "expected"),
+    ("raw", "more", "expected"),
     [
         ('{"box": 1}', ' string="false"', pack(box=1)),
         (' {"box": 1}', "", pack(box=1)),
@@ -443,10 +443,10 @@ def test_an_attribute_tells_what_is_no_string() -> None:
         ("5", ' string="false"', pack(arguments=5)),
     ],
 )
-def test_a_single_parameter_may_hold_all_arguments(
-    written: str, more: str, expected: WrittenCall
+def test_a_single_parameter_may_contain_all_arguments(
+    raw: str, more: str, expected: WrittenCall
 ) -> None:
-    text = f'<parameter name="arguments"{more}>{written}</parameter>'
+    text = f'<parameter name="arguments"{more}>{raw}</parameter>'
     assert read_syntax(INVOKE, invocation("", text))[0] == Calls((expected,))
 
 
@@ -460,20 +460,20 @@ def test_tags_may_be_named_like_their_parameters() -> None:
     assert read_syntax(INVOKE, text) == (Calls((pack(box="a"),)), "")
 
 
-def test_a_call_without_arguments_is_doubtful_without_a_wrapper_and_lines_of_its_own() -> None:
+def test_a_call_without_arguments_needs_a_wrapper_or_a_separate_line() -> None:
     assert read_syntax(INVOKE, invocation()) == (Calls((pack(),), is_doubtful=True), "")
     assert read_syntax(INVOKE, invocation("", "\n")) == (Calls((pack(),)), "")
     assert read_syntax(INVOKE, invocation("", "\n")[:-1])[0] == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("raw", "value"),
     [("\na\n", "a"), ("a\n", "a\n"), ("\na", "\na"), ("\n\na\n\n", "\na\n"), ("\n", "")],
 )
-def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
-    written: str, value: str
+def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either_side(
+    raw: str, value: str
 ) -> None:
-    text = invocation("", parameter(written))
+    text = invocation("", parameter(raw))
     assert read_syntax(INVOKE, text)[0] == Calls((pack(box=value),))
 
 
@@ -489,21 +489,21 @@ def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either(
         ('<invoke name="pack">' + parameter("1") + parameter("2") + "</invoke>", Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_invocation(text: str, reason: Reason) -> None:
+def test_other_text_is_no_invocation(text: str, reason: Reason) -> None:
     assert read_syntax(INVOKE, text)[0] == NoCall(reason)
 
 
-def test_an_opening_that_is_no_call_is_given_up_at_once() -> None:
+def test_an_opening_of_no_call_is_abandoned_immediately() -> None:
     result = read_syntax(INVOKE, "<tool_call>\n<function_calls>x")
     assert result == (NoCall(Reason.NOT_A_CALL), "\n<function_calls>x")
 
 
-def test_the_namespace_may_be_forgotten_in_closing_tags() -> None:
+def test_closing_tags_may_omit_the_namespace() -> None:
     text = '<invoke name="pack"><parameter name="box">1</parameter></invoke>'
     assert read_syntax(INVOKE, text)[0] == Calls((WrittenCall("pack", {"box": "1"}),))
 
 
-def test_a_token_before_every_tag_allows_elements_within_elements() -> None:
+def test_a_token_before_every_tag_allows_nested_elements() -> None:
     at = "]<]minimax[>["
     text = f'{at}<tool_call>{at}<invoke name="pack">{at}<box>{at}<item>a{at}</item>{at}<item>b'
     text += f"{at}</item>{at}</box>{at}<by>x{at}</by>{at}</invoke>{at}</tool_call>"
@@ -524,7 +524,7 @@ def test_a_typed_value_may_be_null() -> None:
     assert read_syntax(INVOKE, text)[0] == Calls((WrittenCall("f", {"a": None}),))
 
 
-def test_a_forgotten_namespace_does_not_end_the_value_of_another_call() -> None:
+def test_a_missing_namespace_does_not_end_the_value_of_another_call() -> None:
     inner = '<invoke name="g"><parameter name="b">2</parameter></invoke>'
     text = f'<{DSML}invoke name="f"><{DSML}parameter name="a">{inner}</{DSML}invoke>'
     assert isinstance(read_syntax(INVOKE, text)[0], NoCall)
@@ -566,7 +566,7 @@ def test_there_may_be_no_arguments(arguments: str) -> None:
         (f"<tool_call>{NAME}<arguments>{OBJECT}", Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_envelope_of_tags(text: str, reason: Reason) -> None:
+def test_other_text_is_no_envelope_of_tags(text: str, reason: Reason) -> None:
     assert read_syntax(NAMED_TAGS, text)[0] == NoCall(reason)
 
 
@@ -600,11 +600,11 @@ def test_the_closing_mark_may_be_missing() -> None:
         (START + '<|open|>argument key=""<|sep|>1<|close|>argument<|sep|>', Reason.BROKEN),
     ],
 )
-def test_anything_else_is_no_call_of_kimi_k3(text: str, reason: Reason) -> None:
+def test_other_text_is_no_kimi_k3_call(text: str, reason: Reason) -> None:
     assert read_syntax(KIMI_K3, text)[0] == NoCall(reason)
 
 
-def test_attributes_may_contain_signs_of_markup() -> None:
+def test_attributes_may_contain_markup_characters() -> None:
     text = f'<|open|>call tool="a<b"<|sep|>{argument("c<d", "string", "raw")}{KIMI_END}'
     assert read_syntax(KIMI_K3, text)[0] == Calls((WrittenCall("a<b", {"c<d": "raw"}),))
 
@@ -620,13 +620,13 @@ def test_attributes_may_be_escaped() -> None:
 @pytest.mark.parametrize(
     "inner", ['<|open|>call tool="b"<|sep|>', '<|open|>argument key="b"<|sep|>']
 )
-def test_a_value_without_end_does_not_run_into_the_next_element(inner: str) -> None:
+def test_an_unclosed_value_does_not_extend_into_the_next_element(inner: str) -> None:
     text = f'<|open|>call tool="a"<|sep|><|open|>argument key="a"<|sep|>1{inner}2'
     text += "<|close|>argument<|sep|><|close|>call<|sep|>"
     assert read_syntax(KIMI_K3, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_key_whose_quotation_mark_is_missing_is_none() -> None:
+def test_a_key_with_a_missing_quotation_mark_is_ignored() -> None:
     text = '<|open|>call tool="a"<|sep|><|open|>argument key="first type="string"<|sep|>1'
     text += "<|close|>argument<|sep|><|close|>call<|sep|>"
     assert read_syntax(KIMI_K3, text)[0] == NoCall(Reason.BROKEN)

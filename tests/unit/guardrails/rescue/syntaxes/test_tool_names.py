@@ -29,8 +29,8 @@ NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 
 def found_in(text: str) -> list[WrittenCall]:
-    found = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
-    return [call for one in calls_found(found) for call in one.calls]
+    findings = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
+    return [call for finding in calls_found(findings) for call in finding.calls]
 
 
 def test_a_name_and_its_second_mark_are_enough() -> None:
@@ -41,7 +41,7 @@ def test_a_name_and_its_second_mark_are_enough() -> None:
 
 
 @pytest.mark.parametrize("between", ["", " ", "\n", ", "])
-def test_several_may_stand_in_a_row(between: str) -> None:
+def test_several_marked_names_may_follow_one_another(between: str) -> None:
     text = f"look[ARGS]{OBJECT}{between}time[ARGS]{{}} x"
     assert read_syntax(ARGUMENTS, text) == (Calls((LOOK, TIME)), " x")
 
@@ -72,7 +72,7 @@ def test_without_objects_there_is_no_call(text: str, reason: Reason) -> None:
         "<tool_call>look at=x</tool_call>",
     ],
 )
-def test_a_reply_may_call_so(text: str) -> None:
+def test_a_reply_may_be_such_a_call(text: str) -> None:
     assert found_in(text) == [LOOK]
 
 
@@ -98,7 +98,7 @@ def test_other_names_and_quotations_stay_prose(text: str) -> None:
     assert found_in(text) == []
 
 
-def test_a_recipient_without_namespace_is_one_only_in_a_header() -> None:
+def test_a_recipient_without_namespace_counts_only_in_a_header() -> None:
     header = f" to=look<|message|>{OBJECT}<|call|>"
     assert read_syntax(RECIPIENTS, header)[0] == Calls((LOOK,))
     assert read_syntax(RECIPIENTS_AT_START, header[1:])[0] == Calls((LOOK,))
@@ -115,15 +115,15 @@ def test_a_recipient_without_namespace_is_one_only_in_a_header() -> None:
         ('at="x=y"', {"at": "x=y"}),
     ],
 )
-def test_pairs_in_words_are_arguments(pairs: str, arguments: JsonObject) -> None:
-    found = read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call> x")
-    assert found == (Calls((WrittenCall("look", arguments),)), " x")
+def test_pairs_of_words_are_arguments(pairs: str, arguments: JsonObject) -> None:
+    calls = read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call> x")
+    assert calls == (Calls((WrittenCall("look", arguments),)), " x")
 
 
 @pytest.mark.parametrize(
     "pairs", ["", "to=x", "at=x at=y", "at: x", "at=", "at='x", "at=x is what I mean", "at=x <b>"]
 )
-def test_only_declared_keys_with_a_value_each_make_a_call(pairs: str) -> None:
+def test_only_declared_keys_that_each_have_a_value_make_a_call(pairs: str) -> None:
     assert read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call>")[0] == NO_CALL
     assert read_syntax(PAIRS, "<tool_call>look at=x")[0] == NO_CALL
 
@@ -139,7 +139,7 @@ def inline_calls_in(text: str, schema: JsonObject) -> list[WrittenCall]:
     named = syntaxes_for((make_tool("look", schema),))
     scanner = Scanner(SYNTAXES, ("look",), named)
     findings = scanner.feed(text) + scanner.finish()
-    return [call for one in calls_found(findings) for call in one.calls]
+    return [call for finding in calls_found(findings) for call in finding.calls]
 
 
 def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
@@ -147,7 +147,7 @@ def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
 
 
 @pytest.mark.parametrize(
-    ("syntax", "text", "found", "rest"),
+    ("syntax", "text", "calls", "rest"),
     [
         (INLINE, f" {PLAIN} ", bare(LOOK), ""),
         (INLINE, f" {PLAIN} x", bare(LOOK), "x"),
@@ -166,16 +166,16 @@ def bare(*calls: WrittenCall, closed: bool = True) -> Calls:
     ],
 )
 def test_it_is_read_to_its_last_bracket(
-    syntax: Syntax, text: str, found: Calls | NoCall, rest: str
+    syntax: Syntax, text: str, calls: Calls | NoCall, rest: str
 ) -> None:
     outcome, left = read_syntax(syntax, text)
-    assert outcome == found
-    assert isinstance(found, NoCall) or left == rest
+    assert outcome == calls
+    assert isinstance(calls, NoCall) or left == rest
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("words", ["I'll check:", "Let me look.", "Ich sehe nach:"])
-def test_behind_an_announcement_it_counts_at_the_end_of_the_reply(words: str, form: str) -> None:
+def test_after_an_announcement_it_counts_at_the_end_of_the_reply(words: str, form: str) -> None:
     assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in(f"{words} {form}\n", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in(f"{words} {form} Or so.", INLINE_SCHEMA) == []
@@ -191,17 +191,17 @@ def test_behind_an_announcement_it_counts_at_the_end_of_the_reply(words: str, fo
         *("You could then say: I'll check:", "For example:", "I will not look:", "Here's a call:"),
     ],
 )
-def test_behind_other_words_it_is_part_of_the_sentence(words: str, form: str) -> None:
+def test_after_other_words_it_is_part_of_the_sentence(words: str, form: str) -> None:
     assert inline_calls_in(f"{words} {form}", INLINE_SCHEMA) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_has_to_be_fit_for_a_tool_that_demands_something(form: str) -> None:
+def test_it_must_satisfy_the_required_parameters(form: str) -> None:
     for schema in ({}, {**INLINE_SCHEMA, "required": []}, {**INLINE_SCHEMA, "required": None}):
         assert inline_calls_in(f"I'll check: {form}", schema) == []
 
 
-def test_the_code_word_begins_a_line() -> None:
+def test_the_code_word_starts_a_line() -> None:
     assert inline_calls_in("tool_code = look(at='x')", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in("Let me look.\ntool_code = look(at='x')", INLINE_SCHEMA) == [LOOK]
     assert inline_calls_in("The tool_code = look(at='x')", INLINE_SCHEMA) == []
@@ -255,11 +255,11 @@ def test_other_markup_is_no_call(text: str, reason: Reason) -> None:
 
 @pytest.mark.parametrize("name", ["look", "now"])
 def test_an_empty_tag_is_doubtful(name: str) -> None:
-    found = Calls((WrittenCall(name, {}),), is_doubtful=True)
-    assert read_syntax(TAGS, f"<{name}></{name}>")[0] == found
+    expected = Calls((WrittenCall(name, {}),), is_doubtful=True)
+    assert read_syntax(TAGS, f"<{name}></{name}>")[0] == expected
 
 
-def test_a_tool_without_declared_parameters_takes_any() -> None:
+def test_a_tool_without_declared_parameters_accepts_any() -> None:
     assert read_syntax(TAGS, "<now><zone>x</zone></now>")[0] == Calls(
         (WrittenCall("now", {"zone": "x"}),)
     )
@@ -279,7 +279,7 @@ def test_a_tool_without_declared_parameters_takes_any() -> None:
         "look<arg_key>at</arg_key><arg_value>x</arg_value></tool_call>",
     ],
 )
-def test_a_reply_that_begins_with_a_tool_is_a_call(text: str) -> None:
+def test_a_reply_that_starts_with_a_tool_name_is_a_call(text: str) -> None:
     assert read_syntax(WORDS, text) == (Calls((CALL,)), "")
 
 
@@ -319,7 +319,7 @@ def test_several_calls_may_follow_one_another() -> None:
     assert read_syntax(WORDS, "look(at='x')\nnow()")[0] == Calls((CALL, NOW))
 
 
-def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
+def test_missing_closing_brackets_leave_the_call_open() -> None:
     assert read_syntax(WORDS, 'look{"at": "x"')[0] == Calls((CALL,), closed=False)
 
 
@@ -333,16 +333,16 @@ def test_brackets_missing_at_the_end_leave_the_call_open() -> None:
         ("look(this)", Reason.BROKEN),
     ],
 )
-def test_a_reply_that_only_begins_like_a_call_is_none(text: str, reason: Reason) -> None:
+def test_a_reply_that_only_begins_like_a_call_is_text(text: str, reason: Reason) -> None:
     assert read_syntax(WORDS, text)[0] == NoCall(reason)
 
 
-def test_tags_may_stand_in_a_fence() -> None:
+def test_tags_may_be_in_a_fence() -> None:
     text = "```xml\n<look>\n<at>x</at>\n</look>\n```\n"
     assert read_syntax(FENCED, text) == (Calls((CALL,)), "")
 
 
-def test_the_same_tools_are_prepared_once() -> None:
+def test_syntaxes_of_the_same_tools_are_cached() -> None:
     assert syntaxes_for(NAMED_TOOLS) == syntaxes_for(list(NAMED_TOOLS))
     assert syntaxes_for((Tool("ask", parameters=True, source=b""),))[0] is not TAGS
     assert syntaxes_for((make_tool("no name", NAMED_SCHEMA),)) == ()
@@ -363,11 +363,11 @@ def test_the_same_tools_are_prepared_once() -> None:
 )
 def test_the_scanner_finds_them_where_they_count(text: str, count: int) -> None:
     nothing: tuple[Syntax, ...] = ()
-    found = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
-    assert len(calls_found(found)) == count
+    findings = find_calls(text, nothing, ("look", "now"), syntaxes_for(NAMED_TOOLS))
+    assert len(calls_found(findings)) == count
 
 
-def test_more_tools_than_anybody_offers_for_a_purpose_have_no_syntaxes_of_their_own() -> None:
+def test_a_very_large_tool_list_gets_no_name_syntaxes() -> None:
     tools = [make_tool(f"look_{number}", {"type": "object"}) for number in range(301)]
     assert syntaxes_for(tools) == ()
     assert syntaxes_for(tools[1:]) != ()

@@ -23,7 +23,7 @@ NOTHING = Literals(())
         (NOTHING, "abc", 1, 3, 3),
     ],
 )
-def test_a_literal_or_its_beginning_is_found(
+def test_a_literal_or_its_prefix_is_found(
     literals: Literals, text: str, start: int, index: int, finished_index: int
 ) -> None:
     assert literals.find(text, start, is_finished=False) == index
@@ -116,7 +116,7 @@ def test_text_that_has_arrived_is_examined_without_passing_it() -> None:
     assert cursor.look_ahead(5) == ("abc", True)
 
 
-def test_a_rewound_cursor_reads_the_same_again() -> None:
+def test_a_rewound_cursor_reads_the_same_text_again() -> None:
     def reading(cursor: Cursor) -> Generator[None, None, tuple[str, str]]:
         yield from cursor.literal("12")
         cursor.begin()
@@ -130,7 +130,7 @@ def test_a_rewound_cursor_reads_the_same_again() -> None:
     assert read(reading, "12abc34") == (("abcabc", "a"), "bc34")
 
 
-def test_a_released_cursor_keeps_nothing_of_what_was_passed() -> None:
+def test_a_released_cursor_keeps_no_passed_text() -> None:
     cursor = Cursor("abc")
     cursor.begin()
     cursor.advance(2)
@@ -179,7 +179,7 @@ def test_white_space_is_passed_as_the_last_text_only() -> None:
     assert cursor.stands_at("\n<")
 
 
-def test_the_source_begins_at_the_mark() -> None:
+def test_the_source_starts_at_the_mark() -> None:
     cursor = Cursor("abcde  1")
     cursor.advance(2)
     cursor.begin()

@@ -26,8 +26,8 @@ CASES = [
 ]
 
 
-def one_at_a_time(written: str, quote: str) -> str:
-    """Decode every escape by itself."""
+def one_at_a_time(escaped: str, quote: str) -> str:
+    """Decode every escape separately."""
 
     def reading(cursor: Cursor) -> Waiting[str]:
         text = ""
@@ -36,23 +36,23 @@ def one_at_a_time(written: str, quote: str) -> str:
             text += (yield from read_escape(cursor, quote)) if char == "\\" else char
         return text
 
-    return read(reading, written)[0]
+    return read(reading, escaped)[0]
 
 
-@pytest.mark.parametrize(("written", "text"), CASES)
-def test_escapes_mean_the_same_at_once_and_one_at_a_time(written: str, text: str) -> None:
-    assert decode(written, '"') == text
-    assert one_at_a_time(written, '"') == text
+@pytest.mark.parametrize(("escaped", "text"), CASES)
+def test_escapes_are_decoded_alike_at_once_and_one_at_a_time(escaped: str, text: str) -> None:
+    assert decode(escaped, '"') == text
+    assert one_at_a_time(escaped, '"') == text
 
 
-def test_the_quotation_mark_around_can_be_escaped() -> None:
+def test_the_surrounding_quotation_mark_can_be_escaped() -> None:
     assert decode(r"it\'s \"", "'") == "it's \""
     assert one_at_a_time(r"it\'s", "'") == "it's"
 
 
-@pytest.mark.parametrize("written", [r"\u", r"\u00", r"\u00zz", r"\ud83d\u1", r"\ud83d\u", "\\"])
-def test_what_is_no_whole_escape_is_kept_as_it_is_written(written: str) -> None:
-    assert one_at_a_time(written, '"') == written.replace(r"\ud83d", "\ufffd")
+@pytest.mark.parametrize("text", [r"\u", r"\u00", r"\u00zz", r"\ud83d\u1", r"\ud83d\u", "\\"])
+def test_an_incomplete_escape_is_kept_literally(text: str) -> None:
+    assert one_at_a_time(text, '"') == text.replace(r"\ud83d", "\ufffd")
 
 
 UNITS = st.sampled_from([r"\n", r"\d", r"\'", r"\"", r"\u0041", r"\ud83d\ude00", r"\ud83d\u0041"])
@@ -61,11 +61,11 @@ PLAIN = st.sampled_from(["a", " ", "\n", "é", r"\ude00"])
 
 @settings(deadline=None)
 @given(st.lists(UNITS | PLAIN, max_size=8).map("".join), st.sampled_from("\"'"))
-def test_any_text_means_the_same_at_once_and_one_at_a_time(written: str, quote: str) -> None:
-    assert decode(written, quote) == one_at_a_time(written, quote)
+def test_any_text_is_decoded_alike_at_once_and_one_at_a_time(text: str, quote: str) -> None:
+    assert decode(text, quote) == one_at_a_time(text, quote)
 
 
-def test_half_a_pair_is_whole_once_what_follows_is_known() -> None:
+def test_a_lone_surrogate_is_final_once_the_next_character_is_known() -> None:
     pattern = re.compile(WHOLE_ESCAPE)
     texts = (r"\ud83d", r"\ud83d\ ", r"\ud83dx", r"\ud83d\ude00", r"\u004", "\\")
     assert [bool(pattern.fullmatch(text)) for text in texts] == [False] * 3 + [True, False, False]

@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Va
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
-def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_was_found() -> None:
+def test_the_search_for_runs_backs_off_while_it_finds_few() -> None:
     members = OpenContainer([], "]")
     assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
     members.record_look(1_000, 500)
@@ -41,7 +41,7 @@ def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_wa
         ("/* one", ""),
     ],
 )
-def test_comments_and_the_space_behind_them_are_passed(text: str, rest: str) -> None:
+def test_comments_and_the_space_after_them_are_skipped(text: str, rest: str) -> None:
     def passes_all(text: str) -> tuple[bool, str]:
         passed, left = read(pass_comments, text)
         return (passed, left) if left == rest else passes_all(left)
@@ -63,7 +63,7 @@ documents = st.recursive(
 
 
 def value_in(text: str) -> Value | Unreadable:
-    """Read one value behind which nothing may stand, at every chunking and whole."""
+    """Read one value with nothing after it, whole and at every chunking."""
     result, rest = attempt(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
         result = Unreadable("unexpected")
@@ -82,7 +82,7 @@ def test_strict_json_is_read_as_any_parser_reads_it(
 
 @settings(deadline=None)
 @given(st.text(alphabet="{}[]:,\"'\\ntu0d8-1.e ", max_size=40))
-def test_whatever_is_written_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     result = read_whole(text)
     try:
         expected: JsonValue = json.loads(text)
@@ -129,7 +129,7 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
         (r"{\"a\": \"b \\\"c\\\"\", \"d\": [1]}", {"a": 'b "c"', "d": [1]}),
     ],
 )
-def test_what_can_mean_only_one_thing_is_read(text: str, value: JsonValue) -> None:
+def test_an_unambiguous_text_is_read(text: str, value: JsonValue) -> None:
     assert value_in(text) == Value(value)
 
 
@@ -183,7 +183,7 @@ def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue)
         '{"a": "b",',
     ],
 )
-def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
+def test_a_truncated_value_is_never_completed(text: str) -> None:
     assert value_in(text) == Unreadable("cut_off")
 
 
@@ -225,7 +225,7 @@ def test_a_value_that_is_cut_off_is_never_completed(text: str) -> None:
         "{\\",
     ],
 )
-def test_what_is_no_value_is_refused(text: str) -> None:
+def test_invalid_values_are_refused(text: str) -> None:
     assert value_in(text) == Unreadable("unexpected")
 
 
@@ -249,7 +249,7 @@ def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch
         return run(cursor, outcome(reading), pieces)[0]
 
     assert read_in([text]) == Unreadable("too_long")
-    assert read_in([text[place : place + 999] for place in range(0, len(text), 999)]) == Unreadable(
+    assert read_in([text[start : start + 999] for start in range(0, len(text), 999)]) == Unreadable(
         "too_long"
     )
 
@@ -267,12 +267,12 @@ def test_depth_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
-def test_numbers_that_no_one_can_hold_are_refused(number: str) -> None:
+def test_unrepresentable_numbers_are_refused(number: str) -> None:
     assert read_whole(number) == Unreadable("too_long")
 
 
 class Witness:
-    """Writes down what it hears and stops the reading at one key."""
+    """Records the reported members and stops the reading at one key."""
 
     def __init__(self, unwanted: str = "") -> None:
         self.heard: list[str] = []
@@ -289,15 +289,15 @@ class Witness:
         self.heard.append(f"-{path}")
 
 
-def test_a_watcher_hears_every_member_in_order() -> None:
-    heard = []
+def test_a_watcher_is_called_for_every_member_in_order() -> None:
+    names = []
     for text in ('{"a": [{"b": 1}], c: "d"}',):
         witness = Witness()
         cursor = Cursor(text, is_finished=True)
         with pytest.raises(StopIteration):
             next(read_value(cursor, witness))
-        heard = witness.heard
-    assert heard == [
+        names = witness.heard
+    assert names == [
         "+['a'] []",
         "+['a', None, 'b'] []",
         "-['a', None, 'b']",
@@ -343,7 +343,7 @@ def test_python_has_tuples_sets_and_keyword_arguments(text: str, value: JsonValu
 
 
 @pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
-def test_positional_arguments_mean_nothing(text: str) -> None:
+def test_positional_arguments_are_refused(text: str) -> None:
     assert isinstance(styled(text, PYTHON)[0], Unreadable)
 
 
@@ -355,7 +355,7 @@ def test_positional_arguments_mean_nothing(text: str) -> None:
         ("{a:#fff,b:“c”,d:\\\\e}", {"a": "#fff", "b": "“c”", "d": "\\\\e"}),
     ],
 )
-def test_text_may_be_bare(text: str, value: JsonValue) -> None:
+def test_text_may_be_unquoted(text: str, value: JsonValue) -> None:
     assert styled(text, Style(has_bare_text=True)) == (Value(value), "")
     assert isinstance(styled("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
 
@@ -370,14 +370,14 @@ def test_one_bracket_may_be_missing_before_a_mark() -> None:
     assert isinstance(styled('{"a": "b"</y>', style)[0], Unreadable)
 
 
-def test_a_string_in_doubt_does_not_go_on_behind_a_mark() -> None:
+def test_a_doubtful_string_does_not_continue_after_a_mark() -> None:
     style = Style(ends=("</x>",))
     text = '{"a": "5" c"}</x> {"d": "e"}</x>'
     assert styled('{"a": "5" c}</x> and "d"', style)[1] == '"d"'
     assert styled(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
 
 
-def test_a_long_key_behind_a_string_is_looked_at_only_so_far() -> None:
+def test_a_long_key_after_a_string_is_examined_up_to_a_limit() -> None:
     key = "k" * 300
     assert value_in(f'{{"a": "b", "{key}": 1}}') == Value({"a": "b", key: 1})
     assert value_in(f'{{"a": "b"{" " * 300}, "c": 1}}') == Value({"a": "b", "c": 1})
@@ -399,20 +399,20 @@ ITEMS: list[tuple[str, JsonValue]] = [
 
 @pytest.mark.parametrize(("item", "value"), ITEMS)
 @pytest.mark.parametrize("separator", [",", ", ", "\n,\n"])
-def test_many_items_mean_what_one_means(item: str, value: JsonValue, separator: str) -> None:
+def test_many_items_are_read_like_one(item: str, value: JsonValue, separator: str) -> None:
     text = f"[{separator.join([item] * MANY)}]"
     assert value_in(text) == Value([value] * MANY)
 
 
 @pytest.mark.parametrize("item", ['"a"', '{"a": 1}', "['a']"])
 def test_many_items_need_no_commas(item: str) -> None:
-    one = read_whole(item)
-    assert isinstance(one, Value)
-    expected = Value([one.value] * MANY)
+    value = read_whole(item)
+    assert isinstance(value, Value)
+    expected = Value([value.value] * MANY)
     assert value_in(f"[{' '.join([item] * MANY)}]") == expected
 
 
-def test_many_members_mean_what_few_mean() -> None:
+def test_many_members_are_read_like_few() -> None:
     members: JsonObject = {f"k{number}": number for number in range(MANY)}
     text = json.dumps(members)
     assert value_in(text) == Value(members)
@@ -425,7 +425,7 @@ def test_many_members_mean_what_few_mean() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, MANY])
 @pytest.mark.parametrize("second", ['"k": 2', '"k": {"a": 1}', "k: 2", '"k": 1, "k": 2'])
-def test_of_two_values_of_one_member_none_is_chosen(count: int, second: str) -> None:
+def test_a_member_with_two_values_is_ambiguous(count: int, second: str) -> None:
     others = "".join(f'"o{number}": {number}, ' for number in range(count))
     for text in (
         f'{{"k": 1, {others}{second}}}',
@@ -437,24 +437,24 @@ def test_of_two_values_of_one_member_none_is_chosen(count: int, second: str) -> 
     assert styled(f"(k=1, {keywords}k=2)", PYTHON)[0] == Unreadable("unexpected")
 
 
-def test_many_items_do_not_hide_the_limit_of_depth() -> None:
+def test_many_items_do_not_hide_the_depth_limit() -> None:
     deep = f"{'[' * (bounds.LEVELS - 1)}{'[[]],' * MANY}"
     assert read_whole(deep) == Unreadable("too_deep")
 
 
-def test_a_watcher_hears_of_every_one_of_many_members() -> None:
+def test_a_watcher_is_called_for_each_of_many_members() -> None:
     members = ", ".join(f'"k{number}": {{"a": 1}}' for number in range(MANY))
-    for text, heard in (
+    for text, names in (
         (f"{{{members}}}", 4 * MANY),
         (f"[{'{}, ' * MANY}{{{members}}}]", 4 * MANY),
     ):
         witness = Witness()
         cursor = Cursor(text, is_finished=True)
         list(read_value(cursor, witness))
-        assert len(witness.heard) == heard
+        assert len(witness.heard) == names
 
 
-def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None:
+def test_a_watcher_may_skip_members_of_announced_arguments() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")
@@ -484,11 +484,11 @@ def test_work_is_linear_for_endless_lists(unit: str) -> None:
         '{"<tool_call>": 1}',
     ],
 )
-def test_a_string_that_may_go_on_behind_its_end_is_refused(text: str) -> None:
+def test_a_string_that_may_continue_after_its_end_is_refused(text: str) -> None:
     assert value_in(text) == Unreadable("unexpected")
 
 
-def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
+def test_no_text_may_follow_a_doubtful_final_string() -> None:
     text = '{"a": "a 5" disk"}'
     good = Value({"a": 'a 5" disk'})
     assert value_in(text) == good
@@ -498,7 +498,7 @@ def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
     assert styled(f'{paired} so"}}', PYTHON) == (Unreadable("unexpected"), ' so"}')
 
 
-def test_digits_behind_a_zero_are_text_in_python() -> None:
+def test_digits_after_a_leading_zero_are_text_in_python() -> None:
     value = Value({"code": "00501", "n": 5})
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
@@ -507,7 +507,7 @@ SEVERAL_WINDOWS = 2_000  # of runs, in members
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
-def test_members_that_repeat_what_they_say_are_read_once(member: str) -> None:
+def test_repeated_equal_members_are_read_once(member: str) -> None:
     once = read_whole("{" + member * 2 + '"z":0}')
     many = read_whole("{" + member * SEVERAL_WINDOWS + '"z":0}')
     assert isinstance(once, Value)
@@ -516,12 +516,10 @@ def test_members_that_repeat_what_they_say_are_read_once(member: str) -> None:
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
-@pytest.mark.parametrize("place", [5, 50, SEVERAL_WINDOWS])
-def test_members_that_contradict_each_other_are_refused_however_many(
-    member: str, place: int
-) -> None:
+@pytest.mark.parametrize("index", [5, 50, SEVERAL_WINDOWS])
+def test_contradicting_members_are_refused_at_any_number(member: str, index: int) -> None:
     other = member.replace("1", "2")
-    text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
+    text = "{" + member * index + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_whole(text), Value)
 
 

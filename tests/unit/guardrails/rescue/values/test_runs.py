@@ -25,12 +25,12 @@ documents = st.recursive(
 
 @settings(deadline=None)
 @given(st.lists(documents, min_size=2, max_size=6))
-def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
+def test_a_run_has_all_members_but_the_last(
     members: list[JsonValue],
 ) -> None:
-    written = [json.dump_text(member) for member in members]
-    run = ITEMS.find(",".join(written) + ",")
-    length = len(",".join(written[:-1])) + 1
+    texts = [json.dump_text(member) for member in members]
+    run = ITEMS.find(",".join(texts) + ",")
+    length = len(",".join(texts[:-1])) + 1
     assert run is not None
     assert run == MemberRun(members[:-1], length, run.size)
     assert len(run.members) <= run.size <= length
@@ -46,7 +46,7 @@ def test_all_members_but_the_last_are_found_as_any_parser_reads_them(
         ('"a" "b"\n\'c\', 1, ', ["a", "b", "c"], "1, "),
     ],
 )
-def test_members_may_be_foreign_where_nothing_is_in_doubt(
+def test_members_may_be_foreign_if_nothing_is_doubtful(
     text: str, members: list[JsonValue], rest: str
 ) -> None:
     run = ITEMS.find(text)
@@ -69,7 +69,7 @@ def test_words_need_no_quotation_marks(text: str, items: list[JsonValue], rest: 
 
 
 @pytest.mark.parametrize("text", ["", "x", "x,", "x,y", "1,2,", '"x","y",', "x\n,y,", "{},x,"])
-def test_fewer_words_or_other_items_are_left_to_the_reader(text: str) -> None:
+def test_few_words_or_other_items_are_left_to_the_reader(text: str) -> None:
     assert find_bare_items(text) is None
 
 
@@ -121,7 +121,7 @@ def test_members_of_objects_have_keys(
         (KEYWORDS, "'a'=1, 'b'=2, c=3,"),
     ],
 )
-def test_what_is_in_doubt_is_left_to_the_reader(runs: RunFinder[JsonObject], text: str) -> None:
+def test_doubtful_text_is_left_to_the_reader(runs: RunFinder[JsonObject], text: str) -> None:
     assert runs.find(text) is None
 
 

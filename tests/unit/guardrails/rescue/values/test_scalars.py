@@ -6,25 +6,25 @@ from proxy.guardrails.rescue.values.scalars import Unreadable, interpret, parse_
 from tests.fakes.arrivals import is_linear, read, run
 
 
-def test_what_a_broken_off_list_held_does_not_make_a_defect_another_one() -> None:
+def test_items_of_an_abandoned_list_do_not_change_the_reported_defect() -> None:
     assert Unreadable("cut_off", (1,)) == Unreadable("cut_off")
 
 
 @pytest.mark.parametrize(
     ("text", "number"), [("0", 0), ("-12", -12), ("1.50", 1.5), ("2e3", 2000.0), ("-0.5", -0.5)]
 )
-def test_a_number_is_what_json_calls_one(text: str, number: float) -> None:
+def test_numbers_follow_json(text: str, number: float) -> None:
     assert parse_number(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "1.", "+1", "1.2.3", "--1", "00501"])
-def test_anything_else_is_none(text: str) -> None:
+def test_other_text_is_no_number(text: str) -> None:
     with pytest.raises(Unreadable) as refusal:
         parse_number(text)
     assert refusal.value == Unreadable("unexpected")
 
 
-def test_digits_behind_a_zero_stay_text_in_python() -> None:
+def test_digits_after_a_leading_zero_are_text_in_python() -> None:
     assert parse_number("00501", is_python=True) == "00501"
     with pytest.raises(Unreadable) as refusal:
         parse_number("-01", is_python=True)
@@ -32,7 +32,7 @@ def test_digits_behind_a_zero_stay_text_in_python() -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 1001, "1e999"])
-def test_what_no_one_can_hold_is_too_long(text: str) -> None:
+def test_an_unrepresentable_number_is_too_long(text: str) -> None:
     with pytest.raises(Unreadable) as refusal:
         parse_number(text)
     assert refusal.value == Unreadable("too_long")
@@ -42,7 +42,7 @@ def test_what_no_one_can_hold_is_too_long(text: str) -> None:
     ("text", "value"),
     [("true", True), ("None", None), ("5", 5), ("05", "05"), ("so it is", "so it is")],
 )
-def test_words_have_a_meaning(text: str, value: JsonValue) -> None:
+def test_keywords_are_constants(text: str, value: JsonValue) -> None:
     assert interpret(text) == value
 
 
@@ -65,7 +65,7 @@ def bare(text: str, *, is_item: bool = False) -> tuple[str | None, str]:
     ],
 )
 @pytest.mark.parametrize("end", ["}", "]", ",key:1}", ", key : 1}", "</x>", '<|"|>', ""])
-def test_text_goes_up_to_the_next_key_a_bracket_or_a_mark(text: str, value: str, end: str) -> None:
+def test_text_ends_at_the_next_key_a_bracket_or_a_mark(text: str, value: str, end: str) -> None:
     assert bare(text + end) == (value, end)
 
 
@@ -75,11 +75,11 @@ def test_every_comma_ends_an_item() -> None:
 
 
 @pytest.mark.parametrize("text", ["a (b", "a (b}", "a { b</x>", "a [b}"])
-def test_brackets_come_in_pairs(text: str) -> None:
+def test_brackets_are_paired(text: str) -> None:
     assert bare(text)[0] is None
 
 
-def test_there_is_a_limit_to_the_brackets() -> None:
+def test_the_number_of_brackets_is_limited() -> None:
     assert bare("(" * 63 + ")" * 63 + "}")[0] is not None
     assert bare("(" * 64 + ")" * 64 + "}")[0] is None
 

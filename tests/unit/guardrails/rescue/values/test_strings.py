@@ -52,12 +52,12 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-def ends(behind: str, around: StringContext) -> bool:
-    """Tell whether a quotation mark in front of this text is an end."""
-    cursor = Cursor(behind, is_finished=True)
+def ends(following: str, context: StringContext) -> bool:
+    """Check that a quotation mark before this text is an end."""
+    cursor = Cursor(following, is_finished=True)
 
     def reading() -> Waiting[None]:
-        results.append((yield from is_end(cursor, around)))
+        results.append((yield from is_end(cursor, context)))
 
     results: list[bool] = []
     list(reading())
@@ -78,18 +78,16 @@ def ends(behind: str, around: StringContext) -> bool:
 @example(", # b", PLACES[2], '"')
 @example(", #b", PLACES[0], '"')
 @example(", “b”: c", PLACES[0], "”")
-def test_what_is_passed_at_once_holds_no_end(
-    behind: str, around: StringContext, quote: str
-) -> None:
-    match = inside_pattern(quote, around).match(quote + behind)
+def test_a_skipped_run_contains_no_end(following: str, context: StringContext, quote: str) -> None:
+    match = inside_pattern(quote, context).match(quote + following)
     passed = match[0] if match else ""
-    escaped = [place for place, char in enumerate(passed) if char == quote]
-    assert not any(ends((quote + behind)[place + 1 :], around) for place in escaped)
-    assert not any(end in passed for end in around.ends)
+    escaped = [index for index, char in enumerate(passed) if char == quote]
+    assert not any(ends((quote + following)[index + 1 :], context) for index in escaped)
+    assert not any(end in passed for end in context.ends)
 
 
 @pytest.mark.parametrize(
-    ("text", "around"),
+    ("text", "context"),
     [
         ('" b" c "d" e', PLACES[0]),
         ('", then left', PLACES[0]),
@@ -101,20 +99,20 @@ def test_what_is_passed_at_once_holds_no_end(
         ('" b</y" c', PLACES[6]),
     ],
 )
-def test_the_frequent_cases_are_passed_at_once(text: str, around: StringContext) -> None:
-    match = inside_pattern('"', around).match(text)
+def test_frequent_cases_are_skipped_at_once(text: str, context: StringContext) -> None:
+    match = inside_pattern('"', context).match(text)
     assert match is not None
     assert '"' not in text[match.end() :]
 
 
-def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
+def test_text_is_literal_up_to_a_mark_that_ends_the_value() -> None:
     match = inside_pattern('"', PLACES[6]).match('" b" c </x> " c')
     assert match is not None
     assert match[0] == '" b"'
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "expected"),
+    ("text", "context", "expected"),
     [
         ('"a", "b": 1', StringContext("}"), True),
         ('"a" b', StringContext("}"), False),
@@ -123,13 +121,13 @@ def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
         ('"a" b', StringContext("}", is_key=True), True),
     ],
 )
-def test_an_end_is_known_only_if_what_follows_is_there(
-    text: str, around: StringContext, expected: bool
+def test_an_end_is_certain_only_with_the_following_text(
+    text: str, context: StringContext, expected: bool
 ) -> None:
-    assert can_end(Cursor(text), around, 3) is expected
+    assert can_end(Cursor(text), context, 3) is expected
 
 
-def test_the_end_does_not_depend_on_the_pieces() -> None:
+def test_the_end_does_not_depend_on_chunking() -> None:
     for text, expected in (('} , "c": 1', True), (", then left", False), ('"b": 1', True)):
         assert read(lambda cursor: is_end(cursor, StringContext("}", "}")), text) == (
             expected,
@@ -138,7 +136,7 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "quotes", "doubt"),
+    ("text", "quotes", "doubt"),
     [
         ('say "no" and "yes"', '""', StringDoubt.PAIRED),
         ('x = y["k"]', '""', StringDoubt.PAIRED),
@@ -166,12 +164,12 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
         ('{"name": "f"}', '""', StringDoubt.TORN),
     ],
 )
-def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: StringDoubt) -> None:
-    assert judge_doubt(written, quotes[0], quotes[1]) is doubt
+def test_paired_quotation_marks_are_no_end(text: str, quotes: str, doubt: StringDoubt) -> None:
+    assert judge_doubt(text, quotes[0], quotes[1]) is doubt
 
 
 @pytest.mark.parametrize(
-    ("behind", "is_good", "doubt"),
+    ("following", "is_good", "doubt"),
     [
         ("", True, StringDoubt.UNPAIRED),
         (" \n ", True, StringDoubt.UNPAIRED),
@@ -190,13 +188,13 @@ def test_marks_that_come_in_pairs_are_no_end(written: str, quotes: str, doubt: S
         (' "}', False, StringDoubt.PAIRED),
     ],
 )
-def test_what_stands_behind_decides_about_a_doubtful_value(
-    behind: str, is_good: bool, doubt: StringDoubt
+def test_the_following_text_decides_about_a_doubtful_value(
+    following: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return may_end(cursor, doubt, ("</x>",))
 
-    assert read(start, behind) == (is_good, behind)
+    assert read(start, following) == (is_good, following)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_a_mark_is_the_last_if_only_space_follows(text: str, is_end: bool) -> No
     assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
 
 
-def test_more_space_than_can_be_seen_is_no_end() -> None:
+def test_more_space_than_the_lookahead_is_no_end() -> None:
     assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
 
 
@@ -216,12 +214,12 @@ LIST = StringContext("]", "}", is_list=True)
 MARKED = StringContext("}", ends=("</x>",))
 
 
-def string_in(text: str, around: StringContext) -> tuple[Quoted, str]:
-    return read(lambda cursor: read_string(cursor, text[0], around), text)
+def string_in(text: str, context: StringContext) -> tuple[Quoted, str]:
+    return read(lambda cursor: read_string(cursor, text[0], context), text)
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "rest"),
+    ("text", "context", "rest"),
     [
         ('"a" b', StringContext(), " b"),
         ('"a" b', StringContext("}", is_key=True), " b"),
@@ -252,12 +250,14 @@ def string_in(text: str, around: StringContext) -> tuple[Quoted, str]:
         ('"a")', StringContext(")"), ")"),
     ],
 )
-def test_a_string_ends_where_what_follows_fits(text: str, around: StringContext, rest: str) -> None:
-    assert string_in(text, around) == (Quoted("a"), rest)
+def test_a_string_ends_where_the_following_text_fits(
+    text: str, context: StringContext, rest: str
+) -> None:
+    assert string_in(text, context) == (Quoted("a"), rest)
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "value"),
+    ("text", "context", "value"),
     [
         ('"a "b" c"}', OBJECT, 'a "b" c'),
         ('"a "b", c"}', OBJECT, 'a "b", c'),
@@ -280,26 +280,26 @@ def test_a_string_ends_where_what_follows_fits(text: str, around: StringContext,
     ],
 )
 def test_other_quotation_marks_belong_to_the_string(
-    text: str, around: StringContext, value: str
+    text: str, context: StringContext, value: str
 ) -> None:
-    quoted, _ = string_in(text, around)
+    quoted, _ = string_in(text, context)
     assert quoted == Quoted(value)
 
 
 @pytest.mark.parametrize(
     "text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""', "“a", r"\"a", r"\"a\\\""]
 )
-def test_a_string_without_end_is_not_whole(text: str) -> None:
+def test_an_unclosed_string_is_incomplete(text: str) -> None:
     assert not string_in(text, OBJECT)[0].is_whole
 
 
-def test_literal_text_goes_up_to_its_mark() -> None:
+def test_literal_text_ends_at_its_mark() -> None:
     result = read(lambda cursor: read_between(cursor, "<q>"), 'a"\\n<q>b')
     assert result == (Quoted('a"\\n'), "b")
 
 
 @pytest.mark.parametrize("unit", [r"\"", r"\\\""])
-def test_work_is_linear_for_floods_of_escaped_ones(unit: str) -> None:
+def test_work_is_linear_for_floods_of_escapes(unit: str) -> None:
     def read_whole_string(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, "\\", INNER))
@@ -317,7 +317,7 @@ def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "around", "value", "rest"),
+    ("text", "context", "value", "rest"),
     [
         ('"a", "b": 1', OBJECT, "a", ', "b": 1'),
         ('"a" b', StringContext("}", is_key=True), "a", " b"),
@@ -329,10 +329,10 @@ def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
     ],
 )
 def test_a_plain_string_is_read_at_once(
-    text: str, around: StringContext, value: str | None, rest: str
+    text: str, context: StringContext, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
-    assert pass_plain_string(cursor, around) == value
+    assert pass_plain_string(cursor, context) == value
     assert cursor.look_ahead(99)[0] == rest
 
 
@@ -345,6 +345,6 @@ def test_a_plain_string_is_read_at_once(
         '"a "b", "c" d "e" "f" g: h"}',
     ],
 )
-@pytest.mark.parametrize("around", [OBJECT, INNER, LIST, MARKED])
-def test_a_doubtful_string_is_the_same_however_it_arrives(text: str, around: StringContext) -> None:
-    string_in(text, around)
+@pytest.mark.parametrize("context", [OBJECT, INNER, LIST, MARKED])
+def test_a_doubtful_string_is_the_same_at_any_chunking(text: str, context: StringContext) -> None:
+    string_in(text, context)

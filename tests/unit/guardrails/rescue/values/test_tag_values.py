@@ -19,7 +19,7 @@ from tests.fakes.arrivals import read
         ("say &quot;hi&quot;, it&#39;s", 'say "hi", it\'s'),
     ],
 )
-def test_text_that_was_escaped_throughout_is_read_as_it_was_meant(text: str, meant: str) -> None:
+def test_a_consistently_escaped_text_is_unescaped(text: str, meant: str) -> None:
     assert unescape_entities(text) == meant
 
 
@@ -35,14 +35,14 @@ def test_text_that_was_escaped_throughout_is_read_as_it_was_meant(text: str, mea
         "it's &apos;",
     ],
 )
-def test_text_in_which_something_was_not_escaped_is_left_alone(text: str) -> None:
+def test_an_inconsistently_escaped_text_is_unchanged(text: str) -> None:
     assert unescape_entities(text) == text
 
 
 def trim(*texts: str, has_lines: bool = True) -> list[object]:
-    """Trim the values of one call and give back what has to be."""
+    """Trim the values of one call and return them."""
     lines = LineEnds(has_lines=has_lines)
-    keys = ["k" * (place + 1) for place in range(len(texts))]
+    keys = ["k" * (index + 1) for index in range(len(texts))]
     arguments: JsonObject = {
         key: lines.trim(key, text) for key, text in zip(keys, texts, strict=True)
     }
@@ -65,11 +65,11 @@ def trim(*texts: str, has_lines: bool = True) -> list[object]:
         ("<k>x</k>", "<k>x</k>"),
     ],
 )
-def test_line_ends_at_the_marks_belong_to_the_layout(text: str, value: str) -> None:
+def test_line_ends_next_to_the_marks_are_layout(text: str, value: str) -> None:
     assert trim(text) == [value]
 
 
-def test_a_value_right_behind_its_tag_keeps_its_line_end_where_another_stands_so_too() -> None:
+def test_a_value_directly_after_its_tag_keeps_its_line_end_if_another_does() -> None:
     assert trim("a.py", "x\n") == ["a.py", "x\n"]
     assert trim("x\n", "a.py") == ["x\n", "a.py"]
     assert trim("\na.py\n", "x\n") == ["a.py", "x"]
@@ -79,7 +79,7 @@ def test_elsewhere_a_line_end_belongs_to_the_value_unless_there_are_two() -> Non
     assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
 
-def test_a_value_that_was_made_another_is_left_alone() -> None:
+def test_a_changed_value_is_not_trimmed() -> None:
     lines = LineEnds(has_lines=True)
     assert (lines.trim("a", "&lt;\n"), lines.trim("b", "y")) == ("&lt;", "y")
     arguments: JsonObject = {"a": "<", "b": "y"}
@@ -101,7 +101,7 @@ def test_a_value_that_was_made_another_is_left_alone() -> None:
         (f"</c> and {'on ' * 100}</p></c>", False),
     ],
 )
-def test_two_marks_are_text_if_the_line_goes_on_to_both(text: str, is_text: bool) -> None:
+def test_two_marks_are_text_if_the_line_continues_to_both(text: str, is_text: bool) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return is_pair_text(cursor, "</p>", "</c>")
 
@@ -112,7 +112,7 @@ def test_two_marks_are_text_if_the_line_goes_on_to_both(text: str, is_text: bool
     ("text", "is_more"),
     [("", False), ("<p>1</p>", False), ("1</p>", True), ("<p>1</p> 2</p>", True)],
 )
-def test_there_is_a_surplus_if_more_ends_than_begins(text: str, is_more: bool) -> None:
+def test_more_ends_than_beginnings_are_a_surplus(text: str, is_more: bool) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return is_surplus(cursor, "<p>", "</p>")
 

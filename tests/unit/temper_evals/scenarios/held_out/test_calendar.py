@@ -21,7 +21,7 @@ def test_the_invitation_is_for_the_first_time_that_suits_everybody() -> None:
         assert [change.arguments["start"] for change in world.changes] == [first]
 
 
-def test_a_taken_room_leads_to_the_first_time_that_suits_the_room_too() -> None:
+def test_a_used_room_leads_to_the_first_time_that_suits_the_room_too() -> None:
     for index in range(1, 40, 2):
         task = calendar(index)
         world, messages = play(task, knowing)

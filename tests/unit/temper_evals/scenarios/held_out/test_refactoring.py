@@ -2,7 +2,7 @@ from temper_evals.scenarios.held_out.refactoring import refactoring
 from tests.unit.temper_evals.players import knowing, play
 
 
-def test_each_edit_has_whole_lines_as_the_file_has_them() -> None:
+def test_each_edit_has_complete_lines_of_the_file() -> None:
     for index in range(60):
         task = refactoring(index)
         world, messages = play(task, knowing)
@@ -21,7 +21,7 @@ def test_each_edit_has_whole_lines_as_the_file_has_them() -> None:
                 assert edit["new_line"] != edit["old_line"]
 
 
-def test_a_file_that_was_changed_has_to_be_read_again_and_edited_as_it_is_then() -> None:
+def test_a_changed_file_must_be_read_again_before_editing() -> None:
     for index in range(0, 60, 3):
         task = refactoring(index)
         world, messages = play(task, knowing)
