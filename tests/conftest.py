@@ -47,13 +47,17 @@ for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
 gc.disable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that only `.ci/run` has time for."""
-    if PROFILE != "quick":
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked `deep` to `.ci/run`, except where their file or folder is named."""
+    if PROFILE != "quick" or Path(__file__).parent not in _named_paths(config):
         return
-    for item in items:
-        if item.get_closest_marker("deep"):
-            item.add_marker(pytest.mark.skip(reason="needs HYPOTHESIS_PROFILE=deep"))
+    deep = [item for item in items if item.get_closest_marker("deep")]
+    config.hook.pytest_deselected(items=deep)
+    items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+def _named_paths(config: pytest.Config) -> list[Path]:
+    return [Path(argument.partition("::")[0]).resolve() for argument in config.args]
 
 
 def pytest_collection_finish() -> None:
@@ -86,8 +90,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave out what is only run where it is named."""
     if collection_path not in _BY_NAME:
         return None
-    named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(one.is_relative_to(collection_path) for one in named) else True
+    named = any(path.is_relative_to(collection_path) for path in _named_paths(config))
+    return None if named else True
 
 
 @pytest.fixture(scope="session")

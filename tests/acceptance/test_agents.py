@@ -121,6 +121,7 @@ async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
         assert (line.served, line.waiting) == (0, 0)
 
 
+@pytest.mark.deep
 async def test_two_agents_keep_to_their_slots_and_to_what_is_cached_there(
     server: RunningServer,
 ) -> None:

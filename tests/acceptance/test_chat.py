@@ -81,6 +81,7 @@ def test_a_call_is_not_made_without_a_yes(model: Path, tools: Path) -> None:
     assert "21 degrees" not in answered.stdout
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("answer", "came"), [("y", '"timezone": "UTC"'), ("", "refused")])
 def test_tools_of_servers_are_offered_and_asked_about(
     model: Path, tmp_path: Path, answer: str, came: str

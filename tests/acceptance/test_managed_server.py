@@ -151,6 +151,7 @@ def test_a_wait_for_the_model_has_an_end(model: Path, gated: Path) -> None:
     assert answer.json()["error"]["code"] == "model_loading"
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F52")
 def test_two_hundred_clients_that_wait_for_a_start_are_all_served_by_it(
     model: Path, gate: Path, gated: Path
@@ -191,6 +192,7 @@ def test_a_crash_amid_a_stream_is_told_within_a_second_and_the_server_comes_back
     assert processes_with(str(model)) == []
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F20")
 def test_a_crash_loop_is_left_alone_with_a_reason(model: Path) -> None:
     with served(model) as own:
@@ -252,6 +254,7 @@ def test_a_port_that_a_stranger_holds_is_refused_and_a_free_one_is_used(model: P
         own.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F23")
 def test_open_streams_get_an_error_when_their_time_is_over(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="0.1") as own:
@@ -288,6 +291,7 @@ def test_no_server_is_left_when_temper_is_killed(model: Path, workers: str) -> N
         wait_until(lambda: not processes_with(str(model)))
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F20")
 def test_workers_share_a_server_and_hear_of_its_crashes(model: Path) -> None:
     with served(model, "--workers", "2") as own:

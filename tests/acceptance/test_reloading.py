@@ -13,6 +13,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.examples import mostly_deep
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.tool_servers import PROGRAM
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -49,7 +50,7 @@ def status(url: str, key: str) -> int:
         return 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", mostly_deep([1, 2]))
 def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
     llama_server: RunningServer, tmp_path: Path, workers: int
 ) -> None:

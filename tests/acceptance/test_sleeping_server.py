@@ -86,6 +86,7 @@ def test_what_is_passed_on_wakes_it_too(sleeper: RunningServer, front: httpx.Cli
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
+@pytest.mark.deep
 def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
     sleeper: RunningServer, front: httpx.Client
 ) -> None:

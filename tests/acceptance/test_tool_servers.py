@@ -198,6 +198,7 @@ def test_mixed_calls_run_ours_and_never_the_clients(clients: Mapping[str, httpx.
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "number",
     [

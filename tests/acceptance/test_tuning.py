@@ -76,6 +76,7 @@ async def ask(target: ModelTarget) -> tuple[str, str]:
     return said, models.json()["data"][0].get("tuned", "")
 
 
+@pytest.mark.deep
 async def test_an_effort_that_was_earned_is_what_serve_asks_with(
     server: RunningServer, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ async def test_an_effort_that_was_earned_is_what_serve_asks_with(
         assert await ask(temper) == (SCRIPTS["[[low]]"], "effort = low")
 
 
+@pytest.mark.deep
 def test_a_model_file_is_served_and_tuned_within_its_minutes(
     scripted_model: Path, tmp_path: Path
 ) -> None:

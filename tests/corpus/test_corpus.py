@@ -86,6 +86,7 @@ def test_what_is_only_quoted_stays_in_the_answer(title: str) -> None:
     assert not changed, told(changed, len(cases))
 
 
+@pytest.mark.deep
 def test_nearly_every_genuine_call_is_promoted_as_it_was_meant() -> None:
     cases = [one for some in _played(genuine).values() for one in some]
     lost = [one for one in cases if not one.is_exact]

@@ -51,7 +51,7 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 
 @pytest.mark.parametrize("outer", SPELLINGS, ids=lambda one: one.syntax)
 def test_no_call_within_a_broken_one_is_handed_out(outer: Spelling) -> None:
-    for number, inner in enumerate(SPELLINGS):
+    for number, inner in share([*enumerate(SPELLINGS)]):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
             reply = broken(outer, flaw, f"\n{inner.one(PARIS)}\n")

@@ -43,6 +43,7 @@ def readings(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.deep
 def test_only_what_writes_down_a_moment_reads_the_clock_on_the_wall() -> None:
     reading = {path.relative_to(PROXY).as_posix() for path in PROXY.rglob("*.py") if readings(path)}
     assert reading <= set(DATED)

@@ -52,6 +52,7 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
         await writer.wait_closed()  # the end of the process blocks this loop
 
 
+@pytest.mark.deep
 async def test_streams_that_wait_take_little_memory(subject: str) -> None:
     talking = Script((spoken.START + spoken.text("It is"), Ending.NEVER))
     backend = ScriptedBackend(*[talking] * STREAMS)
@@ -69,6 +70,7 @@ async def test_streams_that_wait_take_little_memory(subject: str) -> None:
     assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
 
 
+@pytest.mark.deep
 async def test_masses_of_requests_leave_nothing_behind(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
     backend = ScriptedBackend(*[good] * (3 * REQUESTS))

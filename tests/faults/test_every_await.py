@@ -62,6 +62,7 @@ async def test_nothing_is_left_of_a_request_that_ends_at_any_await(
     await at_every_await(ATTEMPTS, lambda at: Interrupted(at, end, asked, b"Paris"))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, left])
 async def test_nothing_is_left_of_a_request_with_two_rounds_of_tools(
     *, end: End, stream: bool

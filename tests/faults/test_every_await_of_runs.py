@@ -54,6 +54,7 @@ async def get_time() -> str:
     return "noon"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, stopped])
 async def test_a_run_of_two_rounds_leaves_a_valid_history_and_nothing_else(
     end: Callable[[Attempt], Strike],

@@ -15,6 +15,7 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from tests.corpus.floods import FLOODS as ALL_FLOODS
 from tests.corpus.floods import measured
+from tests.examples import mostly_deep
 from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
@@ -126,7 +127,9 @@ def is_tolerable(flooded: Flood) -> bool:
     return flooded.answers >= LEAST_ANSWERS and flooded.longest_silence < LONGEST_SILENCE
 
 
-@pytest.mark.parametrize(("name", "stream"), [*((one, True) for one in FLOODS), ("braces", False)])
+@pytest.mark.parametrize(
+    ("name", "stream"), mostly_deep([*((flood, True) for flood in FLOODS), ("braces", False)])
+)
 async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
@@ -153,7 +156,7 @@ async def answered_in(subject: str, text: str) -> float:
         return clock() - begun
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", mostly_deep(FLOODS))
 async def test_twice_the_flood_is_answered_in_twice_the_time(*, subject: str, name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     beginning, unit = FLOODS[name]
@@ -169,7 +172,7 @@ MOST_GROWTH = 2.5  # of the time, for twice the text
 CHARACTERS, TOKEN = 30_000, 16
 
 
-@pytest.mark.parametrize("name", ALL_FLOODS)
+@pytest.mark.parametrize("name", mostly_deep(ALL_FLOODS))
 def test_twice_the_flood_takes_twice_the_time(name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))

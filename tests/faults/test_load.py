@@ -62,6 +62,7 @@ def with_slots(front: Front, slots: int) -> None:
     front.backend.properties = {"model_alias": "m", "total_slots": slots}
 
 
+@pytest.mark.deep
 @MALFORMED
 async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject: str) -> None:
     begun = 0
@@ -200,6 +201,7 @@ async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> 
     assert len(served) == WAITING + SLOTS
 
 
+@pytest.mark.deep
 @QUEUE
 async def test_each_of_a_thousand_is_served_or_told_when_to_come_back(subject: str) -> None:
     serving = ServerOptions(max_waiting=WAITING)

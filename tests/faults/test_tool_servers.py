@@ -287,6 +287,7 @@ async def test_a_flood_on_standard_error_holds_nobody_up(*, stream: bool) -> Non
     assert (answer.text, hosted.result()) == ("Thank you.", "hi")
 
 
+@pytest.mark.deep
 @FLOOD
 @pytest.mark.parametrize("option", ["babble", "wail"])
 async def test_a_program_that_floods_for_ever_is_disconnected_and_at_last_left_alone(

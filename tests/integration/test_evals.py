@@ -33,6 +33,7 @@ async def measured(
     return {one.arm: one for one in results_of(records.runs, 200)}
 
 
+@pytest.mark.deep
 async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_asked_twice(
     tmp_path: Path,
 ) -> None:
@@ -47,6 +48,7 @@ async def test_of_a_model_without_flaws_not_a_byte_is_changed_and_nothing_is_ask
         assert one.cost.generations == found["direct"].cost.generations
 
 
+@pytest.mark.deep
 async def test_off_and_observe_are_as_direct_and_the_rest_does_no_harm(tmp_path: Path) -> None:
     found = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
     for arm in ("temper-off", "temper-observe"):
@@ -67,6 +69,7 @@ async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path)
     assert found["ceiling"].right == found["direct"].right
 
 
+@pytest.mark.deep
 def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path: Path) -> None:
     folder, runs = tmp_path / "out", 2 * 12 * 2
     flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "2")
@@ -101,6 +104,7 @@ words = ["21"]
 """
 
 
+@pytest.mark.deep
 async def test_calls_that_a_llama_server_leaks_are_found_and_off_changes_nothing(
     tmp_path: Path,
 ) -> None:

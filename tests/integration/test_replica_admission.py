@@ -99,6 +99,7 @@ async def rounds_of_newcomers(
     return waited, found.engine
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 async def test_the_engines_queue_and_the_wait_of_a_newcomer_are_bounded(replicas: int) -> None:
     waited, engine = await rounds_of_newcomers(replicas)

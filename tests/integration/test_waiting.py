@@ -164,6 +164,7 @@ def test_doctor_without_a_terminal_shows_findings_only(
     assert "checking" not in said
 
 
+@pytest.mark.deep
 def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     engine: tuple[PacedEngine, str],
 ) -> None:
@@ -178,6 +179,7 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     assert "left:" not in command.visible
 
 
+@pytest.mark.deep
 def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
     engine: tuple[PacedEngine, str],
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
     assert file.read_bytes() == b""
 
 
+@pytest.mark.deep
 def test_eval_shows_the_current_run_and_after_ctrl_c_the_printed_command_goes_on(
     engine: tuple[PacedEngine, str],
 ) -> None:

@@ -40,6 +40,7 @@ def found(page: Path, programs_are_forks: None) -> Findings:
     return msgspec.json.decode(file.read_bytes(), type=Findings)
 
 
+@pytest.mark.deep
 def test_nothing_is_lost(found: Findings) -> None:
     assert found.lost == []
     assert [one for one in found.problems if "before," not in one] == []

@@ -119,6 +119,7 @@ def test_the_price_of_tools_is_estimated_until_a_total_is_known() -> None:
     assert book.count_besides(TOOLS) > book.count_besides(()) == 64
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
 def test_with_counts_learnt_an_estimate_is_wrong_by_two_percent_at_most(seed: int) -> None:
     book = TokenBook()

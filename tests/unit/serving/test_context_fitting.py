@@ -34,6 +34,7 @@ from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
 from proxy.serving.context_fitting import ContextPolicy, Fitting, FittingMode, Strategy
+from tests.examples import mostly_deep
 from tests.fakes.backend import FollowedBackend, ScriptedBackend, every
 from tests.fakes.playbook import make_request
 from tests.fakes.tokenizing import TokenizingBackend
@@ -226,7 +227,9 @@ def conversation(chance: random.Random) -> RequestPlan:
 
 
 @pytest.mark.parametrize("counts_texts", [True, False])
-@pytest.mark.parametrize("tokenize", [count_rough_tokens, in_bytes, spelled(4), spelled(1)])
+@pytest.mark.parametrize(
+    "tokenize", mostly_deep([count_rough_tokens, in_bytes, spelled(4), spelled(1)])
+)
 async def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:

@@ -70,6 +70,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.deep
 async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def test_every_figure_of_the_table_is_computed_from_the_records(shown: str) -> N
     assert cells == [cell for row in rows(results_of(RUNS)) for cell in row]
 
 
+@pytest.mark.deep
 def test_other_records_make_other_figures(folder: Path, shown: str) -> None:
     def numbers(text: str) -> list[str]:
         return re.findall(r"\d+\.\d+", without_pictures(text))
