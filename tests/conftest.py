@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import itertools
 import logging
 import os
 import re
@@ -47,13 +48,24 @@ for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
 gc.disable()
 
 
+# A test with more cases than this is a table or a sweep. A plain run takes each seventh case:
+# parameters come in twos to sixes, and a multiple of them would leave out all streamed cases.
+MANY_CASES, STRIDE = 10, 7
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m deep` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `deep` to `.ci/run`, except where their file or folder is named."""
-    if PROFILE != "quick" or Path(__file__).parent not in _named_paths(config):
-        return
-    deep = [item for item in items if item.get_closest_marker("deep")]
-    config.hook.pytest_deselected(items=deep)
-    items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    """Leave tests marked `deep`, and most of many cases, to `.ci/run` and to named paths."""
+    for _, group in itertools.groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = [*group]
+        if len(cases) > MANY_CASES:
+            for number, item in enumerate(cases):
+                if number % STRIDE:
+                    item.add_marker(pytest.mark.deep)
+    if PROFILE == "quick" and Path(__file__).parent in _named_paths(config):
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        config.hook.pytest_deselected(items=deep)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
 def _named_paths(config: pytest.Config) -> list[Path]:

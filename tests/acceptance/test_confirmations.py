@@ -12,17 +12,15 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.acceptance.test_tool_servers import ANSWER, TIME, ask
-from tests.examples import mostly_deep
 from tests.fakes.command import ended, running_temper
 from tests.patience import PATIENCE_SECONDS
 
 KEY = {"authorization": "Bearer operators-key"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
-    ("allow", "became"),
-    mostly_deep([(True, "done"), (False, "refused")]),
-    ids=["allowed", "refused"],
+    ("allow", "became"), [(True, "done"), (False, "refused")], ids=["allowed", "refused"]
 )
 def test_a_person_decides_whether_a_real_tool_is_run(
     *, allow: bool, became: str, llama_server: RunningServer, tmp_path: Path

@@ -102,6 +102,7 @@ def test_uvicorn_serves_it_and_closes_it() -> None:
     assert any("Application shutdown complete" in one for one in log)
 
 
+@pytest.mark.deep
 def test_uvicorn_does_not_start_with_a_wrong_setting_and_says_which() -> None:
     command = [sys.executable, "-m", "uvicorn", "proxy.api.hosted:app", "--port", "0"]
     surroundings = {"PYTHONPATH": str(ROOT), "TEMPER_BACKEND__URL": "ftp://nowhere"}

@@ -144,6 +144,7 @@ def test_what_replies_have_shown_is_known_until_it_is_another_model() -> None:
     assert lasting() == 0
 
 
+@pytest.mark.deep
 def test_clients_that_make_up_names_fill_no_memory() -> None:
     asked = Asked()
     for number in range(1000):

@@ -64,6 +64,7 @@ async def test_lost_runs_are_repeated_with_the_same_outcome(tmp_path: Path) -> N
     assert essence(again) == essence(runs)
 
 
+@pytest.mark.deep
 async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reported(
     tmp_path: Path,
 ) -> None:

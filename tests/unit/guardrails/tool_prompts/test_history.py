@@ -287,6 +287,7 @@ def test_a_convention_names_syntaxes_that_there_are(one: Convention) -> None:
     )
 
 
+@pytest.mark.deep
 @every_convention
 @settings(deadline=None)
 @given(

@@ -84,6 +84,7 @@ def test_there_is_a_limit_to_the_brackets() -> None:
     assert bare("(" * 64 + ")" * 64 + "}")[0] is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("unit", [",", ",a", ", a ", "(", "()", "<", "</", "a", "{}"])
 def test_work_is_linear(unit: str) -> None:
     def whole(text: str) -> None:
