@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import itertools
 import logging
 import os
 import re
@@ -47,13 +48,28 @@ for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
 gc.disable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that only `.ci/run` has time for."""
-    if PROFILE != "quick":
-        return
-    for item in items:
-        if item.get_closest_marker("deep"):
-            item.add_marker(pytest.mark.skip(reason="needs HYPOTHESIS_PROFILE=deep"))
+# A test with more cases than this is a table or a sweep. A plain run takes each seventh case:
+# parameters come in twos to sixes, and a multiple of them would leave out all streamed cases.
+MANY_CASES, STRIDE = 10, 7
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m deep` selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked `deep`, and most of many cases, to `.ci/run` and to named paths."""
+    for _, group in itertools.groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = [*group]
+        if len(cases) > MANY_CASES:
+            for number, item in enumerate(cases):
+                if number % STRIDE:
+                    item.add_marker(pytest.mark.deep)
+    if PROFILE == "quick" and Path(__file__).parent in _named_paths(config):
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        config.hook.pytest_deselected(items=deep)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+def _named_paths(config: pytest.Config) -> list[Path]:
+    return [Path(argument.partition("::")[0]).resolve() for argument in config.args]
 
 
 def pytest_collection_finish() -> None:
@@ -86,8 +102,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave out what is only run where it is named."""
     if collection_path not in _BY_NAME:
         return None
-    named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(one.is_relative_to(collection_path) for one in named) else True
+    named = any(path.is_relative_to(collection_path) for path in _named_paths(config))
+    return None if named else True
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,10 @@ earlier tests in the process; "searching" tries others, and "thorough" 100,000 o
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
@@ -25,6 +26,16 @@ def examples(count: int) -> int:
 def share(items: Sequence[Item]) -> Sequence[Item]:
     """Return those of the items that the profile tries, which is at least the first."""
     return items[::QUICK_SHARE] if PROFILE == "quick" else items
+
+
+def mostly_deep(rows: Iterable[object]) -> list[object]:
+    """Return the rows of a parametrized test; all but a tenth of them are marked `deep`."""
+    return [
+        pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=pytest.mark.deep)
+        if number % QUICK_SHARE
+        else row
+        for number, row in enumerate(rows)
+    ]
 
 
 def load_profile() -> None:

@@ -25,6 +25,7 @@ def collect(forgotten: list[asyncio.Transport]) -> None:
     gc.collect()
 
 
+@pytest.mark.deep
 def test_connection_that_outlives_its_loop_is_reported() -> None:
     before = open_sockets()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[1]
 CODE = """
 UNITS = ("c", "f")
@@ -23,6 +25,7 @@ def test_warm_is_more_than_twenty_degrees() -> None:
 """
 
 
+@pytest.mark.deep
 def test_a_mutant_that_no_test_notices_survives_and_others_are_killed(tmp_path: Path) -> None:
     (tmp_path / "weather.py").write_text(CODE, encoding="utf-8")
     (tmp_path / "test_weather.py").write_text(TESTS, encoding="utf-8")

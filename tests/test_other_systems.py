@@ -42,11 +42,13 @@ def tried() -> Tried:
     return Tried(lost, hidden, ran.stderr)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_module_can_be_imported(system: str, tried: Tried) -> None:
     assert tried.lost.get(system) == [], tried.errors
 
 
+@pytest.mark.deep
 def test_pure_modules_work_on_windows() -> None:
     folders = ("tests/unit/tools/test_run.py", "tests/unit/test_errors.py")
     ran = run(
@@ -56,5 +58,6 @@ def test_pure_modules_work_on_windows() -> None:
     assert " passed" in ran.stdout
 
 
+@pytest.mark.deep
 def test_modules_of_posix_are_hidden(tried: Tried) -> None:
     assert tried.hidden["win32"] == [*POSIX_MODULES]

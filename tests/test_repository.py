@@ -137,6 +137,7 @@ def test_every_top_level_entry_has_a_decision() -> None:
     assert {name for name, path in entries.items() if path.is_file()} == FILES
 
 
+@pytest.mark.deep
 def test_every_module_and_every_public_class_has_a_docstring() -> None:
     sources = {path: source_of(path) for path in MODULES}
     assert [path for path, source in sources.items() if not source.docstring] == []
@@ -145,6 +146,7 @@ def test_every_module_and_every_public_class_has_a_docstring() -> None:
     )
 
 
+@pytest.mark.deep
 def test_functions_stay_short_enough_to_read() -> None:
     long = [
         (path, function.name)

@@ -77,6 +77,7 @@ def is_reason(node: ast.expr) -> bool:
     return name == "reason" or name.endswith("finish_reason")
 
 
+@pytest.mark.deep
 def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
     assert literals_with(MARKS - SHARED) == []
 

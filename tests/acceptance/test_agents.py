@@ -122,6 +122,7 @@ async def test_canceled_run_frees_its_slot(
         assert (line.served, line.waiting) == (0, 0)
 
 
+@pytest.mark.deep
 async def test_two_agents_keep_their_slots_and_prompt_caches(
     server: RunningServer,
 ) -> None:

@@ -81,6 +81,7 @@ def test_call_requires_confirmation(model: Path, tools: Path) -> None:
     assert "21 degrees" not in answered.stdout
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("answer", "came"), [("y", '"timezone": "UTC"'), ("", "refused")])
 def test_server_tools_are_offered_and_confirmed(
     model: Path, tmp_path: Path, answer: str, came: str

@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
+from tests.examples import mostly_deep
 from tests.patience import PATIENCE_SECONDS
 
 NOBODY = "http://127.0.0.1:9"
 
 
-@pytest.mark.parametrize("closing", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closing", mostly_deep(["<&- >&- 2>&-", "<&-", ">&-", "<&- >&-"]))
 def test_command_works_with_closed_standard_streams(closing: str) -> None:
     temper = [sys.executable, "-m", "proxy", "models", "--backend-url", NOBODY]
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *temper]

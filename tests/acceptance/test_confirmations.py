@@ -18,6 +18,7 @@ from tests.patience import PATIENCE_SECONDS
 KEY = {"authorization": "Bearer operators-key"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("allow", "became"), [(True, "done"), (False, "refused")], ids=["allowed", "refused"]
 )

@@ -66,6 +66,7 @@ def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.deep
 def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,

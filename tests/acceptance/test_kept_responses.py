@@ -72,6 +72,7 @@ def test_a_conversation_goes_on_after_a_restart(backend: str, tmp_path: Path) ->
         assert third["error"]["code"] == "previous_response_not_found"
 
 
+@pytest.mark.deep
 def test_any_worker_continues_the_response_of_another(backend: str, tmp_path: Path) -> None:
     with temper(backend, tmp_path / "kept.sqlite", "--workers", "2") as url:
         last = stream(url, input=f"The code word is {CODE_WORD}.")

@@ -149,6 +149,7 @@ def test_wait_for_the_model_is_limited(model: Path, gated: Path) -> None:
     assert answer.json()["error"]["code"] == "model_loading"
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F52")
 def test_two_hundred_waiting_clients_are_served_after_one_start(
     model: Path, gate: Path, gated: Path
@@ -189,6 +190,7 @@ def test_crash_within_a_stream_is_reported_and_the_server_restarts(
     assert processes_with(str(model)) == []
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F20")
 def test_crash_loop_ends_restarts_with_a_reason(model: Path) -> None:
     with served(model) as temper:
@@ -250,6 +252,7 @@ def test_occupied_port_is_rejected_and_a_free_one_used(model: Path) -> None:
         replacement.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F23")
 def test_open_streams_get_an_error_after_the_grace_period(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="0.1") as temper:
@@ -286,6 +289,7 @@ def test_killed_temper_leaves_no_server(model: Path, workers: str) -> None:
         wait_until(lambda: not processes_with(str(model)))
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F20")
 def test_workers_share_a_server_and_its_crash_reports(model: Path) -> None:
     with served(model, "--workers", "2") as temper:

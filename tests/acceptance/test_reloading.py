@@ -21,6 +21,7 @@ from benchmarks.load.subjects import mock_backend
 from benchmarks.load.workloads import Workload
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
+from tests.examples import mostly_deep
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.tool_servers import PROGRAM
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -57,7 +58,7 @@ def status(url: str, key: str) -> int:
         return 0
 
 
-@pytest.mark.parametrize("flags", [(), ("--watch",)], ids=["SIGHUP", "--watch"])
+@pytest.mark.parametrize("workers", mostly_deep([1, 2]))
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_reload_loads_new_keys_and_ignores_an_invalid_file(
     llama_server: RunningServer, tmp_path: Path, workers: int, flags: tuple[str, ...]

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from proxy.conversation import json
+from tests.examples import mostly_deep
 from tests.fakes.command import processes_with, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.sdk_answers import OFFERED
@@ -68,7 +69,8 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
 
 
 @pytest.mark.parametrize(
-    ("budget", "workers", "window"), [("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)]
+    ("budget", "workers", "window"),
+    mostly_deep([("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)]),
 )
 def test_a_model_gets_the_window_that_fits_or_half_of_it(
     budget: str, workers: str, window: int, own_model: Path

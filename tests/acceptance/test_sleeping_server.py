@@ -88,6 +88,7 @@ def test_passthrough_request_wakes_the_server(sleeper: RunningServer, front: htt
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
+@pytest.mark.deep
 def test_doctor_reports_a_sleeping_server_as_healthy(
     sleeper: RunningServer, front: httpx.Client
 ) -> None:

@@ -201,6 +201,7 @@ def test_mixed_calls_run_only_the_operators_tools(clients: Mapping[str, httpx.Cl
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "number",
     [

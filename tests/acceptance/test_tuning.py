@@ -76,6 +76,7 @@ async def ask(target: ModelTarget) -> tuple[str, str]:
     return content, models.json()["data"][0].get("tuned", "")
 
 
+@pytest.mark.deep
 async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path) -> None:
     home, tasks, state = (tmp_path / name for name in ("own", "tasks", "state"))
     for folder in (home, tasks, state):
@@ -109,6 +110,7 @@ async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path
         assert await ask(temper) == (SCRIPTS["[[low]]"], "effort = low")
 
 
+@pytest.mark.deep
 def test_model_file_is_tuned_within_the_time_limit(scripted_model: Path, tmp_path: Path) -> None:
     model = tmp_path / "tuned.gguf"  # other tests serve the shared file as well
     model.hardlink_to(scripted_model)

@@ -49,6 +49,7 @@ def measured(
     return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments", "start")
 
 
+@pytest.mark.deep
 def test_temper_is_measured_next_to_the_backend(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured
     assert results.problems == {"call": {}, "slow": {}, "arguments": {}, "start": {}}
@@ -68,6 +69,7 @@ def test_temper_is_measured_next_to_the_backend(measured: tuple[Results, list[st
     assert results.figure("arguments", "temper", "growth") is not None
 
 
+@pytest.mark.deep
 def test_missing_checkout_is_skipped(tmp_path: Path) -> None:
     missing = f"temper@{tmp_path / 'none'}"
     results = Results("2026-01-02", this_machine())

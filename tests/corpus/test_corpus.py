@@ -87,6 +87,7 @@ def test_quoted_calls_stay_in_the_answer(title: str) -> None:
     assert not changed, listing(changed, len(cases))
 
 
+@pytest.mark.deep
 def test_nearly_every_genuine_call_is_promoted_as_meant() -> None:
     cases = [case for some in _played(genuine).values() for case in some]
     lost = [case for case in cases if not case.is_exact]

@@ -51,7 +51,7 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 
 @pytest.mark.parametrize("outer", SPELLINGS, ids=lambda spelling: spelling.syntax)
 def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
-    for number, inner in enumerate(SPELLINGS):
+    for number, inner in share([*enumerate(SPELLINGS)]):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
             reply = broken(outer, flaw, f"\n{inner.one(PARIS)}\n")

@@ -43,6 +43,7 @@ def readings(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.deep
 def test_only_timestamps_use_the_wall_clock() -> None:
     reading = {path.relative_to(PROXY).as_posix() for path in PROXY.rglob("*.py") if readings(path)}
     assert reading <= set(DATED)

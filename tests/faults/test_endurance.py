@@ -52,6 +52,7 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
         await writer.wait_closed()  # the end of the process blocks this loop
 
 
+@pytest.mark.deep
 async def test_waiting_streams_take_little_memory(subject: str) -> None:
     talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     backend = ScriptedBackend(*[talking] * STREAMS)
@@ -69,6 +70,7 @@ async def test_waiting_streams_take_little_memory(subject: str) -> None:
     assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
 
 
+@pytest.mark.deep
 async def test_many_requests_leak_nothing(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
     backend = ScriptedBackend(*[good] * (3 * REQUESTS))

@@ -60,6 +60,7 @@ async def test_request_interrupted_at_any_await_leaks_nothing(*, end: End, strea
     await at_every_await(ATTEMPTS, lambda at: Interrupted(at, end, body, b"Paris"))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, left])
 async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: bool) -> None:
     body = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])

@@ -54,6 +54,7 @@ async def get_time() -> str:
     return "noon"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, stopped])
 async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
     end: Callable[[Attempt], Strike],

@@ -15,6 +15,7 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from tests.corpus.floods import FLOODS as ALL_FLOODS
 from tests.corpus.floods import measured
+from tests.examples import mostly_deep
 from tests.fakes import sse
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
@@ -127,7 +128,7 @@ def is_tolerable(flooded: Flood) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "stream"), [*((flood, True) for flood in FLOODS), ("braces", False)]
+    ("name", "stream"), mostly_deep([*((flood, True) for flood in FLOODS), ("braces", False)])
 )
 async def test_other_clients_are_served_during_a_model_flood(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
@@ -155,7 +156,7 @@ async def answered_in(subject: str, text: str) -> float:
         return clock() - begun
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", mostly_deep(FLOODS))
 async def test_flood_response_time_is_linear(*, subject: str, name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     beginning, unit = FLOODS[name]
@@ -171,7 +172,7 @@ MOST_GROWTH = 2.5  # of the time, for twice the text
 CHARACTERS, TOKEN = 30_000, 16
 
 
-@pytest.mark.parametrize("name", ALL_FLOODS)
+@pytest.mark.parametrize("name", mostly_deep(ALL_FLOODS))
 def test_flood_work_is_linear(name: str) -> None:
     """A noisy machine may interrupt anything, so one good measurement of several counts."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))

@@ -130,6 +130,7 @@ def demanding(members: int) -> Tool:
     return Tool("look", {"dependentSchemas": depending, "properties": {"": {"$ref": "#"}}}, b"{}")
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("value", ["x", "1", 1.5])
 def test_many_schemas_per_member_are_little_work(value: JsonValue) -> None:

@@ -62,6 +62,7 @@ def with_slots(front: Front, slots: int) -> None:
     front.backend.properties = {"model_alias": "m", "total_slots": slots}
 
 
+@pytest.mark.deep
 @MALFORMED
 async def test_malformed_replies_raise_the_load_by_one_fifth(subject: str) -> None:
     begun = 0
@@ -203,6 +204,7 @@ async def test_requests_beyond_the_queue_are_rejected() -> None:
     assert len(served) == WAITING + SLOTS
 
 
+@pytest.mark.deep
 @QUEUE
 async def test_each_of_a_thousand_requests_is_served_or_gets_retry_after(subject: str) -> None:
     serving = ServerOptions(max_waiting=WAITING)

@@ -95,6 +95,7 @@ async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
     assert answer.error["code"] == "model_loading"
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 @pytest.mark.fault("F77")
 async def test_with_few_open_files_fewer_connections_are_accepted(tmp_path: Path) -> None:

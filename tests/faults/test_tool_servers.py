@@ -287,6 +287,7 @@ async def test_flood_on_standard_error_delays_no_request(*, stream: bool) -> Non
     assert (answer.text, hosted.result()) == ("Thank you.", "hi")
 
 
+@pytest.mark.deep
 @FLOOD
 @pytest.mark.parametrize("option", ["babble", "wail"])
 async def test_endlessly_flooding_program_is_disconnected_and_then_disabled(

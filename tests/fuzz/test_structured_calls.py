@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from tests.examples import examples, share
+from tests.examples import examples, mostly_deep, share
 from tests.fuzz import targets
 from tests.fuzz.structured_calls import PATHS, Call, Case, ask_for, cases, is_healthy, judge, sent
 
@@ -49,7 +49,7 @@ def test_a_valid_call_is_never_altered(data: bytes) -> None:
     judge(data)
 
 
-@pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
+@pytest.mark.parametrize("path", mostly_deep(range(len(PATHS))), ids=PATHS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("whole", [False, True])
 def test_chunking_within_a_character_alters_nothing(

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.examples import PROFILE
+from tests.examples import PROFILE, mostly_deep
 from tests.fakes import sse
 from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
@@ -301,7 +301,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
 
 
 @TEXTS
-@pytest.mark.parametrize("is_silent", [False, True])
+@pytest.mark.parametrize("is_silent", mostly_deep([False, True]))
 async def test_oversized_prompt_is_compacted_until_it_fits(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
 ) -> None:

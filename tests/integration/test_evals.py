@@ -33,6 +33,7 @@ async def measured(
     return {result.arm: result for result in results_of(records.runs, 200)}
 
 
+@pytest.mark.deep
 async def test_flawless_model_is_unchanged_and_never_retried(
     tmp_path: Path,
 ) -> None:
@@ -47,6 +48,7 @@ async def test_flawless_model_is_unchanged_and_never_retried(
         assert result.cost.generations == results["direct"].cost.generations
 
 
+@pytest.mark.deep
 async def test_off_and_observe_equal_direct_and_other_arms_do_no_harm(tmp_path: Path) -> None:
     results = await measured(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
     for arm in ("temper-off", "temper-observe"):
@@ -67,6 +69,7 @@ async def test_wrong_values_cannot_be_corrected(tmp_path: Path) -> None:
     assert results["ceiling"].right == results["direct"].right
 
 
+@pytest.mark.deep
 def test_killed_evaluation_resumes_without_losing_or_repeating_runs(tmp_path: Path) -> None:
     folder, runs = tmp_path / "out", 2 * 12 * 2
     flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "2")
@@ -101,6 +104,7 @@ words = ["21"]
 """
 
 
+@pytest.mark.deep
 async def test_leaked_calls_of_a_llama_server_are_rescued_except_when_off(
     tmp_path: Path,
 ) -> None:

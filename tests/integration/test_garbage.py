@@ -18,6 +18,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
+from tests.examples import mostly_deep
 from tests.fakes.front import CHAT, request
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
@@ -51,7 +52,7 @@ def of_temper(item: object) -> bool:
     return type(item).__module__.startswith("proxy.")
 
 
-@pytest.mark.parametrize("observers", [Observers(), Observers(board=Board())])
+@pytest.mark.parametrize("observers", mostly_deep([Observers(board=Board()), Observers()]))
 async def test_finished_request_leaves_no_garbage(observers: Observers, *, stream: bool) -> None:
     async with listening(ScriptedBackend(GOOD, GOOD, GOOD)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))

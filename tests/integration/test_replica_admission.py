@@ -99,6 +99,7 @@ async def rounds_of_newcomers(
     return waited, clients.engine
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 async def test_engine_queue_and_newcomer_wait_are_bounded(replicas: int) -> None:
     waited, engine = await rounds_of_newcomers(replicas)

@@ -11,6 +11,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.examples import mostly_deep
 from tests.fakes.front import temper
 from tests.fakes.languages import LanguageReply, post
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script
@@ -132,7 +133,7 @@ async def send(
         return got, front.backend.upstream_requests
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", mostly_deep(CLASSES))
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_answer_is_the_same_in_every_dialect(
     dialect: str, name: str, stream: bool

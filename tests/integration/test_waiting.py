@@ -14,6 +14,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from temper_evals.records import read_runs
+from tests.examples import mostly_deep
 from tests.fakes.command import ended, temper
 from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.pseudo_terminal import WatchedCommand, on_terminal
@@ -72,13 +73,15 @@ def interrupt(command: WatchedCommand) -> str:
 
 @pytest.mark.parametrize(
     ("scripts", "shown"),
-    [
-        ([READING], r"reading the prompt 40 % \(\d+ s\)"),
-        ([SILENT], r"reading the prompt \(\d+ s\)"),
-        ([GENERATING], r"It is sunny  generating \(\d+ s\)"),
-        ([ANNOUNCED, SILENT], r"retrying: an announced call that was not made \(\d+ s\)"),
-        ([calls("get_weather", '{"city": "Paris"}')], r"running get_weather \(\d+ s\)"),
-    ],
+    mostly_deep(
+        [
+            ([READING], r"reading the prompt 40 % \(\d+ s\)"),
+            ([SILENT], r"reading the prompt \(\d+ s\)"),
+            ([GENERATING], r"It is sunny  generating \(\d+ s\)"),
+            ([ANNOUNCED, SILENT], r"retrying: an announced call that was not made \(\d+ s\)"),
+            ([calls("get_weather", '{"city": "Paris"}')], r"running get_weather \(\d+ s\)"),
+        ]
+    ),
 )
 def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
     scripts: Sequence[Script | bytes], shown: str
@@ -165,6 +168,7 @@ def test_doctor_without_a_terminal_shows_findings_only(
     assert "checking" not in output
 
 
+@pytest.mark.deep
 def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     engine: tuple[PacedEngine, str],
 ) -> None:
@@ -179,6 +183,7 @@ def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
     assert "left:" not in command.visible
 
 
+@pytest.mark.deep
 def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     engine: tuple[PacedEngine, str],
 ) -> None:
@@ -194,6 +199,7 @@ def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
     assert file.read_bytes() == b""
 
 
+@pytest.mark.deep
 def test_eval_shows_the_current_run_and_can_be_resumed_after_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:

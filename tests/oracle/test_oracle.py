@@ -6,6 +6,7 @@ import pytest
 
 from proxy.api import server
 from proxy.api.connections import ConnectionLimits, GuardedConnection
+from tests.examples import mostly_deep
 from tests.oracle import __main__ as command
 from tests.oracle.chain import running_chain
 from tests.oracle.judgment import Oracle
@@ -67,7 +68,7 @@ class ReadsNoBodiesOfUpgrades(GuardedConnection):
 DEFECTS = (IgnoresLengths, IgnoresCodings, PrefersLengths, ReadsNoBodiesOfUpgrades)
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("defect", mostly_deep(DEFECTS))
 async def test_a_defect_is_found(
     defect: type[GuardedConnection], haproxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

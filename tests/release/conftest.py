@@ -61,7 +61,7 @@ def build_archives(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
     def build(name: str) -> Path:
         if not (folder / name).exists():
-            run(sys.executable, "-m", "build", "--outdir", folder / name)
+            run(sys.executable, "-m", "build", "--installer", "uv", "--outdir", folder / name)
         return folder / name
 
     return build

@@ -40,6 +40,7 @@ def findings(page: Path, programs_are_forks: None) -> Findings:
     return msgspec.json.decode(file.read_bytes(), type=Findings)
 
 
+@pytest.mark.deep
 def test_no_request_is_lost(findings: Findings) -> None:
     assert findings.lost == []
     assert [problem for problem in findings.problems if "before," not in problem] == []

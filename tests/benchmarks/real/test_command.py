@@ -10,6 +10,7 @@ from proxy.conversation import json
 from tests.fakes.llama import build_model
 
 
+@pytest.mark.deep
 def test_arms_are_measured_and_an_absent_one_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_uvicorn_serves_it_and_closes_it() -> None:
     assert any("Application shutdown complete" in entry for entry in log)
 
 
+@pytest.mark.deep
 def test_uvicorn_refuses_to_start_with_an_invalid_setting_and_names_it() -> None:
     command = [sys.executable, "-m", "uvicorn", "proxy.api.hosted:app", "--port", "0"]
     surroundings = {"PYTHONPATH": str(ROOT), "TEMPER_BACKEND__URL": "ftp://nowhere"}

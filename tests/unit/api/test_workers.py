@@ -102,6 +102,7 @@ def test_workers_share_a_socket_and_are_replaced_and_a_signal_ends_all(
     run(scene)
 
 
+@pytest.mark.deep
 @FAULT
 def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -186,6 +187,7 @@ async def counted(url: str, requests: int) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.deep
 def test_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
         address, serving = await started()
@@ -234,6 +236,7 @@ async def status_of(url: str) -> int:
         return (await client.get(url)).status_code
 
 
+@pytest.mark.deep
 def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
     async def scene() -> None:
         address, serving = await started()
@@ -258,6 +261,7 @@ def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
     run(scene)
 
 
+@pytest.mark.deep
 def test_workers_that_never_live_end_it_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_the_cost_of_tools_is_estimated_until_a_total_is_known() -> None:
     assert book.count_besides(TOOLS) > book.count_besides(()) == 64
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
 def test_with_learned_counts_an_estimate_is_off_by_at_most_two_percent(seed: int) -> None:
     book = TokenBook()

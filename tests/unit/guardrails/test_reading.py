@@ -27,6 +27,7 @@ from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
+from tests.examples import mostly_deep
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import CLOCK, WEATHER
 
@@ -503,7 +504,7 @@ def spellings(marks: dict[str, str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.fault("F104")
-@pytest.mark.parametrize(("opening", "closing"), spellings(RESULTS))
+@pytest.mark.parametrize(("opening", "closing"), mostly_deep(spellings(RESULTS)))
 def test_a_call_in_an_invented_result_is_never_made(opening: str, closing: str) -> None:
     offer = replace(AUTO, user_texts=())
     for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.respond import MessageDecoder, extract_message, make_respond_tool
+from tests.examples import mostly_deep
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
@@ -207,17 +208,19 @@ def test_a_name_used_by_a_client_tool_is_not_taken() -> None:
 
 @pytest.mark.parametrize(
     ("start", "unit"),
-    [
-        ('{"message": "', "ab"),
-        ('{"message": "', "\\n"),
-        ('{"message": "', '" '),
-        ('{"message": "', '{"a": "b"} '),
-        ('{"message": "{"', '"} '),
-        ('{"message": "a"', " "),
-        ('{"x": ', "[{"),
-        ("{", "ab"),
-        ("Hello", " you"),
-    ],
+    mostly_deep(
+        [
+            ('{"message": "', "ab"),
+            ('{"message": "', "\\n"),
+            ('{"message": "', '" '),
+            ('{"message": "', '{"a": "b"} '),
+            ('{"message": "{"', '"} '),
+            ('{"message": "a"', " "),
+            ('{"x": ', "[{"),
+            ("{", "ab"),
+            ("Hello", " you"),
+        ]
+    ),
 )
 def test_the_work_is_linear_in_the_arguments(start: str, unit: str) -> None:
     def seconds(count: int) -> float:

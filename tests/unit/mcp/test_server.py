@@ -104,6 +104,7 @@ async def test_a_server_lists_its_tools_and_runs_them() -> None:
         assert await call(server, "f_fail") == failed
 
 
+@pytest.mark.deep
 async def test_a_real_server_of_the_newer_protocol_is_understood() -> None:
     command = (sys.executable, "-m", "mcp_server_time")
     async with running(ServerSpec("time", command=command, tools=("convert_time",))) as server:
@@ -349,6 +350,7 @@ async def test_a_session_forgotten_by_the_server_is_started_again() -> None:
             assert await call(server, "echo") == Ended("hi")
 
 
+@pytest.mark.deep
 @pytest.mark.fault("F68")
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_an_endlessly_sending_server_is_disconnected(method: str) -> None:

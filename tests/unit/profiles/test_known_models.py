@@ -144,6 +144,7 @@ def test_observed_behavior_is_kept_until_the_model_changes() -> None:
     assert lasting() == 0
 
 
+@pytest.mark.deep
 def test_invented_names_fill_no_memory() -> None:
     backend = Asked()
     for number in range(1000):

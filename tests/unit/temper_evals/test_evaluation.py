@@ -99,6 +99,7 @@ def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
     assert protocol_of(full)["pairs"] == 5 * sum(names.values())
 
 
+@pytest.mark.deep
 async def test_the_full_suite_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     choice = EvaluationChoice(
         suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0

@@ -70,6 +70,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.deep
 async def test_replies_are_replayed_over_http_and_their_results_counted(
     folder: Path, tmp_path: Path
 ) -> None:

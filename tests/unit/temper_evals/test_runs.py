@@ -51,6 +51,7 @@ def essence(runs: list[RunRecord]) -> list[RunRecord]:
     return sorted(kept, key=lambda run: run.key)
 
 
+@pytest.mark.deep
 async def test_lost_runs_are_repeated_with_the_same_result(tmp_path: Path) -> None:
     plan = plan_of("p-small")
     runs = await make(tmp_path, plan)
@@ -63,6 +64,7 @@ async def test_lost_runs_are_repeated_with_the_same_result(tmp_path: Path) -> No
     assert essence(again) == essence(runs)
 
 
+@pytest.mark.deep
 async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reported(
     tmp_path: Path,
 ) -> None:
@@ -87,6 +89,7 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
     assert plan.in_progress.describe() == ""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("keeps_all", [False, True])
 async def test_transcripts_of_failures_are_stored(tmp_path: Path, keeps_all: bool) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))

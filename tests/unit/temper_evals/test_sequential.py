@@ -60,6 +60,7 @@ def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) 
     return hits / count
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("decision", "help_share", "most"),
     [

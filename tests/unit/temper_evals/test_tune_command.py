@@ -149,6 +149,7 @@ def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]
     return written(), complained
 
 
+@pytest.mark.deep
 def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> None:
     kept, complained = interrupted(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(

@@ -307,6 +307,7 @@ print(json.dump_text(signature_of(f, int).parameters))
 """
 
 
+@pytest.mark.deep
 def test_a_schema_has_the_same_bytes_in_every_process() -> None:
     schemas = {
         subprocess.run(

@@ -127,6 +127,7 @@ def test_bound_tools_are_an_executor_of_a_run() -> None:
     assert refused.status is Status.REFUSED
 
 
+@pytest.mark.deep
 def test_the_proxy_does_not_import_program_tools() -> None:
     script = "import sys, proxy.cli.app, proxy.api.app; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

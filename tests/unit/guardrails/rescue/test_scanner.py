@@ -33,7 +33,7 @@ from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.cursor import Cursor
-from tests.examples import examples
+from tests.examples import examples, mostly_deep
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
 from tests.fakes.playbook import make_tool
 
@@ -552,17 +552,17 @@ def test_an_unfinished_reading_is_refused_at_the_end() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        *("{", "[", "<", '"', "'", "`", "a", " ", "\n", "\\", "```\n", "```json\n", "</s>"),
-        *("<tool_call>", "<tool_call>{", "<function=a>", "[TOOL_CALLS]", "<tool_call>[1,"),
-        *('<tool_call>{"name":"x","arguments":{"a":"', "<tool_call><function=a><parameter=b>"),
-        *(CALL, NOW, f"{CALL} x\n", "</tool_call>", "</function>\n", "<tool_response>"),
-        *("\n[look(", "\n{", "<|tool_call>call:look{a:", "<tool_call>look<arg_key>", "<|im_end|>"),
-        *('<invoke name="look">', "<|python_tag|>look(a='", "[TOOL_CALLS]", " to=functions.look"),
-    ],
+FLOOD_UNITS = (
+    *("{", "[", "<", '"', "'", "`", "a", " ", "\n", "\\", "```\n", "```json\n", "</s>"),
+    *("<tool_call>", "<tool_call>{", "<function=a>", "[TOOL_CALLS]", "<tool_call>[1,"),
+    *('<tool_call>{"name":"x","arguments":{"a":"', "<tool_call><function=a><parameter=b>"),
+    *(CALL, NOW, f"{CALL} x\n", "</tool_call>", "</function>\n", "<tool_response>"),
+    *("\n[look(", "\n{", "<|tool_call>call:look{a:", "<tool_call>look<arg_key>", "<|im_end|>"),
+    *('<invoke name="look">', "<|python_tag|>look(a='", "[TOOL_CALLS]", " to=functions.look"),
 )
+
+
+@pytest.mark.parametrize("unit", mostly_deep(FLOOD_UNITS))
 @pytest.mark.parametrize("start", ["", '<tool_call>{"name":"x","arguments":{"a":"'])
 def test_work_is_linear_for_floods(unit: str, start: str) -> None:
     def scan_whole(text: str) -> None:

@@ -424,6 +424,7 @@ def test_coercion_is_idempotent(schema: JsonObject, value: JsonValue) -> None:
     assert again.paths == ()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("item", ["5", "x", None, {}])
 def test_the_work_is_linear_in_the_number_of_defects(item: JsonValue) -> None:
     schema = compile_schema(one(INTEGERS))

@@ -131,6 +131,7 @@ def test_a_text_in_braces_is_no_repeat() -> None:
     assert estimate("a{x}").steps == 4
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("piece", ["(", "a|", "[a", "a{1,9}", r"\d", "(?:a)*", "{", "(?=a)", "\\"])
 def test_an_estimate_is_linear(piece: str) -> None:
     def measure(text: str) -> None:

@@ -299,6 +299,7 @@ def test_every_syntax_of_a_convention_exists(convention: Convention) -> None:
     ] == (convention.syntaxes)
 
 
+@pytest.mark.deep
 @every_convention
 @settings(deadline=None)
 @given(

@@ -47,11 +47,13 @@ def without_pictures(text: str) -> str:
     return re.sub(r"<(svg|style|script).*?</\1>", "", text, flags=re.DOTALL)
 
 
+@pytest.mark.deep
 def test_every_figure_of_the_table_is_computed_from_the_records(shown: str) -> None:
     cells = re.findall(r"<td>(.*?)</td>", shown.partition("</table>")[0])
     assert cells == [cell for row in rows(results_of(RUNS)) for cell in row]
 
 
+@pytest.mark.deep
 def test_different_records_give_different_figures(folder: Path, shown: str) -> None:
     def numbers(text: str) -> list[str]:
         return re.findall(r"\d+\.\d+", without_pictures(text))

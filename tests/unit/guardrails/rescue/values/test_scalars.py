@@ -84,6 +84,7 @@ def test_the_number_of_brackets_is_limited() -> None:
     assert bare("(" * 64 + ")" * 64 + "}")[0] is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("unit", [",", ",a", ", a ", "(", "()", "<", "</", "a", "{}"])
 def test_work_is_linear(unit: str) -> None:
     def whole(text: str) -> None:
