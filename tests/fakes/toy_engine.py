@@ -32,7 +32,7 @@ FIELDS = FieldTable(
 )
 
 
-def encode_question(upstream_request: UpstreamRequest) -> bytes:
+def encode_request(upstream_request: UpstreamRequest) -> bytes:
     """Return the request body; raises `InvalidRequest` for features that the engine lacks."""
     messages: list[JsonValue] = [
         [message.role, message.text] for message in upstream_request.messages

@@ -43,8 +43,8 @@ def summary(table: str) -> str:
     outcomes = [_is_good(ours) for ours, _ in rows if ours]
     peers = [_is_good(theirs) for _, theirs in rows if theirs]
     return (
-        f"Temper passes {sum(outcomes)} of {len(outcomes)} rows; of the {len(peers)} rows that were also run "
-        f"with forge, forge passes {sum(peers)}."
+        f"Temper passes {sum(outcomes)} of {len(outcomes)} rows; of the {len(peers)} rows that "
+        f"were also run with forge, forge passes {sum(peers)}."
     )
 
 

@@ -90,7 +90,7 @@ def test_request_is_rejected_or_forwarded_unchanged(body: bytes) -> None:
     if request is None:
         return
     members = json.split_object(body)
-    sent = json.split_object(encode_question(question_of(request), {}))
+    sent = json.split_object(encode_request(question_of(request), {}))
     ours = {"stream", "stream_options", "temper"}
     assert {name: raw for name, raw in sent.items() if name not in ours} == {
         name: raw for name, raw in members.items() if name not in ours

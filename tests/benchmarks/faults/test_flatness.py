@@ -57,7 +57,11 @@ def test_flatness_limit_is_inclusive() -> None:
     for more, expected in ((0.0, True), (0.01, False)):
         result = flatness([1.0] * 8 + [4.0 + more] * 2, 3.0)
         assert result is not None
-        assert (result.second_fifth, result.last_fifth, result.is_flat) == (1.0, 4.0 + more, expected)
+        assert (result.second_fifth, result.last_fifth, result.is_flat) == (
+            1.0,
+            4.0 + more,
+            expected,
+        )
 
 
 def test_descriptors_are_judged_separately() -> None:

@@ -244,9 +244,7 @@ def write_thinking(request: UpstreamRequest, settings: JsonObject) -> bytes:
 WRITERS: dict[str, Write] = {
     "chat": chat_upstream.encode_request,
     "ollama": lambda request, more: ollama_upstream.encode_request(request, model_settings(more)),
-    "messages": lambda request, more: messages_upstream.encode_request(
-        request, model_limits(more)
-    ),
+    "messages": lambda request, more: messages_upstream.encode_request(request, model_limits(more)),
     "messages_count": lambda request, more: messages_upstream.encode_count(
         request, model_limits(more)
     ),

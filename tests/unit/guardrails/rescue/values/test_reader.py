@@ -17,7 +17,7 @@ from proxy.guardrails.rescue.values.reader import (
     read_value,
     read_whole,
 )
-from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import PYTHON, MemberWatcher, Style, Unreadable, Value
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
@@ -271,7 +271,7 @@ def test_unrepresentable_numbers_are_refused(number: str) -> None:
     assert read_whole(number) == Unreadable("too_long")
 
 
-class Witness:
+class Witness(MemberWatcher):
     """Records the reported members and stops the reading at one key."""
 
     def __init__(self, unwanted: str = "") -> None:
