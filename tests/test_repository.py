@@ -4,7 +4,7 @@ import ast
 import functools
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
@@ -70,7 +70,7 @@ def read(path: Path | str) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """The measures of a function that the house rules limit."""
+    """The measures of a function that the house rules limit, without comments and docstring."""
 
     name: str
     lines: int
@@ -90,12 +90,12 @@ class Source:
 def source_of(path: Path) -> Source:
     """Read and parse a file once for all tests."""
     text = read(path)
-    tree = ast.parse(text, str(path))
+    tree, lines = ast.parse(text, str(path)), text.splitlines()
     nodes = [*ast.walk(tree)]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return Source(
         ast.get_docstring(tree),
-        tuple(function_in(node) for node in nodes if isinstance(node, kinds)),
+        tuple(function_in(node, lines) for node in nodes if isinstance(node, kinds)),
         tuple(
             node.name
             for node in tree.body
@@ -106,8 +106,11 @@ def source_of(path: Path) -> Source:
     )
 
 
-def function_in(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
-    return Function(node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+def function_in(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: Sequence[str]) -> Function:
+    source = lines[node.lineno - 1 : node.end_lineno]
+    docstring = (ast.get_docstring(node, clean=False) or "").splitlines()
+    count = sum(not line.lstrip().startswith("#") for line in source)
+    return Function(node.name, count - len(docstring))
 
 
 def imported_names(node: ast.AST) -> list[str]:

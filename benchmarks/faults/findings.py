@@ -96,10 +96,10 @@ llama-server and produces a fault for each request. The fault depends on a seed 
 number, so client and backend agree on it, and any request can be repeated (`--only NUMBER`). The
 clients stream or not, offer tools or not, disconnect, read slowly, and send invalid requests.
 
-A request counts as lost unless its client receives a correct answer or a permitted error. A
-correct answer has the text that the model wrote, and exactly the calls that it made, with their
-arguments. A permitted error has OpenAI's format and the status that the fault requires; in a
-stream that has begun, it is an error event. Losses are: a hang, an end without `[DONE]` or error, a call that the
+A request counts as lost unless its client receives a correct answer or a permitted error. A correct
+answer has the text that the model wrote, and exactly the calls that it made, with their arguments.
+A permitted error has OpenAI's format and the status that the fault requires; in a stream that has
+begun, it is an error event. Losses are: a hang, an end without `[DONE]` or error, a call that the
 model did not make, a 500, a superfluous generation, and a generation that continues for 2 s after
 its client has disconnected. At the end, neither Temper's metrics nor the backend's records may have
 an open request, Temper must have counted all requests, and its log must not contain a traceback.

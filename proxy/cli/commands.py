@@ -66,8 +66,7 @@ def serve(
 
     def show_address(address: "PublicAddress") -> None:
         if as_json:
-            ollama = {"ollama_url": address.ollama_url} if address.ollama_url else {}
-            print_json({"url": address.url, "backend": address.backend, **ollama})
+            print_json(_address_document(address))
         else:
             terminal.serve(address, awaits_model=settings.model.source is not None)
             if settings.ui.enabled:
@@ -81,19 +80,21 @@ def serve(
             terminal.write(f"Found a server at {server.url} ({server.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
 
+        chosen = with_backend(settings, server)
+
         def reload_settings() -> Settings:
             return with_backend(reload(), server)
 
         with terminal:
-            await serve_all(
-                with_backend(settings, server),
-                terminal.follow,
-                show_address,
-                reload=reload_settings,
-            )
+            await serve_all(chosen, terminal.follow, show_address, reload=reload_settings)
         return True
 
     return work()
+
+
+def _address_document(address: "PublicAddress") -> JsonObject:
+    ollama: JsonObject = {"ollama_url": address.ollama_url} if address.ollama_url else {}
+    return {"url": address.url, "backend": address.backend, **ollama}
 
 
 def _work_beside(
