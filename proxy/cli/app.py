@@ -21,7 +21,7 @@ from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
 from proxy.errors import TemperError
-from proxy.launch.agents import AGENTS
+from proxy.launch.agents import AGENTS, LEAST_WINDOW
 from proxy.observability.logs import configure_logging
 from proxy.settings import (
     DEFAULT_FILE,
@@ -307,7 +307,11 @@ def chat(
 )
 @click.option("--hf", help="Hugging Face model to start, e.g. owner/name:Q4_K_M.")
 @_OLLAMA
-@click.option("--context-tokens", type=int, help="Context window in tokens, with --model.")
+@click.option(
+    "--context-tokens",
+    type=int,
+    help=f"Context window in tokens, with --model. Default: {LEAST_WINDOW}.",
+)
 @click.option("--name", default="", help="Model to use, if the server has several.")
 @click.option("--print", "action", flag_value="print", help="Print the configuration only.")
 @click.option(
@@ -333,6 +337,9 @@ def launch(
     given = _backend_flags(flags)
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = context_tokens
     settings = load(config, given, level="critical")
+    usual = type(settings.model).model_fields["context_tokens"].default
+    if settings.model.source is not None and settings.model.context_tokens == usual:
+        context_tokens = context_tokens or LEAST_WINDOW  # the usual window is for short chats
     values = {**flags, "config": config, "context_tokens": context_tokens}
     options = [
         word

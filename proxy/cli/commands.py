@@ -227,7 +227,7 @@ def launch_agent(
                 window = "unknown" if endpoint.window is None else f"{endpoint.window} tokens"
                 echo(f"{known.title} uses {endpoint.model} (window: {window})", err=True)
                 if (endpoint.window or LEAST_WINDOW) < LEAST_WINDOW:
-                    echo(f"A coding agent needs a window of {LEAST_WINDOW} tokens.", err=True)
+                    echo(f"A coding agent needs {LEAST_WINDOW}: use --context-tokens.", err=True)
                 code = await run_agent(program, known.profile(endpoint), arguments)
         sys.exit(code)
 
