@@ -15,12 +15,8 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.errors import TemperError
+from proxy.errors import InvalidConfiguration
 from proxy.launch.agents import Installation
-
-
-class UserFileRefused(TemperError):
-    """A file of the user cannot be changed safely; the text says which one, and what to do."""
 
 
 def path_of(installation: Installation, environment: Mapping[str, str], home: Path) -> Path:
@@ -32,7 +28,7 @@ def path_of(installation: Installation, environment: Mapping[str, str], home: Pa
 def install(file: Path, content: JsonObject | str) -> None:
     """Write the configuration; a second installation replaces the first.
 
-    Raises `UserFileRefused` if the file is not JSON, or if Temper did not write it.
+    Raises `InvalidConfiguration` if the file is not JSON, or if Temper did not write it.
     """
     before, written = _copies(file)
     if written.exists():
@@ -40,7 +36,8 @@ def install(file: Path, content: JsonObject | str) -> None:
     original = file.read_bytes() if file.exists() else None
     if isinstance(content, str):
         if original is not None:
-            raise UserFileRefused(f"{file} exists and was not written by Temper. Rename it first.")
+            problem = "exists, and Temper did not write it; rename it first"
+            raise InvalidConfiguration(str(file), problem)
         text = content
     else:
         text = _as_text(_merged(_read(file), content))
@@ -54,7 +51,7 @@ def install(file: Path, content: JsonObject | str) -> None:
 def remove(file: Path, content: JsonObject | str) -> bool:
     """Restore the file; returns False if there is no installation.
 
-    Raises `UserFileRefused` if the user has changed the file to something that is not JSON.
+    Raises `InvalidConfiguration` if the user has changed the file to something that is not JSON.
     """
     before, written = _copies(file)
     if not written.exists():
@@ -70,7 +67,8 @@ def remove(file: Path, content: JsonObject | str) -> bool:
         ours, old = _parsed(written, written.read_bytes()), _parsed(before, original or b"{}")
         _replace(file, _as_text(_restored(_parsed(file, current), ours, old)).encode())
     elif current is not None:
-        raise UserFileRefused(f"{file} was edited after its installation. Delete it yourself.")
+        problem = "was edited after its installation; delete it yourself"
+        raise InvalidConfiguration(str(file), problem)
     for copy in (before, written):
         copy.unlink(missing_ok=True)
     return True
@@ -103,10 +101,8 @@ def _parsed(file: Path, content: bytes) -> JsonObject:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise UserFileRefused(
-            f"{file} is not a JSON object (comments are not supported). "
-            "Add the output of --print to it yourself."
-        )
+        problem = "is not a JSON object without comments; add the output of --print to it yourself"
+        raise InvalidConfiguration(str(file), problem)
     return value
 
 

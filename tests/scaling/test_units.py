@@ -79,5 +79,5 @@ def test_a_broken_model_ends_in_one_sentence(
     broken = model.with_name("broken.gguf")
     broken.write_bytes(model.read_bytes()[:-4096])
     file = cluster.write_file(f'[model]\npath = "{broken}"\n', "broken.toml")
-    with pytest.raises(Refused, match="cut off: download it again"):
+    with pytest.raises(Refused, match="incomplete model file: download it again"):
         cluster.deploy({"config": str(file), "replicas": "auto", "most": 2})

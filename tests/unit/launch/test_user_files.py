@@ -6,7 +6,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.launch.user_files import UserFileRefused, install, remove
+from proxy.errors import InvalidConfiguration
+from proxy.launch.user_files import install, remove
 
 ENTRIES: JsonObject = {"env": {"URL": "http://here", "MODEL": "m"}, "model": "temper/m"}
 
@@ -91,7 +92,7 @@ def test_without_an_installation_nothing_is_removed(file: Path) -> None:
 def test_a_file_that_is_no_json_object_stays_as_it_is(file: Path, content: bytes) -> None:
     file.parent.mkdir()
     file.write_bytes(content)
-    with pytest.raises(UserFileRefused, match="Add the output of --print"):
+    with pytest.raises(InvalidConfiguration, match="add the output of --print"):
         install(file, ENTRIES)
     assert file.read_bytes() == content
     assert [*file.parent.iterdir()] == [file]
@@ -100,7 +101,7 @@ def test_a_file_that_is_no_json_object_stays_as_it_is(file: Path, content: bytes
 def test_a_text_file_of_somebody_else_is_not_replaced(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"mine")
-    with pytest.raises(UserFileRefused, match="Rename it first"):
+    with pytest.raises(InvalidConfiguration, match="rename it first"):
         install(file, "ours")
     assert file.read_bytes() == b"mine"
 

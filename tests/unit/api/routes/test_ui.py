@@ -144,4 +144,4 @@ def test_route_descriptions_are_escaped() -> None:
     app.add_api_route("/other", route)
     page = page_of(app)
     assert "&lt;b&gt;bold" in page
-    assert "Say &lt;script&gt;." in page
+    assert "Return &lt;script&gt;." in page
