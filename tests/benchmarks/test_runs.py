@@ -77,6 +77,7 @@ def test_a_checkout_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     assert "No such file" in found.absent[missing]
 
 
+@pytest.mark.deep
 def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[str]]) -> None:
     results, told = measured
     reason = "not available here: not installed; run `python -m benchmarks peers`"
@@ -103,6 +104,7 @@ def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Pat
     assert results.figure("healthy", "temper", "prompts") == 0
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_memory_is_read_where_there_is_a_proc(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured

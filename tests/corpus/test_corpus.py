@@ -95,6 +95,7 @@ def test_nearly_every_genuine_call_is_promoted_as_it_was_meant() -> None:
     assert len(lost) <= (1 - LEAST_SHARE) * len(cases), report
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("make", [quoted, genuine])
 def test_the_pieces_in_which_a_reply_arrives_make_no_difference(
     make: Callable[[], Mapping[str, Sequence[Case]]],
@@ -110,6 +111,7 @@ def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
     assert sum(map(len, genuine().values())) >= LEAST_COUNT
 
 
+@pytest.mark.deep
 def test_every_situation_in_which_nothing_is_called_has_a_case_that_would_be_one_alone() -> None:
     """A spelling that nobody reads would make the first test true for nothing."""
     alone = {one.case.reply for one in _played(genuine)["alone"] if one.is_exact}

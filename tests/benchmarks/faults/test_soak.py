@@ -47,6 +47,7 @@ def test_nothing_is_lost(found: Findings) -> None:
     assert (found.requests, set(found.kinds)) == (len(QUICK), set(QUICK))
 
 
+@pytest.mark.deep
 def test_each_fault_comes_to_the_end_that_is_right(found: Findings) -> None:
     assert found.kinds["good: text"] == {"answer": 1}
     assert found.kinds["backend: down"] == {"error": 1}
@@ -54,6 +55,7 @@ def test_each_fault_comes_to_the_end_that_is_right(found: Findings) -> None:
     assert found.generations >= len(QUICK)
 
 
+@pytest.mark.deep
 def test_the_page_tells_what_was_found(found: Findings, page: Path) -> None:
     told = page.read_text(encoding="utf-8")
     assert f"| requests | {found.requests} in" in told
