@@ -82,11 +82,13 @@ def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
     assert literals_with(MARKS - SHARED) == []
 
 
+@pytest.mark.deep
 def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
     marks = (MARKS_OF_CALLS | MARKS_OF_TURNS) - WORDS
     assert literals_with({mark for mark in marks if len(mark) > 2 and SIGNS.search(mark)}) == []
 
 
+@pytest.mark.deep
 def test_no_finish_reason_exists_outside_of_the_table() -> None:
     wrong = [literal for literal in literals() if literal[2] in REASONS]
     for name, tree in trees():
@@ -104,6 +106,7 @@ def is_finish(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) == "ReplyFinished"
 
 
+@pytest.mark.deep
 def test_no_set_of_roles_exists_outside_of_the_table() -> None:
     wrong = [
         (name, node.lineno)

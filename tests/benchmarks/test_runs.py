@@ -77,6 +77,7 @@ def test_missing_checkout_is_skipped(tmp_path: Path) -> None:
     assert "No such file" in results.absent[missing]
 
 
+@pytest.mark.deep
 def test_missing_peer_is_skipped(measured: tuple[Results, list[str]]) -> None:
     results, lines = measured
     reason = "not available here: not installed; run `python -m benchmarks peers`"
@@ -103,6 +104,7 @@ def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Pat
     assert results.figure("healthy", "temper", "prompts") == 0
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_memory_is_read_from_proc(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured

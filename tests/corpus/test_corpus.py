@@ -96,6 +96,7 @@ def test_nearly_every_genuine_call_is_promoted_as_meant() -> None:
     assert len(lost) <= (1 - LEAST_SHARE) * len(cases), report
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("make", [quoted, genuine])
 def test_result_does_not_depend_on_chunking(
     make: Callable[[], Mapping[str, Sequence[Case]]],
@@ -111,6 +112,7 @@ def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
     assert sum(map(len, genuine().values())) >= LEAST_COUNT
 
 
+@pytest.mark.deep
 def test_every_negative_situation_contains_a_readable_call() -> None:
     """A spelling that no parser reads would make the first test pass for no reason."""
     alone = {outcome.case.reply for outcome in _played(genuine)["alone"] if outcome.is_exact}

@@ -47,6 +47,7 @@ def test_no_request_is_lost(findings: Findings) -> None:
     assert (findings.requests, set(findings.kinds)) == (len(QUICK), set(QUICK))
 
 
+@pytest.mark.deep
 def test_each_fault_ends_as_required(findings: Findings) -> None:
     assert findings.kinds["good: text"] == {"answer": 1}
     assert findings.kinds["backend: down"] == {"error": 1}
@@ -54,6 +55,7 @@ def test_each_fault_ends_as_required(findings: Findings) -> None:
     assert findings.generations >= len(QUICK)
 
 
+@pytest.mark.deep
 def test_page_contains_the_findings(findings: Findings, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert f"| requests | {findings.requests} in" in text

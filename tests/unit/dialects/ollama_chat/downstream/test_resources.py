@@ -112,5 +112,5 @@ def test_embeddings_are_returned_in_order() -> None:
 
 @pytest.mark.parametrize("answer", [b"[]", b"{", b'{"data":[]}'])
 def test_an_answer_without_embeddings_is_invalid(answer: bytes) -> None:
-    with pytest.raises(ValueError, match=r"vector|EOF|JSON"):
+    with pytest.raises(ValueError, match=r"embedding|EOF|JSON"):
         resources.write_vectors(answer, "m", is_old=False)
