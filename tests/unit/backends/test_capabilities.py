@@ -29,6 +29,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 @pytest.mark.parametrize(
     ("chat_request", "fields"),
     [
+        # the tool choice constrains the reply
         (upstream_request(), {}),
         (upstream_request(tool_choice=ToolUse.REQUIRED), {}),
         (upstream_request(tool_choice=NamedTool("get_weather")), {}),
@@ -38,20 +39,15 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
             upstream_request(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS),
             {"tool_choice": "none"},
         ),
+        # without tools there is nothing to constrain
+        (upstream_request(has_tools=False), {}),
+        (upstream_request(has_tools=False, parsing=Parsing.OURS), {}),
     ],
 )
 def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
     chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
     assert directives(chat_request) == fields
-
-
-@pytest.mark.parametrize(
-    "chat_request",
-    [upstream_request(has_tools=False), upstream_request(has_tools=False, parsing=Parsing.OURS)],
-)
-def test_without_tools_there_is_nothing_to_constrain(chat_request: UpstreamRequest) -> None:
-    assert directives(chat_request) == {}
 
 
 def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:

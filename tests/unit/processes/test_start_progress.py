@@ -8,32 +8,34 @@ def told(*lines: str) -> list[StartProgress]:
     return [progress for line in lines if (progress := log.read(line)) is not None]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "0.00.007.004 I srv          init: loading model",
-        "main: loading model",
-        "0.00.007.061 I srv    load_model: loading model '/a b/c.gguf'",
-    ],
-)
-def test_a_server_reports_that_it_loads_its_model(line: str) -> None:
-    assert told(line) == [StartProgress("m", "loading")]
-
-
 def test_a_row_of_dots_grows_to_a_hundred() -> None:
     shares = [item.share for item in told("main: loading model", "." * 50, "." * 100, "." * 300)]
     assert shares == [None, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "progress"),
     [
-        "Downloading Qwen3-0.6B-Q4_K_M.gguf ───╴          42%\\x1b[K",
-        " 42  378M   42  159M    0     0  10.2M      0  0:00:37  0:00:15  0:00:22 11.1M",
+        # loading
+        ("0.00.007.004 I srv          init: loading model", StartProgress("m", "loading")),
+        ("main: loading model", StartProgress("m", "loading")),
+        (
+            "0.00.007.061 I srv    load_model: loading model '/a b/c.gguf'",
+            StartProgress("m", "loading"),
+        ),
+        # downloading
+        (
+            "Downloading Qwen3-0.6B-Q4_K_M.gguf ───╴          42%\\x1b[K",
+            StartProgress("m", "downloading", 0.42),
+        ),
+        (
+            " 42  378M   42  159M    0     0  10.2M      0  0:00:37  0:00:15  0:00:22 11.1M",
+            StartProgress("m", "downloading", 0.42),
+        ),
     ],
 )
-def test_a_download_reports_its_percentage(line: str) -> None:
-    assert told(line) == [StartProgress("m", "downloading", 0.42)]
+def test_a_server_reports_its_stage(line: str, progress: StartProgress) -> None:
+    assert told(line) == [progress]
 
 
 def test_a_repeated_state_is_not_reported() -> None:

@@ -45,66 +45,51 @@ def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep
 
 
 @pytest.mark.parametrize(
-    "sentence",
+    ("sentence", "finding"),
     [
-        "Ego will look.",
-        "Ego will now then now look at it.",
-        "Ego will run the tests.",
-        "Ego will grep.",
-        "Ego will frobnicate:",
-        "Ego will frobnicate it at once.",
-        "Ego now digs.",
-        "Digs ego.",
-        "Today it looketh.",
-        "Looking at it.",
-        "Well, looking at what helps.",
-        "It is up, looking at once.",
-        "Search for it…",
-        "Today bakiyorum.",
-        "Today do it please:",
-        "Well, one moment please…",
-        "Hold on, now.",
-        'Ego will look: "',
+        # a cue announces
+        ("Ego will look.", "announced"),
+        ("Ego will now then now look at it.", "announced"),
+        ("Ego will run the tests.", "announced"),
+        ("Ego will grep.", "announced"),
+        ("Ego will frobnicate:", "announced"),
+        ("Ego will frobnicate it at once.", "announced"),
+        ("Ego now digs.", "announced"),
+        ("Digs ego.", "announced"),
+        ("Today it looketh.", "announced"),
+        ("Looking at it.", "announced"),
+        ("Well, looking at what helps.", "announced"),
+        ("It is up, looking at once.", "announced"),
+        ("Search for it…", "announced"),
+        ("Today bakiyorum.", "announced"),
+        ("Today do it please:", "announced"),
+        ("Well, one moment please…", "announced"),
+        ("Hold on, now.", "announced"),
+        ('Ego will look: "', "announced"),
+        # a blocker bars a cue
+        ("Ego will look tomorrow.", "barred"),
+        ("Ego will look, dont, think.", "barred"),
+        ("Tell me and ego will look.", "barred"),
+        ("He says ego will look.", "barred"),
+        ("Never ego digs.", "barred"),
+        ("Ego will look forward.", "barred"),
+        ("Ego will look very forward.", "barred"),
+        ("Ego will look: it is blue.", "barred"),
+        # words without a cue match nothing
+        ("Nothing here.", "nothing"),
+        ("Ego will frobnicate.", "nothing"),
+        ("Ego will explain:", "nothing"),
+        ("Ego will 42:", "nothing"),
+        ("Looking helps.", "nothing"),
+        ("It is up, looking.", "nothing"),
+        ("Search for it.", "nothing"),
+        ("Bakiyorum today.", "nothing"),
+        ("One moment of it.", "nothing"),
+        ("Egos will look.", "nothing"),
     ],
 )
-def test_a_cue_announces(sentence: str) -> None:
-    assert found(sentence) == "announced"
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Ego will look tomorrow.",
-        "Ego will look, dont, think.",
-        "Tell me and ego will look.",
-        "He says ego will look.",
-        "Never ego digs.",
-        "Ego will look forward.",
-        "Ego will look very forward.",
-        "Ego will look: it is blue.",
-    ],
-)
-def test_a_blocker_of_a_cue_is_distinguished_from_no_cue(sentence: str) -> None:
-    assert found(sentence) == "barred"
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Nothing here.",
-        "Ego will frobnicate.",
-        "Ego will explain:",
-        "Ego will 42:",
-        "Looking helps.",
-        "It is up, looking.",
-        "Search for it.",
-        "Bakiyorum today.",
-        "One moment of it.",
-        "Egos will look.",
-    ],
-)
-def test_words_without_a_cue_match_nothing(sentence: str) -> None:
-    assert found(sentence) == "nothing"
+def test_a_sentence_announces_is_barred_or_says_nothing(sentence: str, finding: CueFinding) -> None:
+    assert found(sentence) == finding
 
 
 def test_a_final_verb_may_be_some_words_away() -> None:
