@@ -253,7 +253,7 @@ def test_a_text_is_shortened_once() -> None:
     assert get(1, "another") is first
     get(2, "two")
     get(1, "one")
-    get(3, "three")  # forgets the one that was asked for longest ago
+    get(3, "three")  # evicts the least recently used text
     assert get(1, "one") is first
     assert get(2, "two").text == "two"
     assert texts == ["one", "two", "three", "two"]

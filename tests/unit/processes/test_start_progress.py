@@ -3,13 +3,15 @@ import pytest
 from proxy.processes.start_progress import StartLog, StartProgress
 
 
-def told(*lines: str) -> list[StartProgress]:
+def progress_of(*lines: str) -> list[StartProgress]:
     log = StartLog("m")
     return [progress for line in lines if (progress := log.read(line)) is not None]
 
 
 def test_a_row_of_dots_grows_to_a_hundred() -> None:
-    shares = [item.share for item in told("main: loading model", "." * 50, "." * 100, "." * 300)]
+    shares = [
+        item.share for item in progress_of("main: loading model", "." * 50, "." * 100, "." * 300)
+    ]
     assert shares == [None, 0.5, 1.0]
 
 
@@ -35,12 +37,12 @@ def test_a_row_of_dots_grows_to_a_hundred() -> None:
     ],
 )
 def test_a_server_reports_its_stage(line: str, progress: StartProgress) -> None:
-    assert told(line) == [progress]
+    assert progress_of(line) == [progress]
 
 
 def test_a_repeated_state_is_not_reported() -> None:
-    assert told("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
-    assert len(told("main: loading model", "srv load_model: loading model 'a'")) == 1
+    assert progress_of("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
+    assert len(progress_of("main: loading model", "srv load_model: loading model 'a'")) == 1
 
 
 def test_the_path_of_the_model_is_remembered() -> None:

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReasoningDelta, TextDelta, ToolCallArgumentsDelta
+from proxy.dialects.lenient_json import as_list
 from proxy.dialects.openai_chat.fragments import (
     ArgumentsFragment,
     ChunkRun,
@@ -21,6 +22,9 @@ MORE: JsonObject = {"index": 1, "function": {"arguments": "{"}}
 def chunk(delta: JsonValue, **choice: JsonValue) -> JsonObject:
     body: JsonObject = {"index": 0, "delta": delta, "finish_reason": None, **choice}
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [body]}
+
+
+CHOICES = as_list(chunk({"content": "a"})["choices"])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def chunk(delta: JsonValue, **choice: JsonValue) -> JsonObject:
         ({**chunk({"content": "Hi"}), "error": {"message": "Oh."}}, None),
         ({"choices": []}, None),
         (
-            {"choices": [*chunk({"content": "a"})["choices"], *chunk({"content": "b"})["choices"]]},
+            {"choices": [*CHOICES, *CHOICES]},
             None,
         ),
         ({"choices": [{"message": {"content": "Hi"}}]}, None),
@@ -101,7 +105,7 @@ def test_incomplete_or_different_events_form_no_run() -> None:
 
 
 @pytest.mark.parametrize("between", [b"\n", b": a comment\n\n", event("y")[:40] + b"\n\n"])
-def test_a_run_contains_nothing_between_its_events(between: bytes) -> None:
+def test_data_between_similar_events_ends_a_run(between: bytes) -> None:
     runs, row = learnt(event("a")), event("x") * 3
     run = ChunkRun(TextDelta("~"), ["x"] * 3, len(row))
     assert runs.find(row + between, 0) == run

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import cached_property
 
 import pytest
 
@@ -7,7 +6,7 @@ from proxy.guardrails.announcements.cues import Cues
 from proxy.guardrails.announcements.matching import CueFinding, Matcher
 from proxy.guardrails.announcements.recognition import normalise
 
-# A language of its own, so that each field is seen at work.
+# An artificial language in which each field has an effect.
 CUES = Cues(
     language="test",
     script="latin",
@@ -40,7 +39,9 @@ GAP = replace(CUES, gap=3, acts="prove", bars_inside="not")
 UNSPACED = Cues(language="unspaced", script="han", is_spaced=False, openings="ab", acts="xy", gap=2)
 
 
-def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)) -> CueFinding:
+def find_cue(
+    sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)
+) -> CueFinding:
     return Matcher(cues).find(normalise(sentence), tool_words)
 
 
@@ -89,24 +90,24 @@ def found(sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep
     ],
 )
 def test_a_sentence_announces_is_barred_or_says_nothing(sentence: str, finding: CueFinding) -> None:
-    assert found(sentence) == finding
+    assert find_cue(sentence) == finding
 
 
 def test_a_final_verb_may_be_some_words_away() -> None:
-    assert found("Ego will this old file prove.", GAP) == "announced"
-    assert found("Ego will this very old file prove.", GAP) == "nothing"
-    assert found("Ego will this, prove.", GAP) == "nothing"
-    assert found("Ego will this not prove.", GAP) == "barred"
-    assert found("Ego will grep.", GAP) == "nothing"
+    assert find_cue("Ego will this old file prove.", GAP) == "announced"
+    assert find_cue("Ego will this very old file prove.", GAP) == "nothing"
+    assert find_cue("Ego will this, prove.", GAP) == "nothing"
+    assert find_cue("Ego will this not prove.", GAP) == "barred"
+    assert find_cue("Ego will grep.", GAP) == "nothing"
 
 
 def test_a_script_without_spaces_has_no_word_boundaries() -> None:
-    assert found("__ab--xy__", UNSPACED) == "announced"
-    assert found("__ab---xy__", UNSPACED) == "nothing"
+    assert find_cue("__ab--xy__", UNSPACED) == "announced"
+    assert find_cue("__ab---xy__", UNSPACED) == "nothing"
 
 
 def test_a_colon_announces_nothing_without_known_verbs_of_saying() -> None:
-    assert found("Ego will frobnicate:", replace(CUES, sayings="")) == "nothing"
+    assert find_cue("Ego will frobnicate:", replace(CUES, sayings="")) == "nothing"
 
 
 def test_requests_and_afterthoughts_are_recognized() -> None:
@@ -117,14 +118,3 @@ def test_requests_and_afterthoughts_are_recognized() -> None:
     assert matcher.is_afterthought(normalise("Well, this takes a while."))
     assert not matcher.is_afterthought(normalise("All this takes a while."))
     assert not matcher.is_afterthought(normalise("A while."))
-
-
-def test_every_pattern_can_be_precompiled() -> None:
-    matcher = Matcher(CUES)
-    patterns = {
-        name for name, member in vars(Matcher).items() if isinstance(member, cached_property)
-    }
-    assert patterns
-    assert patterns.isdisjoint(vars(matcher))
-    matcher.prepare()
-    assert patterns <= vars(matcher).keys()

@@ -602,7 +602,7 @@ def test_after_preparation_nothing_is_compiled() -> None:
     assert [vars(matcher) for matcher in matchers] == before
 
 
-# Sentences beside a call that say that it is only shown, in every language.
+# Sentences next to a call that mark it as an example, in every language.
 
 
 @pytest.mark.parametrize("words", BEFORE)

@@ -127,12 +127,12 @@ def test_the_number_of_arguments_is_limited() -> None:
 
 
 def test_the_number_of_marks_in_a_value_is_limited() -> None:
-    def found(count: int) -> Calls | NoCall | Unreadable:
+    def read_arguments(count: int) -> Calls | NoCall | Unreadable:
         cursor = Cursor(f"f><p a>x{'</p> y' * count}</p></c>", is_finished=True)
         return run(cursor, outcome(TAGS.read(cursor, "<c ")), [])[0]
 
-    assert found(900) == Calls((WrittenCall("f", {"a": "x" + "</p> y" * 900}),))
-    assert found(1_100) == NoCall(Reason.BROKEN)
+    assert read_arguments(900) == Calls((WrittenCall("f", {"a": "x" + "</p> y" * 900}),))
+    assert read_arguments(1_100) == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("space", [" ", ""])

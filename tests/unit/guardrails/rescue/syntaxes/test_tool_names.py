@@ -28,7 +28,7 @@ CODE_WORD, FIRST_CODE_WORD = syntaxes_for((make_tool("f", {"required": ["a"]}),)
 NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 
-def found_in(text: str) -> list[WrittenCall]:
+def calls_in(text: str) -> list[WrittenCall]:
     findings = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
     return [call for finding in calls_found(findings) for call in finding.calls]
 
@@ -76,7 +76,7 @@ def test_several_marked_names_may_follow_one_another(between: str) -> None:
     ],
 )
 def test_a_reply_may_be_such_a_call(text: str, expected: list[WrittenCall]) -> None:
-    assert found_in(text) == expected
+    assert calls_in(text) == expected
 
 
 def test_a_recipient_without_namespace_counts_only_in_a_header() -> None:

@@ -96,7 +96,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ("text", "limit"),
     [
         (f"[{'1,' * 200_000}]", 100_000),
-        # what is read one by one takes seconds up to that limit
+        # reading items one by one takes seconds up to that limit
         (f"[{'[],' * 1000}]", 1000),
         (f"[{'x y,' * 2000}]", 1000),
         (f"{{{'a:1,' * 2000}}}", 1000),
