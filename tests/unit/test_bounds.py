@@ -67,7 +67,7 @@ def rows() -> dict[str, str]:
     return rows_
 
 
-def written(name: str, value: int) -> str:
+def bound_in_words(name: str, value: int) -> str:
     """Write a bound in words: bytes in the largest unit that fits."""
     for size, unit in _UNITS:
         if value % size == 0 and (name.endswith("BYTES") or name == "READ_IN_VAIN"):
@@ -77,7 +77,9 @@ def written(name: str, value: int) -> str:
 
 @pytest.mark.parametrize(("source", "name", "value"), [*by_source()])
 def test_every_bound_is_in_the_table_of_its_source(source: str, name: str, value: int) -> None:
-    assert re.search(rf"(?<![\d,]){re.escape(written(name, value))}(?![\d,])", rows()[source])
+    assert re.search(
+        rf"(?<![\d,]){re.escape(bound_in_words(name, value))}(?![\d,])", rows()[source]
+    )
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -249,7 +251,7 @@ ABOUT: dict[str, Callable[[int], bool]] = {
     "PATTERNS_SIZE": lambda size: is_checked(*sized(size)),
     "PATTERN_STEPS": lambda steps: is_matched("^(?:ab){1,100}$", "a" * (steps // 400)),
 }
-# Bounds of what others serve, and the tests in which others do.
+# Bounds of other servers, and the tests in which they serve.
 SERVED = {
     "HEAD_BYTES": "unit/api/test_connections.py",
     "HEADERS": "unit/api/test_connections.py",

@@ -7,14 +7,14 @@ from proxy.errors import InvalidConfiguration
 from proxy.files import list_shipped, read_text, read_toml
 
 
-def written(folder: Path, content: bytes) -> Path:
+def write_file(folder: Path, content: bytes) -> Path:
     path = folder / "temper.toml"
     path.write_bytes(content)
     return path
 
 
 def test_a_document_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path, b"\xef\xbb\xbfa.b = 1")
+    path = write_file(tmp_path, b"\xef\xbb\xbfa.b = 1")
     assert read_text(path) == "a.b = 1"
     assert read_toml(path) == {"a": {"b": 1}}
 
@@ -33,7 +33,7 @@ def test_a_document_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 def test_a_document_without_sense_is_refused_by_its_name(
     tmp_path: Path, content: bytes, problem: str
 ) -> None:
-    path = written(tmp_path, content)
+    path = write_file(tmp_path, content)
     with pytest.raises(InvalidConfiguration, match=problem) as refused:
         read_toml(path)
     assert refused.value.setting == str(path)
@@ -55,5 +55,5 @@ def test_shipped_files_are_within_an_installed_package_and_next_to_a_checkout(
     assert [file.name for file in beside] == sorted(file.name for file in beside)
     assert all(file.name.endswith(".toml") for file in beside)
     (tmp_path / folder).mkdir()
-    written(tmp_path / folder, b"")
+    write_file(tmp_path / folder, b"")
     assert [file.name for file in list_shipped(folder, tmp_path)] == ["temper.toml"]

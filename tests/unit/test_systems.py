@@ -54,9 +54,9 @@ def test_a_process_tree_is_killed_entirely() -> None:
         assert process.stdout is not None
         assert int(process.stdout.readline()) > 0
         systems.kill_tree(process.pid)
-        assert process.stdout.read() == ""  # ends only when nobody holds the pipe
+        assert process.stdout.read() == ""  # ends only when no process holds the pipe
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
-    systems.kill_tree(process.pid)  # it is gone, which is what was wanted
+    systems.kill_tree(process.pid)  # it has already exited
 
 
 def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.MonkeyPatch) -> None:

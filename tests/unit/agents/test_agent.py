@@ -407,14 +407,14 @@ def test_an_agent_runs_synchronously() -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[None]:
+def default_interrupt_handler() -> Iterator[None]:
     """Restore the handler of Ctrl-C, which a background shell sets to ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heard")
+@pytest.mark.usefixtures("default_interrupt_handler")
 def test_a_keyboard_interrupt_ends_the_run() -> None:
     def interrupt() -> str:
         main = threading.main_thread().ident

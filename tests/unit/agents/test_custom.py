@@ -27,14 +27,14 @@ async def test_a_custom_client_is_used_as_the_engine() -> None:
         yield {"choices": [{"index": 0, "delta": message}]}
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
-    async def whole(body: JsonObject) -> JsonObject:
+    async def complete(body: JsonObject) -> JsonObject:
         return {"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}
 
     async with Model(client=stream) as model:
         result = await Agent(model, [get_weather]).run("How is Oslo?")
     assert result.output == "It is fine."
     assert result.rounds[0].outcomes[0].text == "It is 21 degrees in Oslo."
-    async with Model(client=whole) as model:
+    async with Model(client=complete) as model:
         assert (await Agent(model).run("Hi")).output == "Hi."
 
 

@@ -77,7 +77,7 @@ def test_named_keys_and_the_single_key_are_both_accepted(tmp_path: Path) -> None
         ({"api_key": "k"}, [], {"api_key"}),
         ({"api_key": "k", "api_keys_file": "keys"}, ["alice"], {"api_key", "alice"}),
         ({"api_keys_file": "keys"}, ["alice"], {"alice"}),
-        # a client who is called like the operator's key is not the operator
+        # a client with the name of the operator's key is not the operator
         ({"api_key": "k", "api_keys_file": "sly"}, [], set()),
         ({"api_keys_file": "sly"}, [], set()),
     ],

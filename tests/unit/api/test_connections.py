@@ -36,7 +36,7 @@ async def server(limits: ConnectionLimits) -> AsyncGenerator[tuple[str, int], No
             yield "127.0.0.1", int(listening.getsockname()[1])
 
 
-async def told(address: tuple[str, int], raw: bytes) -> bytes:
+async def exchange(address: tuple[str, int], raw: bytes) -> bytes:
     """Send bytes and return all data until the server closes the connection."""
     async with connected(address) as (reader, writer):
         writer.write(raw)
@@ -56,7 +56,7 @@ def error_of(answer: bytes) -> json.JsonObject:
 @pytest.mark.parametrize("raw", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: x\r\n"])
 async def test_a_missing_head_times_out(raw: bytes) -> None:
     async with server(ConnectionLimits(head_seconds=0.05)) as address:
-        answer = await told(address, raw)
+        answer = await exchange(address, raw)
     assert answer.startswith(b"HTTP/1.1 408")
     assert "server.header_seconds" in str(error_of(answer)["message"])
 
@@ -97,7 +97,7 @@ async def test_a_body_is_not_hurried_by_the_deadline_of_heads() -> None:
 )
 async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: bytes) -> None:
     async with server(ConnectionLimits()) as address:
-        answer = await told(address, raw)
+        answer = await exchange(address, raw)
     assert answer.startswith(b"HTTP/1.1 400")
     assert error_of(answer)["type"] == "invalid_request_error"
 
@@ -109,7 +109,7 @@ async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: byt
 )
 async def test_of_a_head_that_is_too_large_both_bounds_are_named(head: bytes) -> None:
     async with server(ConnectionLimits()) as address:
-        answer = await told(address, GOOD[:-2] + head + b"\r\n")
+        answer = await exchange(address, GOOD[:-2] + head + b"\r\n")
     most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines"
     assert most in str(error_of(answer)["message"])
 
@@ -117,7 +117,7 @@ async def test_of_a_head_that_is_too_large_both_bounds_are_named(head: bytes) ->
 async def test_connections_above_the_limit_are_refused_and_the_others_served() -> None:
     async with server(ConnectionLimits(most=1)) as address:
         async with connected(address) as (reader, writer):
-            answer = await told(address, GOOD)
+            answer = await exchange(address, GOOD)
             assert answer.startswith(b"HTTP/1.1 503")
             assert b"retry-after" in answer
             writer.write(GOOD)
@@ -289,7 +289,7 @@ async def test_continued_bytes_do_not_extend_the_deadline_of_a_head() -> None:
 @patient
 async def test_blank_lines_before_a_head_are_limited(flood: bytes) -> None:
     async with server(ConnectionLimits()) as address:
-        answer = await told(address, GOOD + flood * bounds.HEAD_BYTES * 8)
+        answer = await exchange(address, GOOD + flood * bounds.HEAD_BYTES * 8)
     assert [status for status, _ in responses(answer)] == [200, 400]
     assert b"HTTP/1.1 400" in answer
 
@@ -335,7 +335,7 @@ async def test_a_client_that_sends_all_of_a_refused_body_reads_the_response() ->
         await writer.drain()
         answer = await reader.read()  # raises if the connection was reset
     assert answer.startswith(b"HTTP/1.1 404")
-    assert answer.count(b"HTTP/1.1") == 1  # what follows is not a request
+    assert answer.count(b"HTTP/1.1") == 1  # the following bytes are not a request
 
 
 async def send_on(writer: asyncio.StreamWriter, piece: bytes) -> None:
@@ -409,7 +409,7 @@ async def test_trailers_count_towards_the_head_limit_and_never_become_headers() 
         async with connected(address) as (reader, writer):
             writer.write(begin + b"host: evil\r\nauthorization: Bearer x\r\n\r\n")
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        answer = await told(address, begin + b"x: y\r\n" * bounds.HEADERS + b"\r\n")
+        answer = await exchange(address, begin + b"x: y\r\n" * bounds.HEADERS + b"\r\n")
     assert dict(app.headers[0]) == {b"host": b"x", b"transfer-encoding": b"chunked"}
     assert responses(answer)[0][0] == 400
 
@@ -631,7 +631,7 @@ async def test_a_corked_response_is_sent_before_an_error_and_the_end() -> None:
     async with server(ConnectionLimits()) as address:
         for rest, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
             body = b"" if rest else BODIES["of a length"]
-            answer = await told(address, (requested("/v1/x")[:-2] + (body or b"\r\n")) + rest)
+            answer = await exchange(address, (requested("/v1/x")[:-2] + (body or b"\r\n")) + rest)
             assert [status for status, _ in responses(answer)] == [404, 400][:count]
 
 
@@ -684,7 +684,7 @@ async def test_a_trailer_that_closes_the_connection_affects_no_other_client() ->
     app.gate.set()
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
     async with serving_at(app, ConnectionLimits()) as address:
-        answer = await told(address, b"POST /read HTTP/1.1\r\nhost: x\r\n" + body)
+        answer = await exchange(address, b"POST /read HTTP/1.1\r\nhost: x\r\n" + body)
     assert responses(answer) == [(200, b"done")]
     assert b"\r\nconnection: close\r\n" in answer
 
@@ -733,7 +733,7 @@ async def test_the_last_request_of_a_connection_may_request_an_upgrade(line: byt
     app.gate.set()
     lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"
     async with serving_at(app, ConnectionLimits()) as address:
-        answer = await told(address, b"POST /read " + line + lines)
+        answer = await exchange(address, b"POST /read " + line + lines)
     assert responses(answer) == [(200, b"done")]
     assert app.bodies == [b"{}"]
 
@@ -745,7 +745,7 @@ async def test_a_tunnel_is_refused_with_all_that_follows(target: bytes) -> None:
     app = Gated()
     async with serving_at(app) as address:
         raw = b"CONNECT %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % target
-        answer = await told(address, raw + SMUGGLED)
+        answer = await exchange(address, raw + SMUGGLED)
     assert [status for status, _ in responses(answer)] == [405]
     assert app.paths == []
 

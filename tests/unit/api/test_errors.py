@@ -61,7 +61,7 @@ def test_every_kind_of_error_has_its_status_and_code(
         errors.BackendSpokeNonsense("b", "sent no JSON"),
         errors.BackendRefused("b", 404, "\n<html>not found</html>"),
     ],
-    ids=["nobody", "no JSON", "a web page"],
+    ids=["unreachable", "no JSON", "a web page"],
 )
 def test_an_address_without_a_model_server_comes_with_a_remedy(error: TemperError) -> None:
     message = describe(error).message
@@ -77,9 +77,9 @@ def test_an_address_without_a_model_server_comes_with_a_remedy(error: TemperErro
         errors.BackendSpokeNonsense("b", "did not end", is_endless=True),
         errors.BackendRefused("b", 404, "there is no such model"),
     ],
-    ids=["was there", "spoke", "explains itself"],
+    ids=["disconnected", "endless", "explained"],
 )
-def test_the_address_of_a_backend_that_spoke_is_not_doubted(error: TemperError) -> None:
+def test_an_answering_backend_gets_no_hint_about_its_address(error: TemperError) -> None:
     assert "address" not in describe(error).message
 
 

@@ -41,7 +41,7 @@ def reading(**sections: dict[str, object]) -> Callable[[], Settings]:
 
 
 @asynccontextmanager
-async def living(hosted: Hosted) -> AsyncGenerator[None]:
+async def open_hosted(hosted: Hosted) -> AsyncGenerator[None]:
     """Run the lifespan of an application; fail unless it reports startup and shutdown."""
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     sent: asyncio.Queue[Message] = asyncio.Queue()
@@ -56,7 +56,7 @@ async def living(hosted: Hosted) -> AsyncGenerator[None]:
         await life
 
 
-def asking(app: ASGIApp, client: str = "127.0.0.1") -> httpx.AsyncClient:
+def client_of(app: ASGIApp, client: str = "127.0.0.1") -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, client=(client, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
@@ -121,24 +121,24 @@ def test_uvicorn_refuses_to_start_with_an_invalid_setting_and_names_it() -> None
 
 async def test_settings_are_read_only_when_the_application_opens() -> None:
     hosted = Hosted(reading())
-    async with asking(hosted) as client:
+    async with client_of(hosted) as client:
         answer = await client.get("/healthz")
     assert answer.status_code == 503
     assert "lifespan" in answer.json()["error"]["message"]
 
 
-async def test_the_application_serves_during_its_lifespan() -> None:
+async def test_a_companion_context_lives_as_long_as_the_application() -> None:
     lived: list[str] = []
 
     @asynccontextmanager
     async def companion(app: ASGIApp) -> AsyncGenerator[None]:
-        async with asking(app) as client:
+        async with client_of(app) as client:
             lived.append(str((await client.get("/healthz")).status_code))
         yield
         lived.append("over")
 
     hosted = Hosted(reading(), companion=companion)
-    async with living(hosted), asking(hosted) as client:
+    async with open_hosted(hosted), client_of(hosted) as client:
         assert (await client.get("/healthz")).status_code == 200
         await hosted.until_loaded()
         assert hosted.problem == ""
@@ -150,21 +150,21 @@ async def test_the_application_can_be_reopened_and_closed_twice() -> None:
     hosted = Hosted(reading())
     await hosted.close()
     await hosted.open()
-    async with living(hosted):
+    async with open_hosted(hosted):
         pass
 
 
 async def test_without_a_key_no_other_machine_is_answered() -> None:
     hosted = Hosted(reading())
-    async with living(hosted):
+    async with open_hosted(hosted):
         for client_address, status in (("192.0.2.7", 403), ("::1", 200), ("testclient", 200)):
-            async with asking(hosted, client_address) as client:
+            async with client_of(hosted, client_address) as client:
                 assert (await client.get("/healthz")).status_code == status
 
 
 async def test_with_a_key_any_host_name_is_allowed() -> None:
     hosted = Hosted(reading(server={"api_key": "secret"}))
-    async with living(hosted), asking(hosted, "192.0.2.7") as client:
+    async with open_hosted(hosted), client_of(hosted, "192.0.2.7") as client:
         headers = {"host": "temper.example", "authorization": "Bearer secret"}
         assert (await client.get("/metrics", headers=headers)).status_code == 200
         assert (await client.get("/metrics")).status_code == 401
@@ -173,7 +173,7 @@ async def test_with_a_key_any_host_name_is_allowed() -> None:
 async def test_listed_host_names_apply_with_a_key_too() -> None:
     server: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
     hosted = Hosted(reading(server=server))
-    async with living(hosted), asking(hosted) as client:
+    async with open_hosted(hosted), client_of(hosted) as client:
         for host, status in (("temper.example", 200), ("other.example", 403)):
             headers = {"host": host, "authorization": "Bearer secret"}
             assert (await client.get("/metrics", headers=headers)).status_code == status
@@ -184,7 +184,7 @@ async def test_settings_decided_by_the_outer_server_are_logged_in_one_line(
 ) -> None:
     taken = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
     hosted = Hosted(reading(server=taken))
-    async with living(hosted):
+    async with open_hosted(hosted):
         pass
     lines = [line for line in capsys.readouterr().err.splitlines() if "no effect here" in line]
     assert len(lines) == 1
@@ -192,7 +192,7 @@ async def test_settings_decided_by_the_outer_server_are_logged_in_one_line(
 
 
 async def test_unset_settings_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    async with living(Hosted(reading())):
+    async with open_hosted(Hosted(reading())):
         pass
     assert "no effect here" not in capsys.readouterr().err
 
@@ -224,7 +224,7 @@ async def test_a_model_that_cannot_be_loaded_is_reported_to_waiting_and_later_cl
     with pytest.raises((BackendUnavailable, ProcessFailed)):
         await opened_and_loaded(hosted)
     await hosted.close()
-    async with asking(hosted) as client:
+    async with client_of(hosted) as client:
         answer = await client.get("/healthz")
         assert answer.status_code == 503
         assert "incomplete model file: download it again" in answer.json()["error"]["message"]
@@ -235,7 +235,7 @@ async def test_a_new_configuration_takes_effect() -> None:
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}
     )
-    async with open_app(settings, reload=lambda: strict) as app, asking(app) as client:
+    async with open_app(settings, reload=lambda: strict) as app, client_of(app) as client:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
         app.renew()
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 413
@@ -244,7 +244,7 @@ async def test_a_new_configuration_takes_effect() -> None:
 async def test_the_application_runs_in_a_server_of_this_process() -> None:
     hosted = Hosted(reading())
     async with (
-        living(hosted),
+        open_hosted(hosted),
         listening(hosted) as server,
         httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
     ):
@@ -290,7 +290,7 @@ def test_warm_up_runs_in_a_thread_that_yields() -> None:
     assert usual() == before
 
 
-def test_a_concurrent_warm_up_changes_nothing() -> None:
+def test_concurrent_warm_ups_restore_the_switch_interval() -> None:
     before = usual()
     began, may_end = threading.Event(), threading.Event()
 

@@ -121,7 +121,9 @@ async def test_an_error_is_not_stored(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [client(body=b'{"a":1}'), client(x_temper_text_policy="accept")], ids=["body", "wish"]
+    "other",
+    [client(body=b'{"a":1}'), client(x_temper_text_policy="accept")],
+    ids=["body", "header"],
 )
 async def test_a_different_request_under_the_same_key_is_refused(other: HandMadeClient) -> None:
     endpoint = Endpoint()
@@ -194,7 +196,7 @@ async def test_answers_above_the_limit_are_evicted_oldest_first(
     assert endpoint.begun == begun
 
 
-async def test_the_producer_waits_for_the_fastest_reader() -> None:
+async def test_an_answer_is_produced_no_faster_than_it_is_read() -> None:
     endpoint, asking = Endpoint(pieces=(b"x" * 100_000, DONE)), client()
     stalls = asyncio.Event()
 

@@ -6,14 +6,14 @@ from proxy.api.keys import read_keys
 from proxy.errors import InvalidConfiguration
 
 
-def written(folder: Path, text: str) -> Path:
+def keys_file(folder: Path, text: str) -> Path:
     path = folder / "keys"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
-    path = written(tmp_path, "# ours\nalice  sk-1\n\n  bob\tsk-2#x  \n")
+    path = keys_file(tmp_path, "# ours\nalice  sk-1\n\n  bob\tsk-2#x  \n")
     assert read_keys(path) == {"alice": "sk-1", "bob": "sk-2#x"}
 
 
@@ -29,7 +29,7 @@ def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
 )
 def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as raised:
-        read_keys(written(tmp_path, text))
+        read_keys(keys_file(tmp_path, text))
     assert raised.value.setting == "server.api_keys_file"
     assert "canar" not in str(raised.value)
 

@@ -97,7 +97,7 @@ def test_an_answer_ends_only_after_it_is_stored(tmp_path: Path) -> None:
     assert states == [(None, False), (b"a", False), (b"b", True)]
 
 
-async def told(
+async def events_of(
     *messages: Message, is_shared: bool, body: bytes = b"{}", turns: bool = False
 ) -> list[Message]:
     """Return the messages of an answer; the store may fail once the request is read."""
@@ -142,14 +142,14 @@ async def test_an_answer_that_could_not_be_shared_says_so(
     kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
-    got = await told(*answer, is_shared=is_shared, body=body, turns=turns)
+    got = await events_of(*answer, is_shared=is_shared, body=body, turns=turns)
     assert [event["type"] for event in got] == [event["type"] for event in answer]
     assert (ALONE in got[0]["headers"]) is is_told
 
 
 async def test_a_stream_starts_immediately_and_a_whole_answer_with_its_body() -> None:
-    assert len(await told(start(kind=STREAM), is_shared=True)) == 1
-    assert await told(start(), is_shared=True) == []
+    assert len(await events_of(start(kind=STREAM), is_shared=True)) == 1
+    assert await events_of(start(), is_shared=True) == []
 
 
 NOWHERE = "redis://127.0.0.1:1"

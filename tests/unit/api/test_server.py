@@ -34,7 +34,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def asking() -> httpx.AsyncClient:
+def local_client() -> httpx.AsyncClient:
     """Send a request to this machine, ignoring proxies, with a generous timeout."""
     return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS)
 
@@ -133,7 +133,7 @@ async def test_it_serves_until_a_signal() -> None:
     seen: list[int] = []
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         app = make_app()
-        async with serving(app, listening, 1) as server, asking() as client:
+        async with serving(app, listening, 1) as server, local_client() as client:
             seen.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
             os.kill(os.getpid(), signal.SIGTERM)
             await server
@@ -182,7 +182,7 @@ async def test_requests_that_exceed_the_shutdown_grace_get_an_error_and_log_no_t
 
     app.app.add_api_route("/endless", endless)
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-        async with serving(app, listening, 1) as server, asking() as client:
+        async with serving(app, listening, 1) as server, local_client() as client:
             answering = asyncio.create_task(client.get(f"{url_of(listening)}/endless"))
             await begun.wait()
             for _ in range(signals):

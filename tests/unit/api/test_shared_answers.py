@@ -143,7 +143,7 @@ async def test_a_waiting_client_that_disconnects_sends_no_request() -> None:
     assert (endpoint.begun, leaving.got) == (1, [])
 
 
-async def waited_for(
+async def answer_after_wait(
     answer: Callable[[OwnClaim], Coroutine[object, object, None]],
     body: bytes = STREAMED,
     endpoint: GatedEndpoint | None = None,
@@ -192,7 +192,7 @@ async def fall_silent(claim: OwnClaim) -> None:
 
 
 async def test_a_client_waiting_for_a_stream_gets_keepalive_comments() -> None:
-    waiting = await waited_for(finish)
+    waiting = await answer_after_wait(finish)
     assert waiting.status == 200
     assert waiting.answer_headers["content-type"] == STREAM.decode()
     assert waiting.answer.startswith(b": another replica is answering this request\n\n")
@@ -202,7 +202,7 @@ async def test_a_client_waiting_for_a_stream_gets_keepalive_comments() -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b"no JSON"])
 async def test_a_client_waiting_for_a_whole_answer_gets_nothing_early(body: bytes) -> None:
-    waiting = await waited_for(finish, body)
+    waiting = await answer_after_wait(finish, body)
     assert waiting.answer == b"data: 1\n\n" + DONE
     assert waiting.answer_headers["idempotent-replayed"] == "true"
 
@@ -212,14 +212,14 @@ async def test_a_waiting_replica_may_take_over(
     change: Callable[[OwnClaim], Coroutine[object, object, None]],
 ) -> None:
     endpoint = open_endpoint(kind=STREAM, pieces=(b"data: 2\n\n", DONE))
-    waiting = await waited_for(change, endpoint=endpoint)
+    waiting = await answer_after_wait(change, endpoint=endpoint)
     assert endpoint.begun == 1
     assert waiting.answer.endswith(b"\n\ndata: 2\n\n" + DONE)
 
 
 async def test_an_error_after_the_start_of_a_stream_ends_it() -> None:
     endpoint = open_endpoint(status=503, pieces=(b'{"error": {}}',))
-    waiting = await waited_for(OwnClaim.release, endpoint=endpoint)
+    waiting = await answer_after_wait(OwnClaim.release, endpoint=endpoint)
     assert waiting.status == 200
     assert waiting.answer.endswith(b'event: error\ndata: {"error": {}}\n\n')
 

@@ -32,7 +32,7 @@ def watching(
     return Watching(board, services, About("1.2", workers=4), pause=pause)
 
 
-def asking(board: Board) -> LiveRequest:
+def running_request(board: Board) -> LiveRequest:
     live = LiveRequest("r", link=BoardLink(board))
     live.target = AskedFor("m", "default", "b", stream=False)
     return live
@@ -43,7 +43,7 @@ def finish(live: LiveRequest) -> None:
     live.record()
 
 
-async def heard(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject]]:
+async def next_events(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject]]:
     """Read the next batch of events."""
     batch = await anext(feed)
     events: list[tuple[str, JsonObject]] = []
@@ -58,7 +58,7 @@ async def heard(feed: AsyncGenerator[bytes, None]) -> list[tuple[str, JsonObject
 async def until(feed: AsyncGenerator[bytes, None], wanted: str) -> JsonObject:
     """Read events until the named one."""
     while True:
-        for name, value in await heard(feed):
+        for name, value in await next_events(feed):
             if name == wanted:
                 return value
 
@@ -79,14 +79,14 @@ async def test_the_feed_starts_with_the_state_followed_by_changes() -> None:
     now = [0.0]
     board = Board(clock=lambda: now[0])
     async with watch(watching(board)) as feed:
-        ((name, state),) = await heard(feed)
+        ((name, state),) = await next_events(feed)
         assert (name, state["version"], state["workers"], state["requests"]) == (
             "state",
             "1.2",
             4,
             [],
         )
-        live = asking(board)
+        live = running_request(board)
         changed = await until(feed, "requests")
         assert phases(changed["rows"]) == ["receiving"]
         live.wait(None)
@@ -107,9 +107,9 @@ async def test_the_feed_starts_with_the_state_followed_by_changes() -> None:
 async def test_a_watcher_that_missed_rows_gets_the_state_again() -> None:
     board = Board(2)
     async with watch(watching(board)) as feed:
-        await heard(feed)
+        await next_events(feed)
         for _ in range(5):
-            finish(asking(board))
+            finish(running_request(board))
         state = await until(feed, "state")
     assert len(phases(state["requests"])) == 2
     assert state["number"] == board.number
@@ -119,11 +119,11 @@ async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> 
     now = [0.0]
     board = Board(clock=lambda: now[0])
     async with watch(watching(board, pause=0.0)) as feed:
-        await heard(feed)
-        asking(board)  # and gets no answer
+        await next_events(feed)
+        running_request(board)  # and gets no answer
         for _ in range(250):  # of which one batch has no room
-            finish(asking(board))
-        coming = asyncio.ensure_future(heard(feed))
+            finish(running_request(board))
+        coming = asyncio.ensure_future(next_events(feed))
         for _ in range(100):
             await asyncio.sleep(0)
         assert not coming.done()
@@ -132,8 +132,8 @@ async def test_a_flood_becomes_one_state_per_second_with_all_live_requests() -> 
         shown = phases(state["requests"])
         assert (name, shown.count("receiving"), shown.count("over")) == ("state", 1, 200)
         assert state["number"] == board.number
-        finish(asking(board))
-        (event,) = await heard(feed)
+        finish(running_request(board))
+        (event,) = await next_events(feed)
         assert event[0] == "requests"
 
 
@@ -144,11 +144,11 @@ async def test_counts_of_other_workers_are_sent_without_local_events(tmp_path: P
     about = About("1.2", workers=2, worker=2)
     services = ServerOptions().alone(ScriptedBackend())
     watched = Watching(board, services, about, shared=shared, pause=0.0)
-    finish(asking(board))
+    finish(running_request(board))
     async with watch(watched) as feed:
-        state = (await heard(feed))[0][1]
+        state = (await next_events(feed))[0][1]
         assert (state["worker"], state["workers"], requests_in(state)) == (2, 2, 1)
-        finish(asking(other))
+        finish(running_request(other))
         (tmp_path / "requests-1.json").write_bytes(msgspec.json.encode(other.history.counts()))
         now[0] += 1.0
         assert requests_in(await until(feed, "totals")) == 2
@@ -164,7 +164,7 @@ async def test_models_are_probed_only_while_the_feed_is_watched() -> None:
     backend = ScriptedBackend(description=Description(("tiny",), slots=2, window=1000))
     watched = watching(Board(), backend)
     async with watch(watched) as feed:
-        state = (await heard(feed))[0][1]
+        state = (await next_events(feed))[0][1]
         (card,) = state["models"] if isinstance(state["models"], list) else []
         assert isinstance(card, dict)
         assert card["state"] == "unknown"
@@ -189,7 +189,7 @@ async def test_the_share_of_the_room_is_that_of_running_requests() -> None:
     description = Description(("tiny",), slots=2, window=1000)
     watched = watching(board, ScriptedBackend(description=description))
     await watched.look()
-    live = asking(board)
+    live = running_request(board)
     live.facts = (Asked("as_asked"), Compacted(0, 0, 0, 0, 500, 500, 1000))
     assert watched.cards()[0].share == 0
     live.admit(0.25)
@@ -219,7 +219,7 @@ async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
     waiting = asyncio.create_task(hosting.confirmations.ask(tool, {"a": 1}, Requester(), 300.0))
     await asyncio.sleep(0)
     async with watch(watched) as feed:
-        state = (await heard(feed))[0][1]
+        state = (await next_events(feed))[0][1]
         (call,) = listed(state["confirmations"])
         assert (call["tool"], call["arguments"]) == ("drop", '{\n  "a": 1\n}')
         (card,) = listed(state["tool_servers"])
@@ -227,7 +227,7 @@ async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
         assert hosting.confirmations.answer(str(call["id"]), allow=True, who="anna")
         assert (await until(feed, "confirmations"))["confirmations"] == []
         await waiting
-        live = asking(board)
+        live = running_request(board)
         live.end_call(ToolRecord("fake", "drop", "1", 1, 0.0, 0.5, "done"))
         finish(live)
         (card,) = listed((await until(feed, "tool_servers"))["tool_servers"])

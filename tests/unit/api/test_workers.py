@@ -141,7 +141,7 @@ def test_a_crashing_worker_is_restarted_with_a_growing_delay() -> None:
     delays = [restarts.delay_after(1, 5.0) for _ in range(5)]
     assert delays == [0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
     assert [restarts.delay_after(1, 5.0) for _ in range(2000)][-1] == LONGEST_DELAY
-    assert restarts.delay_after(2, 5.0) == 0  # each worker has its own
+    assert restarts.delay_after(2, 5.0) == 0  # each worker has a separate one
     assert restarts.delay_after(1, STEADY_SECONDS) == 0
     assert restarts.delay_after(1, 5.0) == FIRST_DELAY
     restarts.forget(1)
@@ -158,7 +158,7 @@ def shared_counts() -> Path:
     return Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
 
 
-def who_counted() -> int:
+def counting_workers() -> int:
     """Count the workers that have counted a request, by their files."""
     return len(list(shared_counts().glob("histogram_*.db")))
 
@@ -174,7 +174,7 @@ async def fail(url: str) -> None:
 async def fail_at_both(url: str) -> int:
     """Send failing requests until each worker has had one; return their number."""
     sent = 0
-    while who_counted() < 2:
+    while counting_workers() < 2:
         await fail(url)
         sent += 1
     return sent
@@ -247,14 +247,14 @@ def test_the_dashboard_of_every_worker_shows_the_counts_of_all() -> None:
             seen.add(await page_of_any(url))
         assert max(failed for *_, failed in seen) == sent
         names = await named_by_all(url)
-        for name in names:  # whoever is asked
+        for name in names:  # from any worker
             for _ in range(4):
                 assert await status_of(f"{url}/ui/api/requests/{name}") == 200
         gone = next(iter(names)).partition("-")[0]
         assert await status_of(f"{url}/ui/api/requests/{gone}-999") == 404
 
         await replaced(workers().pop())
-        assert (await page_of_any(url))[2] == sent  # what was counted has happened
+        assert (await page_of_any(url))[2] == sent  # counted events have happened
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
 

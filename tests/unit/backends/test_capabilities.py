@@ -29,6 +29,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 @pytest.mark.parametrize(
     ("chat_request", "fields"),
     [
+        # the tool choice constrains the reply
         (upstream_request(), {}),
         (upstream_request(tool_choice=ToolUse.REQUIRED), {}),
         (upstream_request(tool_choice=NamedTool("get_weather")), {}),
@@ -38,20 +39,15 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
             upstream_request(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS),
             {"tool_choice": "none"},
         ),
+        # without tools there is nothing to constrain
+        (upstream_request(has_tools=False), {}),
+        (upstream_request(has_tools=False, parsing=Parsing.OURS), {}),
     ],
 )
 def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
     chat_request: UpstreamRequest, fields: JsonObject
 ) -> None:
     assert directives(chat_request) == fields
-
-
-@pytest.mark.parametrize(
-    "chat_request",
-    [upstream_request(has_tools=False), upstream_request(has_tools=False, parsing=Parsing.OURS)],
-)
-def test_without_tools_there_is_nothing_to_constrain(chat_request: UpstreamRequest) -> None:
-    assert directives(chat_request) == {}
 
 
 def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
@@ -263,7 +259,7 @@ def test_every_capability_describes_its_substitute() -> None:
     )
 
 
-def saying(**fields: JsonValue) -> UpstreamRequest:
+def request_with(**fields: JsonValue) -> UpstreamRequest:
     client_request = upstream_request(has_tools=False)
     fields_sent = {name: json.dump(value) for name, value in fields.items()}
     request = replace(
@@ -284,12 +280,12 @@ def saying(**fields: JsonValue) -> UpstreamRequest:
 def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
     message: str, wanted: str, sent: str
 ) -> None:
-    request = saying(reasoning_effort=wanted)
+    request = request_with(reasoning_effort=wanted)
     capability, offered = next(suspects(refusal(message), request))
     assert capability is Capability.EFFORT_WORDS
     put = without(request, {capability: offered})
     assert put.request.fields["reasoning_effort"] == json.dump(sent)
-    adjusted = saying(chat_template_kwargs={"reasoning_effort": wanted, "a": 1})
+    adjusted = request_with(chat_template_kwargs={"reasoning_effort": wanted, "a": 1})
     capability, offered = next(suspects(refusal(message), adjusted))
     put = without(adjusted, {capability: offered})
     variables: JsonObject = {"reasoning_effort": sent, "a": 1}
@@ -298,7 +294,7 @@ def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
 
 
 def test_unknown_efforts_are_sent_unchanged() -> None:
-    request = saying(reasoning_effort="enormous")
+    request = request_with(reasoning_effort="enormous")
     assert without(request, {Capability.EFFORT_WORDS: "low high"}) == request
     assert not [*suspects(refusal("no reasoning effort, please", 500), request)]
 

@@ -30,7 +30,7 @@ from tests.fakes.connections import (
 from tests.fakes.raw_backend import RawBackend, Script, raw_backend
 
 
-def says(*pieces: bytes) -> Script:
+def sends(*pieces: bytes) -> Script:
     async def script(caller: Caller) -> None:
         while await caller.request():
             for piece in pieces:
@@ -39,7 +39,7 @@ def says(*pieces: bytes) -> Script:
     return script
 
 
-def says_once(*pieces: bytes) -> Script:
+def sends_once(*pieces: bytes) -> Script:
     async def script(caller: Caller) -> None:
         await caller.request()
         for piece in pieces:
@@ -54,7 +54,7 @@ def test_a_response_is_parsed_at_every_split(cut: int) -> None:
         assert await exchange(connections) == (200, b"okay")
 
     sent = STREAM_HEAD + b"2\r\nok\r\n2\r\nay\r\n0\r\nx-trailer: 1\r\n\r\n"
-    backend = play(scene, says(*(sent[at : at + cut] for at in range(0, len(sent), cut))))
+    backend = play(scene, sends(*(sent[at : at + cut] for at in range(0, len(sent), cut))))
     assert backend.requests == [HEAD + b"{}"]
 
 
@@ -65,7 +65,7 @@ def test_status_and_headers_are_returned() -> None:
         assert (line.header(b"retry-after"), line.header(b"x-other")) == ("\xe9", "")
         assert not line.is_over
 
-    play(scene, says(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
+    play(scene, sends(b"HTTP/1.1 429 No\r\nRetry-After: \xe9\r\ncontent-length: 9\r\n\r\n"))
 
 
 def test_an_informational_response_is_skipped() -> None:
@@ -74,7 +74,7 @@ def test_an_informational_response_is_skipped() -> None:
         assert await exchange(connections) == (200, b"ok")
 
     early = b"HTTP/1.1 103 Early\r\ncontent-length: 7\r\n\r\n"
-    assert play(scene, says(early, OK)).connections == 1
+    assert play(scene, sends(early, OK)).connections == 1
 
 
 def test_a_body_without_a_length_ends_with_the_connection() -> None:
@@ -82,7 +82,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
         assert await exchange(connections) == (200, b"okay")
         assert await exchange(connections) == (200, b"ok")
 
-    backend = play(scene, says_once(b"HTTP/1.0 200 OK\r\n\r\nok", b"ay"), says(OK))
+    backend = play(scene, sends_once(b"HTTP/1.0 200 OK\r\n\r\nok", b"ay"), sends(OK))
     assert backend.connections == 2
 
 
@@ -98,7 +98,7 @@ def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
         with pytest.raises(BrokenOff):
             await line.receive(later())
 
-    play(scene, says_once(piece))
+    play(scene, sends_once(piece))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
     ],
 )
 def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
-    async def hears_the_end(caller: Caller) -> None:
+    async def waits_for_the_end(caller: Caller) -> None:
         await caller.request()
         await caller.send(nonsense)
         await caller.hang_up_seen()
@@ -121,7 +121,7 @@ def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
         assert raised.value.sample in nonsense
         assert raised.value.sample
 
-    play(scene, hears_the_end)
+    play(scene, waits_for_the_end)
 
 
 @pytest.mark.parametrize("more", [OK, b"garbage"])
@@ -130,7 +130,7 @@ def test_an_unrequested_response_is_never_used_for_the_next_request(more: bytes)
         assert await exchange(connections) == (200, b"ok")
         assert await exchange(connections) == (200, b"2!")
 
-    backend = play(scene, says(OK + more), says(OK.replace(b"ok", b"2!")))
+    backend = play(scene, sends(OK + more), sends(OK.replace(b"ok", b"2!")))
     assert backend.connections == 2
 
 
@@ -158,7 +158,7 @@ def test_an_idle_connection_that_receives_data_is_dropped(is_brought: bool) -> N
             await hung_up.wait()
         assert await exchange(connections) == (200, b"2!")
 
-    play(scene, talks_unasked, says(OK.replace(b"ok", b"2!")))
+    play(scene, talks_unasked, sends(OK.replace(b"ok", b"2!")))
 
 
 def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None:
@@ -171,7 +171,7 @@ def test_a_connection_that_was_closed_while_it_had_no_work_is_replaced() -> None
         await caller.send(OK)
         await caller.request()
 
-    backend = play(scene, closes_under_the_next, says(OK))
+    backend = play(scene, closes_under_the_next, sends(OK))
     assert (backend.connections, len(backend.requests)) == (2, 3)
 
 
@@ -250,7 +250,7 @@ def test_a_line_without_work_is_closed_after_a_while() -> None:
         await closed.wait()
         assert await exchange(connections) == (200, b"ok")
 
-    assert play(scene, script, says(OK)).connections == 2
+    assert play(scene, script, sends(OK)).connections == 2
 
 
 def test_a_deadline_is_measured_from_the_latest_receive() -> None:
@@ -265,7 +265,7 @@ def test_a_deadline_is_measured_from_the_latest_receive() -> None:
         assert isinstance(loop, SkippingLoop)
         line = await send(connections, later(600))
         assert await line.receive(later(100)) == b"1"
-        await loop.skip(200)  # nobody waits
+        await loop.skip(200)  # no request waits
         waiting = asyncio.create_task(line.receive(later(500)))
         await loop.skip(400)
         assert not waiting.done()
@@ -424,7 +424,7 @@ class TwoAddresses(asyncio.SelectorEventLoop):
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
 def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second() -> None:
     async def scene() -> None:
-        async with raw_backend(says(OK)) as backend:
+        async with raw_backend(sends(OK)) as backend:
             loop.second, port = backend.address
             with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
                 deaf.bind(("127.0.0.2", port))
@@ -466,7 +466,7 @@ def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
         await caller.request()
         await caller.send(STREAM_HEAD + b"1\r\na\r\n")
         for piece in (b"1\r\nb\r\n", b"1\r\nc\r\n", b"1\r\nd\r\n0\r\n\r\n"):
-            await go_on.acquire()  # whatever was sent before has been read
+            await go_on.acquire()  # all earlier data has been read
             await caller.send(piece)
         await caller.request()
         await caller.send(STREAM_HEAD + b"2\r\nok\r\n0\r\n\r\n")

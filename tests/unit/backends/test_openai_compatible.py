@@ -513,7 +513,7 @@ def test_a_run_may_be_the_whole_reply(start: tuple[JsonObject, ...], count: int)
 @pytest.mark.parametrize(
     "text",
     [
-        b"\\",  # swallows the quote behind it
+        b"\\",  # swallows the following quote
         b'","',
         b'a" , "b',
         b"\xff",

@@ -188,7 +188,7 @@ def test_progress_is_shown_and_a_retry_keeps_its_reason(
     assert status.noted == noted
 
 
-def test_before_an_answer_ctrl_c_interrupts_nothing() -> None:
+def test_without_an_answer_in_progress_there_is_nothing_to_interrupt() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 

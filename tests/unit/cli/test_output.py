@@ -18,7 +18,7 @@ from proxy.conversation import json
 from tests.fakes.hostile_text import HOSTILE, has_control
 
 _DIRECT = re.compile(r"click\.s?echo\(|\bConsole\(|(?<![.\w])print\(")
-# click's own layer, and settings of the operator, which are printed as TOML
+# click's output layer, and settings of the operator, which are printed as TOML
 _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 
 

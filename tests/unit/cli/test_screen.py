@@ -42,13 +42,15 @@ def drawn(screen: Screen, width: int, *, is_live: bool = True) -> str:
     return text
 
 
-def living(phase: RequestStage, progress: float | None = None) -> Row:
+def running_row(phase: RequestStage, progress: float | None = None) -> Row:
     return row_of(RECORD, f"abc-{phase.value}", phase=phase.value, progress=progress)
 
 
 def test_it_shows_the_queue_models_and_live_requests() -> None:
     screen = Screen(STATE)
-    screen.apply(Batch(2, (living(RequestStage.READING, 0.38), living(RequestStage.ASKED_AGAIN))))
+    screen.apply(
+        Batch(2, (running_row(RequestStage.READING, 0.38), running_row(RequestStage.ASKED_AGAIN)))
+    )
     text = " ".join(drawn(screen, 100).split())
     assert "412 requests in the last hour, 31 needed help" in text
     assert "22 repaired 7 retried 2 gave up 88 % of prompt tokens cached" in text
@@ -72,7 +74,7 @@ def test_repaired_requests_stay_and_the_latest_ten_are_shown() -> None:
 
 def test_a_later_state_keeps_finished_requests_and_drops_those_of_another_process() -> None:
     first, second = (row_of(RECORD, f"abc-{at}") for at in (1, 2))
-    screen = Screen(replace(STATE, requests=(living(RequestStage.QUEUED), first)))
+    screen = Screen(replace(STATE, requests=(running_row(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
     text = drawn(screen, 100)
     assert text.count("became a call of look") == 2
@@ -83,7 +85,9 @@ def test_a_later_state_keeps_finished_requests_and_drops_those_of_another_proces
 
 @pytest.mark.parametrize("width", [80, 40])
 def test_it_fits_narrow_terminals(width: int) -> None:
-    screen = Screen(replace(STATE, requests=(row_of(RECORD, "abc-1"), living(RequestStage.QUEUED))))
+    screen = Screen(
+        replace(STATE, requests=(row_of(RECORD, "abc-1"), running_row(RequestStage.QUEUED)))
+    )
     text = drawn(screen, width)
     assert "waiting for a slot" in text
     assert "A call written" in text

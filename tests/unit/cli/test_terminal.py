@@ -28,7 +28,7 @@ def console(columns: int, *, is_terminal: bool = True) -> Console:
     )
 
 
-def told_by(console: Console) -> str:
+def output_of(console: Console) -> str:
     assert isinstance(console.file, StringIO)
     return CODES.sub("", console.file.getvalue())
 
@@ -51,10 +51,10 @@ def test_a_load_ends_with_one_line_that_names_the_address(columns: int) -> None:
     with Terminal(shown, clock=ticking) as terminal:
         start(terminal)
         terminal.serve(ADDRESS, awaits_model=True)
-        assert "ready" not in told_by(shown)
+        assert "ready" not in output_of(shown)
         terminal.follow(StartProgress("qwen3", "loading", 0.42))
         terminal.follow(StartProgress("qwen3", "ready"))
-    lines = told_by(shown).splitlines()
+    lines = output_of(shown).splitlines()
     assert lines[-1].endswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in 1.0 s)")
 
 
@@ -64,7 +64,7 @@ def test_the_line_that_moves_fits_the_terminal(columns: int) -> None:
     with Terminal(shown) as terminal:
         start(terminal, "a-model-with-a-long-name-" * 5)
         terminal.follow(StartProgress("a-model-with-a-long-name-" * 5, "loading", 0.42))
-    frames = [line for line in re.split(r"[\r\n]", told_by(shown)) if line.strip()]
+    frames = [line for line in re.split(r"[\r\n]", output_of(shown)) if line.strip()]
     assert frames
     assert all(len(frame) <= columns for frame in frames)
     assert "42%" in frames[-1]
@@ -77,14 +77,14 @@ def test_a_model_ready_before_the_server_does_not_delay_it() -> None:
         start(terminal)
         terminal.follow(StartProgress("qwen3", "ready"))
         terminal.serve(ADDRESS, awaits_model=True)
-    assert told_by(shown).endswith("ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n")
+    assert output_of(shown).endswith("ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n")
 
 
 def test_a_running_server_is_not_waited_for() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
         terminal.serve(ADDRESS, awaits_model=False)
-    assert told_by(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
+    assert output_of(shown) == "ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n"
 
 
 def test_each_loading_model_has_a_line_and_a_failed_one_none() -> None:
@@ -94,8 +94,8 @@ def test_each_loading_model_has_a_line_and_a_failed_one_none() -> None:
         start(terminal, "second")
         terminal.follow(StartProgress("first", "failed"))
         terminal.follow(StartProgress("second", "ready"))
-    assert "second, loaded in" in told_by(shown).splitlines()[-1]
-    assert "first, loaded" not in told_by(shown)
+    assert "second, loaded in" in output_of(shown).splitlines()[-1]
+    assert "first, loaded" not in output_of(shown)
 
 
 def test_names_are_no_markup() -> None:
@@ -103,8 +103,8 @@ def test_names_are_no_markup() -> None:
     with Terminal(shown) as terminal:
         terminal.write("[bold]plain[/bold]")
         start(terminal, "[red]x")
-    assert "[bold]plain[/bold]" in told_by(shown)
-    assert "loading [red]x" in told_by(shown)
+    assert "[bold]plain[/bold]" in output_of(shown)
+    assert "loading [red]x" in output_of(shown)
 
 
 def test_a_pipe_gets_a_sentence_per_stage_and_no_animation() -> None:
@@ -124,7 +124,7 @@ def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFi
     shown = console(80, is_terminal=False)
     with caplog.at_level(logging.INFO), Terminal(shown, logs_events=True) as terminal:
         terminal.write("Found a server.")
-    assert told_by(shown) == ""
+    assert output_of(shown) == ""
     assert caplog.messages == ["Found a server."]
 
 

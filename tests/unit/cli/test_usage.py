@@ -15,14 +15,14 @@ from proxy.cli.usage import ServeCommand
 from tests.fakes.invoked import temper
 
 
-def told(*arguments: str) -> str:
+def help_text(*arguments: str) -> str:
     return temper(*arguments).output
 
 
 def test_serve_flags_are_grouped_and_complete() -> None:
     serve = main.commands["serve"]
     assert isinstance(serve, ServeCommand)
-    shown = told("serve", "--help")
+    shown = help_text("serve", "--help")
     places = [shown.index(f"{title}:") for title in (*ServeCommand.groups, "Other options")]
     assert places == sorted(places)
     visible = [
@@ -33,19 +33,19 @@ def test_serve_flags_are_grouped_and_complete() -> None:
 
 @pytest.mark.parametrize(("typo", "meant"), [("--prot", "--port"), ("--hots", "--host")])
 def test_a_near_flag_is_proposed(typo: str, meant: str) -> None:
-    assert f"Did you mean '{meant}'?" in told("serve", typo, "1")
+    assert f"Did you mean '{meant}'?" in help_text("serve", typo, "1")
 
 
 @pytest.mark.parametrize("stranger", ["--bogus", "--frobnicate"])
 def test_an_unrelated_flag_gets_no_suggestion(stranger: str) -> None:
-    shown = told("serve", stranger)
+    shown = help_text("serve", stranger)
     assert f"No such option '{stranger}'." in shown
     assert "mean" not in shown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_completion_is_printed_and_works(shell: str) -> None:
-    assert "_TEMPER_COMPLETE=bash_source temper" in told("--help")
+    assert "_TEMPER_COMPLETE=bash_source temper" in help_text("--help")
     environment = {"_TEMPER_COMPLETE": f"{shell}_source"}
     result = CliRunner(env=environment).invoke(main, [], prog_name="temper")
     assert result.exit_code == 0
@@ -67,14 +67,14 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         assert result.exit_code == 2
         assert f"'temper {command}' requires the package temper_evals" in result.stderr
     assert "No such command 'demmo'" in temper("demmo").stderr
-    assert "eval" not in told("--help").partition("Commands:")[2].partition("New here?")[0]
+    assert "eval" not in help_text("--help").partition("Commands:")[2].partition("New here?")[0]
 
 
 @pytest.mark.usefixtures("fresh_lookup")
 def test_a_checkout_that_is_not_installed_has_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
-    assert "Show tool calls of a model" in told("demo", "--help")
-    assert "Measure how much Temper helps" in told("eval", "--help")
+    assert "Show tool calls of a model" in help_text("demo", "--help")
+    assert "Measure how much Temper helps" in help_text("eval", "--help")
 
 
 @pytest.mark.usefixtures("fresh_lookup")

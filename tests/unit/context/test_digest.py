@@ -58,7 +58,7 @@ def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
     assert len(lines) > 5
 
 
-def noted(number: int) -> tuple[Message, ...]:
+def step_with_values(number: int) -> tuple[Message, ...]:
     """Make a step; its result has two values and an ordinary word."""
     call = ToolCall(f"call_{number}", "look", "{}")
     text = f"src/part_{number}.py: found\n(PAY-{number:05}), 1234567"
@@ -66,7 +66,9 @@ def noted(number: int) -> tuple[Message, ...]:
 
 
 def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
-    digest_ = digest(400, *(message for number in range(14) for message in noted(number)))
+    digest_ = digest(
+        400, *(message for number in range(14) for message in step_with_values(number))
+    )
     lines = digest_.message().text.splitlines()
     short = [line for line in lines if line.startswith("- src")]
     assert digest_.left_out == 0
@@ -76,7 +78,9 @@ def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
 
 
 def test_kept_values_never_displace_the_latest_steps() -> None:
-    digest_ = digest(400, *(message for number in range(90) for message in noted(number)))
+    digest_ = digest(
+        400, *(message for number in range(90) for message in step_with_values(number))
+    )
     lines = digest_.message().text.splitlines()
     whole = [line for line in lines if line.startswith("- look")]
     short = [line for line in lines if line.startswith("- src")]
@@ -90,7 +94,7 @@ def test_kept_values_never_displace_the_latest_steps() -> None:
 def test_a_truncated_value_is_not_kept() -> None:
     call = ToolCall("a", "look", "{}")
     steps = (assistant_message("", (call,)), tool_result("a", f"gave up with PAY-{'7' * 60}"))
-    digest_ = digest(110, *steps, *noted(2), *noted(3), *noted(4))
+    digest_ = digest(110, *steps, *step_with_values(2), *step_with_values(3), *step_with_values(4))
     assert "PAY-777" not in digest_.message().text
     assert digest_.left_out == 1
 
@@ -118,10 +122,10 @@ def test_a_copy_is_independent() -> None:
     copied.add(units(*step(9, 30))[0])
     assert digest_.message() == before != copied.message()
     assert copied.size > digest_.size
-    few = digest(200, *(message for number in range(9) for message in noted(number)))
+    few = digest(200, *(message for number in range(9) for message in step_with_values(number)))
     before = few.message()
     copied = few.copy()
-    copied.add(units(*noted(9))[0])
+    copied.add(units(*step_with_values(9))[0])
     assert few.message() == before != copied.message()
 
 

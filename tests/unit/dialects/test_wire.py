@@ -20,11 +20,11 @@ from tests.unit.dialects.wire_tables import (
     WRITERS,
     Row,
     answer_of,
+    complete_body,
     events_of,
     read_table,
     result_of,
     upstream_request,
-    whole,
 )
 
 ROWS = [(table, row) for table in TABLES for row in read_table(table)]
@@ -125,7 +125,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
 def test_answers_satisfy_the_types_of_the_sdk(name: str) -> None:
     for row in read_table(f"answer_{name}"):
         members, _, script = row.sent.partition(" | ")
-        answer = answer_of(name, whole(PLAIN[name], members), events_of(script))
+        answer = answer_of(name, complete_body(PLAIN[name], members), events_of(script))
         if row.behavior not in ("calls that ran here", "usage that says little"):
             ANSWERS[name].model_validate_json(answer)
 

@@ -101,7 +101,7 @@ def write_table(name: str, rows: Iterable[Row]) -> None:
     (DIRECTORY / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def whole(plain: bytes, sent: str) -> bytes:
+def complete_body(plain: bytes, sent: str) -> bytes:
     """Return a body: `sent` itself if it is one, else the plain body with these members."""
     if sent.startswith("{"):
         return sent.encode()
@@ -160,7 +160,10 @@ def request_row(name: str, sent: str) -> str:
     dialect, plain = DIALECTS[name], PLAIN[name]
     members, _, headers = sent.partition(" | ")
     client = Client(headers=msgspec.json.decode(headers or "{}", type=dict[str, str]))
-    decoded, usual = dialect.decode(whole(plain, members), client), dialect.decode(plain, Client())
+    decoded, usual = (
+        dialect.decode(complete_body(plain, members), client),
+        dialect.decode(plain, Client()),
+    )
     body, usual_body = (json.join_object({**each.request.fields}) for each in (decoded, usual))
     more, usual_more = (
         facts_of(name, decoded, usual, body),
@@ -198,7 +201,9 @@ def as_chat(body: bytes) -> Request:
 
 def upstream_request(members: str, changed: JsonObject) -> UpstreamRequest:
     """Make an upstream request of a chat completion; `changed` are attributes of it."""
-    request = replaced(decode_request(whole(PLAIN["chat"], members)), changed.pop("request", {}))
+    request = replaced(
+        decode_request(complete_body(PLAIN["chat"], members)), changed.pop("request", {})
+    )
     messages, tools = request.messages, request.tools
     if isinstance(sources := changed.pop("messages", None), list):
         messages = decode_messages([f"{source}".encode() for source in sources])
@@ -316,7 +321,7 @@ def events_of(script: str) -> list[replies.ReplyEvent]:
 def answer_row(name: str, sent: str) -> str:
     """Show the answer to `members | events` as far as it differs from an empty one."""
     members, _, script = sent.partition(" | ")
-    body = whole(PLAIN[name], members)
+    body = complete_body(PLAIN[name], members)
     return (
         difference(answer_of(name, body, events_of(script)), answer_of(name, body, [])) or NOTHING
     )
@@ -332,7 +337,7 @@ def answer_of(name: str, body: bytes, events: list[replies.ReplyEvent]) -> bytes
 def stream_row(name: str, sent: str) -> str:
     """Show the stream of `members | events`, which is the same for events that come together."""
     members, _, script = sent.partition(" | ")
-    answering = DIALECTS[name].decode(whole(PLAIN[name], members), Client()).answering
+    answering = DIALECTS[name].decode(complete_body(PLAIN[name], members), Client()).answering
     events, alone, together = events_of(script), answering.begin(None), answering.begin(None)
     # the first events come together, as they tell the size of the prompt
     stream = alone.encode_all(events[:2])

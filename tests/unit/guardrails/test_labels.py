@@ -34,7 +34,7 @@ def thought(text: str) -> LabeledPart:
     return ReasoningDelta(text)
 
 
-def said(text: str) -> LabeledPart:
+def text_part(text: str) -> LabeledPart:
     return TextDelta(text)
 
 
@@ -48,31 +48,31 @@ INVENTED: LabeledPart = InventedResult()
 @pytest.mark.parametrize(
     ("reply", "parts"),
     [
-        ("It is noon.\n", [said("It is noon.\n")]),
-        ("  \n It is noon.", [said("  \n It is noon.")]),
+        ("It is noon.\n", [text_part("It is noon.\n")]),
+        ("  \n It is noon.", [text_part("  \n It is noon.")]),
         ("Thought: So.\nFinal Answer: Noon.\n", [thought("So."), answered("Noon.")]),
         (" Thought:\n So\n it is.\n\nFinal Answer:\nA", [thought("So\n it is."), answered("A")]),
         ("Final Answer:\nA\n\n B", [answered("A\n\n B")]),
-        (f"Thought: So.\n{ACTION}", [thought("So."), said(ACTION)]),
-        (f"Sure.\n\n{ACTION}\n", [said(f"Sure.\n{ACTION}\n")]),
-        (f"{ACTION}\nObservation: 3\nFinal Answer: 3", [said(f"{ACTION}\n"), INVENTED]),
-        (f"{ACTION}\nFinal Answer: 3", [said(f"{ACTION}\n"), INVENTED]),
+        (f"Thought: So.\n{ACTION}", [thought("So."), text_part(ACTION)]),
+        (f"Sure.\n\n{ACTION}\n", [text_part(f"Sure.\n{ACTION}\n")]),
+        (f"{ACTION}\nObservation: 3\nFinal Answer: 3", [text_part(f"{ACTION}\n"), INVENTED]),
+        (f"{ACTION}\nFinal Answer: 3", [text_part(f"{ACTION}\n"), INVENTED]),
         (
             f"{ACTION}\nThought: More.\n{ACTION}",
-            [said(f"{ACTION}\n"), thought("More."), said(ACTION)],
+            [text_part(f"{ACTION}\n"), thought("More."), text_part(ACTION)],
         ),
         ("Thought: A\nThought: B", [thought("A\nB")]),
         ("Action: None\nAction Input: None\nFinal Answer: 4", [answered("4")]),
         ("Action: none.", []),
-        ("Action: look", [said("Action: look")]),
-        ("Action: look\nAction: wait\n", [said("Action: look\nAction: wait\n")]),
-        ("Action: look\nObservation: 3", [said("Action: look\n"), INVENTED]),
-        ("Observation: it rains", [said("Observation: it rains")]),
+        ("Action: look", [text_part("Action: look")]),
+        ("Action: look\nAction: wait\n", [text_part("Action: look\nAction: wait\n")]),
+        ("Action: look\nObservation: 3", [text_part("Action: look\n"), INVENTED]),
+        ("Observation: it rains", [text_part("Observation: it rains")]),
         ("Thought: x\nObservation: y", [thought("x\nObservation: y")]),
         ("Final Answer: a\nAction: b\nThought: c", [answered("a\nAction: b\nThought: c")]),
-        ("I think. Action: look", [said("I think. Action: look")]),
-        ("          Action: look", [said("          Action: look")]),
-        ("Thou", [said("Thou")]),
+        ("I think. Action: look", [text_part("I think. Action: look")]),
+        ("          Action: look", [text_part("          Action: look")]),
+        ("Thou", [text_part("Thou")]),
         ("Thought:", []),
         ("", []),
     ],
@@ -104,7 +104,7 @@ def test_chunking_makes_no_difference(reply: str, cuts: list[int]) -> None:
 
 @given(reply=st.text(st.sampled_from("ab: \n"), max_size=40))
 def test_a_reply_without_labels_is_unchanged(reply: str) -> None:
-    assert split([*reply]) == ([said(reply)] if reply else [])
+    assert split([*reply]) == ([text_part(reply)] if reply else [])
 
 
 @pytest.mark.parametrize("line", ["Thought: x\n", "x\n", "Action: x\n", " ", "\n"])

@@ -132,7 +132,7 @@ def test_a_call_is_compared_as_its_schema_reads_it(call: WrittenCall, is_one: bo
         pytest.param(f"```json\n{WEATHER_RESULT}\n```", id="in a code fence"),
         pytest.param(f"```json\n{WEATHER_RESULT}", id="in a code fence without its end"),
         pytest.param('{"weather": "rain"}', id="a member of it"),
-        pytest.param('{"city": "Rome", "weather": "sun"}', id="one made up like it"),
+        pytest.param('{"city": "Rome", "weather": "sun"}', id="an invented similar one"),
         pytest.param(f"{PARIS_CALL}\n{WEATHER_RESULT}", id="the call and its result"),
         pytest.param(f"{PARIS_CALL}\n{PARIS_CALL}", id="the call again and again"),
         pytest.param('{"city": "Paris", "weather"', id="the beginning of it"),

@@ -312,7 +312,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
 @pytest.mark.parametrize(
     ("offer", "reply", "defect", "text", "calls", "facts"),
     [
-        # a call that says that no tool fits
+        # a call of a tool that reports that no tool fits
         (AUTO, ReadReply("", (DECLINED,)), None, NO_TOOL_FITS, "", [Dropped("no_function")]),
         (AUTO, ReadReply("Hm.", (DECLINED,)), None, "Hm.", "", [Dropped("no_function")]),
         (AUTO, ReadReply("", (DECLINED, TIME)), Defect.UNKNOWN_TOOL, "", "", []),

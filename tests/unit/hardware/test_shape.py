@@ -3,7 +3,7 @@ import pytest
 from proxy.hardware.shape import Layer, ModelShape, shape_of
 
 
-def told(architecture: str, **values: object) -> dict[str, object]:
+def metadata_of(architecture: str, **values: object) -> dict[str, object]:
     """Write metadata of four layers with four heads for this architecture."""
     usual: dict[str, object] = {
         "block_count": 4,
@@ -25,7 +25,7 @@ def _written(name: str) -> str:
 
 
 def layers(architecture: str, **values: object) -> tuple[Layer, ...]:
-    shape = shape_of(told(architecture, **values), 0)
+    shape = shape_of(metadata_of(architecture, **values), 0)
     assert shape is not None
     return shape.layers
 
@@ -44,7 +44,9 @@ def sliding(architecture: str, **values: object) -> list[bool]:
 
 
 def test_a_plain_model_attends_alike_in_every_layer() -> None:
-    metadata = told("llama", attention_head_count_kv=2, feed_forward_length=200, vocab_size=90)
+    metadata = metadata_of(
+        "llama", attention_head_count_kv=2, feed_forward_length=200, vocab_size=90
+    )
     layer = Layer(2, 16, 16)
     assert shape_of(metadata, 5) == ModelShape(5, (layer,) * 4, 1000, 0, 90, 64, 200)
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
@@ -65,7 +67,7 @@ def test_lengths_of_keys_and_values_may_differ() -> None:
 
 
 def test_a_model_of_experts_computes_in_longer_vectors() -> None:
-    metadata = told("moe", expert_used_count=8, expert_feed_forward_length=768)
+    metadata = metadata_of("moe", expert_used_count=8, expert_feed_forward_length=768)
     shape = shape_of(metadata | {"moe.feed_forward_length": [100, 6000, 100, 100]}, 0)
     assert shape is not None
     assert shape.feed_forward == 8 * 768
@@ -76,7 +78,7 @@ def test_a_model_of_experts_computes_in_longer_vectors() -> None:
     [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
 )
 def test_incomplete_metadata_gives_no_shape(missing: str, value: object) -> None:
-    metadata = told("llama") | {f"llama.{missing}": value}
+    metadata = metadata_of("llama") | {f"llama.{missing}": value}
     if not missing:
         del metadata["general.architecture"]
     assert shape_of(metadata, 0) is None

@@ -132,7 +132,7 @@ def test_without_sysfs_files_there_is_no_gpu(tmp_path: Path) -> None:
     assert amd_devices(tmp_path, AMD_HOST) == ()
 
 
-def told(memory: int, limit: str = "0", arm: str = "1") -> str:
+def sysctl_output(memory: int, limit: str = "0", arm: str = "1") -> str:
     return (
         f"hw.memsize: {memory}\n"
         f"hw.optional.arm64: {arm}\n"
@@ -155,11 +155,13 @@ def devices(text: str, free: int = 64 * GIB) -> tuple[Device, ...]:
     ],
 )
 def test_the_gpu_may_use_a_share_of_host_memory(memory: int, limit: str, total: int) -> None:
-    assert devices(told(memory, limit)) == (Device("Apple M2 Max", total, total, is_unified=True),)
+    assert devices(sysctl_output(memory, limit)) == (
+        Device("Apple M2 Max", total, total, is_unified=True),
+    )
 
 
 def test_no_more_is_free_than_the_host_has() -> None:
-    (device,) = devices(told(64 * GIB), 10 * GIB)
+    (device,) = devices(sysctl_output(64 * GIB), 10 * GIB)
     assert (device.total, device.free) == (48 * GIB, 10 * GIB)
 
 
@@ -169,7 +171,8 @@ def test_an_older_system_has_no_such_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "what?", told(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", told(0)]
+    "text",
+    ["", "what?", sysctl_output(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", sysctl_output(0)],
 )
 def test_other_machines_have_no_such_gpu(text: str) -> None:
     assert devices(text) == ()

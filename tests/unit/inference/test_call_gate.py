@@ -285,7 +285,7 @@ def test_valid_arguments_continue_at_the_clients_position(text: str, size: int) 
     if rest is not None:
         assert json.parse(begun + rest) == checked.value
     if checked.text == text:
-        assert rest is not None  # a healthy call is what the model wrote, byte for byte
+        assert rest is not None  # a healthy call keeps the model's bytes
         assert begun + rest == text
 
 

@@ -20,7 +20,7 @@ from proxy.inference.length import ReplyLength
 WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
 
 
-def heard(length: ReplyLength, *events: ReplyEvent) -> int:
+def events_until_cut(length: ReplyLength, *events: ReplyEvent) -> int:
     """Count the events until there are too many, or all of them."""
     for number, event in enumerate(events):
         if length.exceeds((event,)):
@@ -32,14 +32,14 @@ def heard(length: ReplyLength, *events: ReplyEvent) -> int:
 def test_a_reply_is_too_long_with_the_first_token_beyond_its_limit(
     kind: type[TextDelta | ReasoningDelta],
 ) -> None:
-    assert heard(ReplyLength(10), *[kind("a token, ")] * 50) == 10
+    assert events_until_cut(ReplyLength(10), *[kind("a token, ")] * 50) == 10
 
 
 def test_arguments_count_towards_the_limit_and_progress_does_not() -> None:
     progress: list[ReplyEvent] = [PromptProgress(9, 0, 1)] * 50
     before = [ReplyStarted(), *progress, ToolCallStarted(0, "a", "f")]
     arguments = [ToolCallArgumentsDelta(0, '"a piece, ')] * 50
-    assert heard(ReplyLength(10), *before, *arguments) == len(before) + 10
+    assert events_until_cut(ReplyLength(10), *before, *arguments) == len(before) + 10
 
 
 def test_events_of_a_batch_are_counted_together() -> None:
@@ -54,7 +54,7 @@ def test_a_reply_that_ends_normally_is_not_too_long(end: ReplyEvent) -> None:
 
 
 def test_without_a_limit_nothing_is_too_long() -> None:
-    assert heard(ReplyLength(None), *[TextDelta("a token, ")] * 1000) == 1000
+    assert events_until_cut(ReplyLength(None), *[TextDelta("a token, ")] * 1000) == 1000
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -62,12 +62,12 @@ def test_without_a_limit_nothing_is_too_long() -> None:
 def test_a_reply_within_its_limit_is_never_cut_at_any_tokenization(seed: int, size: int) -> None:
     tokens = random.Random(seed).choices(WORDS, k=200)
     pieces = [token[at : at + size] for token in tokens for at in range(0, len(token), size)]
-    assert heard(ReplyLength(200), *map(TextDelta, pieces)) == len(pieces)
+    assert events_until_cut(ReplyLength(200), *map(TextDelta, pieces)) == len(pieces)
 
 
 @pytest.mark.parametrize("text", ["a", "語", " on", "and so on "])
 def test_every_endless_reply_becomes_too_long(text: str) -> None:
-    assert heard(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 800
+    assert events_until_cut(ReplyLength(100), *[TextDelta(text)] * 10_000) <= 800
 
 
 def test_a_sink_accepts_at_most_the_limit_and_counts_everything() -> None:
@@ -106,10 +106,12 @@ def test_the_tokens_of_a_reply_are_estimated_from_its_pieces_and_characters() ->
 def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> None:
     blanks: list[ReplyEvent] = [TextDelta("\n  ")] * 1000
     begun: list[ReplyEvent] = [TextDelta('{"name": '), ReasoningDelta(" " * 300)]
-    assert heard(ReplyLength(None, is_constrained=True), *begun, *blanks) == len(begun) + 85
-    assert heard(ReplyLength(None), *begun, *blanks) == len(begun) + 1000
+    assert (
+        events_until_cut(ReplyLength(None, is_constrained=True), *begun, *blanks) == len(begun) + 85
+    )
+    assert events_until_cut(ReplyLength(None), *begun, *blanks) == len(begun) + 1000
     words: list[ReplyEvent] = [*blanks[:80], TextDelta("x")] * 9
-    assert heard(ReplyLength(None, is_constrained=True), *words) == len(words)
+    assert events_until_cut(ReplyLength(None, is_constrained=True), *words) == len(words)
     length = ReplyLength(None, is_constrained=True)
     assert not length.exceeds([*blanks, ReplyFinished("stop")])
 

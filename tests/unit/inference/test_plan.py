@@ -30,17 +30,17 @@ ADDED = (user_message("Go on."),)
 REQUEST = make_request()
 
 
-def asked(messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> UpstreamRequest:
+def upstream_of(messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> UpstreamRequest:
     return UpstreamRequest(REQUEST, messages, tools, ToolUse.AUTO)
 
 
 def test_a_chat_template_gets_messages_and_tools_unchanged() -> None:
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
     tools = (WEATHER, CLOCK, RESPOND)
-    assert prompt_format.upstream_request(REQUEST, HISTORY) == asked(HISTORY, tools)
+    assert prompt_format.upstream_request(REQUEST, HISTORY) == upstream_of(HISTORY, tools)
     assert prompt_format.offered == (WEATHER, CLOCK, RESPOND)
     plain = PromptFormat((WEATHER,))
-    assert plain.upstream_request(REQUEST, HISTORY) == asked(HISTORY, (WEATHER,))
+    assert plain.upstream_request(REQUEST, HISTORY) == upstream_of(HISTORY, (WEATHER,))
 
 
 def test_a_template_with_strict_turns_gets_merged_messages() -> None:

@@ -105,7 +105,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(
             async with connect(ServerSpec("x", url), LogTail(), lambda _: None):
                 pass
         assert problem in repr(refused.value)
-    assert sent < 64 * 2**20  # what waits in the kernel included
+    assert sent < 64 * 2**20  # including data buffered in the kernel
 
 
 @pytest.mark.fault("F86")

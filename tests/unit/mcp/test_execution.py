@@ -23,7 +23,7 @@ def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
     return [ToolCall(f"{index}", name, arguments) for index, name in enumerate(names)]
 
 
-def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
+def texts_of(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
     return [(outcome.call.name, outcome.text) for outcome in outcomes]
 
 
@@ -35,7 +35,7 @@ async def test_outcomes_have_the_order_of_the_calls() -> None:
     while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
     source.released.set()
-    assert said(await running) == [("hang", "hang is done"), ("p_put", "Error: no")]
+    assert texts_of(await running) == [("hang", "hang is done"), ("p_put", "Error: no")]
     assert source.calls[1][:2] == ("put", {"a": 1})
 
 

@@ -133,7 +133,7 @@ async def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> Non
         assert {*second} == {"pid", "o_pid", "s_pid"}
         for name in ("o_pid", "g_pid"):
             await until_gone(first[name])
-        # who asked before the reload may still call, but for what is gone
+        # requests from before the reload may still call the remaining tools
         (called,) = await before.execute([call("g_pid")], RoundContext())
         assert (called.text, fleet.protocol_of("gone")) == (WITHDRAWN, ("", ""))
     for pid in second.values():

@@ -57,7 +57,7 @@ def settings_of(rounds: int = 10, **servers: dict[str, object]) -> Settings:
     return Settings.model_validate({"tools": {"rounds": rounds}, "mcp": servers})
 
 
-def one(log: Path, prefix: str = "") -> dict[str, object]:
+def counted_program(log: Path, prefix: str = "") -> dict[str, object]:
     """Describe a program that records how often it is started."""
     command = [sys.executable, "-P", PROGRAM]
     return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
@@ -67,15 +67,17 @@ async def test_a_reload_starts_new_servers_and_stops_removed_ones(tmp_path: Path
     first, second = tmp_path / "first", tmp_path / "second"
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
         assert tools.apply(settings_of()) is None
-        hosting = tools.apply(settings_of(a=one(first)))
+        hosting = tools.apply(settings_of(a=counted_program(first)))
         assert hosting is not None
         assert (hosting.offer.source.names, hosting.offer.source.tools_of("a")) == (("a",), None)
         before = hosting.confirmations
-        hosting = tools.apply(settings_of(3, a=one(first), b=one(second, "b_")))
+        hosting = tools.apply(
+            settings_of(3, a=counted_program(first), b=counted_program(second, "b_"))
+        )
         assert hosting is not None
         assert hosting.confirmations is before
         assert (hosting.offer.source.names, hosting.rounds) == (("a", "b"), 3)
-        hosting = tools.apply(settings_of(b=one(second, "b_")))
+        hosting = tools.apply(settings_of(b=counted_program(second, "b_")))
         assert hosting is not None
         while hosting.offer.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)

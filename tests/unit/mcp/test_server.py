@@ -28,20 +28,20 @@ def result(*content: mcp.ContentBlock, **more: object) -> mcp.CallToolResult:
     return mcp.CallToolResult.model_validate({"content": content, **more})
 
 
-def said(text: str) -> mcp.TextContent:
+def text_content(text: str) -> mcp.TextContent:
     return mcp.TextContent(type="text", text=text)
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (result(said("a"), said("b")), "a\nb"),
+        (result(text_content("a"), text_content("b")), "a\nb"),
         (result(), "Done."),
-        (result(said("")), "Done."),
+        (result(text_content("")), "Done."),
         (result(structuredContent={"degrees": 21}), '{"degrees":21}'),
-        (result(said("warm"), structuredContent={"degrees": 21}), "warm"),
-        (result(said("no such file"), isError=True), "Error: no such file"),
-        (result(said("Error executing it"), isError=True), "Error executing it"),
+        (result(text_content("warm"), structuredContent={"degrees": 21}), "warm"),
+        (result(text_content("no such file"), isError=True), "Error: no such file"),
+        (result(text_content("Error executing it"), isError=True), "Error executing it"),
         (result(isError=True), "Error: the tool failed"),
     ],
 )
@@ -66,7 +66,7 @@ def test_non_text_content_becomes_a_line_that_describes_it() -> None:
 
 
 def test_a_long_result_keeps_its_beginning_and_its_end() -> None:
-    text = text_of(result(said("a" * 5000 + "z" * 5000)), 1000)
+    text = text_of(result(text_content("a" * 5000 + "z" * 5000)), 1000)
     assert len(text) == 1000
     assert (text[0], text[-1]) == ("a", "z")
     assert "the middle of 10000 characters is left out" in text

@@ -132,7 +132,7 @@ def test_a_disconnect_records_the_reached_stage() -> None:
     assert account.record().left == "streaming"
 
 
-def test_the_queue_position_is_updated() -> None:
+def test_waiting_and_running_requests_are_counted() -> None:
     crowd = Crowd()
     account = an_account()
     account.wait(crowd)

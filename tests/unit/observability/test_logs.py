@@ -164,7 +164,7 @@ def test_the_width_comes_from_the_terminal_or_columns(monkeypatch: pytest.Monkey
     with os.fdopen(child, "w") as terminal:
         assert columns_of(terminal) == 57
         monkeypatch.delenv("COLUMNS")
-        assert columns_of(terminal) == 80  # a terminal that knows no size of its own
+        assert columns_of(terminal) == 80  # a terminal of unknown size
     os.close(parent)
 
 

@@ -114,7 +114,7 @@ def test_key_owners_and_their_tokens_are_labeled() -> None:
     seen = after(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
     assert seen.value("temper_client_requests_total", client="ann", outcome="retried") == 2
     assert seen.value("temper_client_tokens_total", client="ann", type="output") == 14
-    assert seen.value("temper_client_requests_total") == 2  # without keys nobody is counted
+    assert seen.value("temper_client_requests_total") == 2  # without keys no owner is counted
 
 
 def test_the_number_of_key_series_is_limited() -> None:

@@ -368,7 +368,7 @@ def test_a_failed_call_has_its_error(status: Status, word: str) -> None:
     def work(spans: RunSpans) -> None:
         spans.tool_started(called(1), 1)
         spans.tool_finished(done(called(1), "Error: no", status))
-        spans.tool_finished(done(called(2)))  # which nobody began
+        spans.tool_finished(done(called(2)))  # without a parent
 
     span = run_spans_of(work)["execute_tool add"]
     assert attributes(span)["error.type"] == word

@@ -152,7 +152,7 @@ def programs_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_DEVICES_SECONDS", PATIENCE_SECONDS)
 
 
-def saying(text: str, code: int = 0) -> Sequence[str]:
+def printing_program(text: str, code: int = 0) -> Sequence[str]:
     """Return a program that prints a text for any arguments."""
     return (sys.executable, "-c", f"import sys; print({text!r}); sys.exit({code})")
 
@@ -168,7 +168,7 @@ def saying(text: str, code: int = 0) -> Sequence[str]:
     ],
 )
 def test_a_server_lists_its_devices(text: str, code: int, *, has_some: bool) -> None:
-    assert uses_devices(saying(text, code)) is has_some
+    assert uses_devices(printing_program(text, code)) is has_some
 
 
 def test_a_missing_or_hanging_program_is_assumed_to_have_devices(

@@ -17,7 +17,7 @@ def model_at(path: Path, content: bytes = GGUF) -> Path:
     return path
 
 
-def found(home: Path, **environment: str) -> list[CachedModel]:
+def models_in(home: Path, **environment: str) -> list[CachedModel]:
     nowhere = {"OLLAMA_MODELS": str(home / "no-ollama")}
     return [*list_cached_models({**nowhere, **environment}, home)]
 
@@ -41,9 +41,9 @@ def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
     model_at(folder / "Qwen3.gguf.downloadInProgress")
     model_at(folder / "manifest=ggml-org=Qwen3=Q8_0.json", b"{}")
     model_at(folder / "mmproj-Qwen3-Q8_0.gguf")
-    (model,) = found(tmp_path)
+    (model,) = models_in(tmp_path)
     assert model == CachedModel("llama.cpp", path.stem, path, 100, "Q8_0")
-    (moved,) = found(tmp_path / "elsewhere", LLAMA_CACHE=str(folder))
+    (moved,) = models_in(tmp_path / "elsewhere", LLAMA_CACHE=str(folder))
     assert moved.path == path
 
 
@@ -60,7 +60,7 @@ def test_the_hub_of_hugging_face_is_listed_by_repositories(tmp_path: Path) -> No
     link = folder / "snapshots" / "c0ffee" / "Coder-IQ4_XS.gguf"
     link.parent.mkdir(parents=True)
     link.symlink_to(blob)
-    (model,) = found(tmp_path)
+    (model,) = models_in(tmp_path)
     assert (model.owner, model.name) == ("Hugging Face", "bartowski/Qwen--Coder-GGUF:IQ4_XS")
     assert (model.path, model.size, model.quantisation) == (link, 100, "IQ4_XS")
 
@@ -68,9 +68,9 @@ def test_the_hub_of_hugging_face_is_listed_by_repositories(tmp_path: Path) -> No
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
 def test_environment_variables_move_the_hub_cache(tmp_path: Path, variable: str) -> None:
     path = model_at(tmp_path / "hub" / "models--o--n" / "snapshots" / "c" / "n-F16.gguf")
-    (model,) = found(tmp_path / "home", **{variable: str(tmp_path / "hub")})
+    (model,) = models_in(tmp_path / "home", **{variable: str(tmp_path / "hub")})
     assert model.path == path
-    (model,) = found(tmp_path / "home", HF_HOME=str(tmp_path))
+    (model,) = models_in(tmp_path / "home", HF_HOME=str(tmp_path))
     assert model.path == path
 
 
@@ -78,7 +78,7 @@ def test_ollama_models_are_listed_with_their_file(tmp_path: Path) -> None:
     folder = ollama_model(tmp_path, "library/qwen3/8b")
     ollama_model(tmp_path, "someone/tuned/latest", "sha256:def")
     path = model_at(folder / "blobs" / "sha256-abc")
-    first, second = found(tmp_path, OLLAMA_MODELS=str(folder))
+    first, second = models_in(tmp_path, OLLAMA_MODELS=str(folder))
     assert first == CachedModel("Ollama", "qwen3:8b", path, 100, "Q4_K_M")
     assert (second.name, second.size) == ("someone/tuned:latest", 0)
     assert second.problem.startswith("does not exist")
@@ -86,7 +86,7 @@ def test_ollama_models_are_listed_with_their_file(tmp_path: Path) -> None:
 
 def test_models_of_lm_studio_are_listed(tmp_path: Path) -> None:
     path = model_at(tmp_path / ".lmstudio" / "models" / "owner" / "name-GGUF" / "n-Q6_K.gguf")
-    (model,) = found(tmp_path)
+    (model,) = models_in(tmp_path)
     assert model == CachedModel("LM Studio", "owner/name-GGUF:Q6_K", path, 100, "Q6_K")
 
 
@@ -95,7 +95,7 @@ def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path
     for number in (1, 2):
         model_at(folder / f"big-Q4_K_M-0000{number}-of-00002.gguf")
         model_at(folder / f"half-Q4_K_M-0000{number}-of-00003.gguf")
-    big, half = found(tmp_path)
+    big, half = models_in(tmp_path)
     assert (big.name, big.size, big.quantisation, big.problem) == ("big-Q4_K_M", 200, "Q4_K_M", "")
     assert big.path.name == "big-Q4_K_M-00001-of-00002.gguf"
     assert half.problem == "lacks 1 of its 3 parts"
@@ -114,7 +114,7 @@ def test_split_files_are_one_model_and_a_missing_part_is_reported(tmp_path: Path
 )
 def test_a_quantisation_is_read_from_the_name(tmp_path: Path, name: str, quantisation: str) -> None:
     model_at(tmp_path / ".cache" / "llama.cpp" / f"{name}.gguf")
-    assert [item.quantisation for item in found(tmp_path)] == [quantisation]
+    assert [item.quantisation for item in models_in(tmp_path)] == [quantisation]
 
 
 def test_an_invalid_model_is_reported_and_other_files_are_skipped(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_invalid_model_is_reported_and_other_files_are_skipped(tmp_path: Path
     model_at(folder / "broken.gguf", b"<html>")
     (folder / "dangling.gguf").symlink_to(folder / "gone")
     (folder / "folder.gguf").mkdir()
-    problems = {model.name: model.problem for model in found(tmp_path)}
+    problems = {model.name: model.problem for model in models_in(tmp_path)}
     assert problems == {
         "broken": "is not a GGUF file: convert it or download the GGUF version",
         "dangling": "does not exist: check the path",
@@ -145,13 +145,13 @@ def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     folder = tmp_path / "ollama"
     model_at(folder / "manifests" / "registry.ollama.ai" / "library" / "bad" / "1b", manifest)
     model_at(folder / "manifests" / "odd", b"{}")
-    assert found(tmp_path, OLLAMA_MODELS=str(folder)) == []
+    assert models_in(tmp_path, OLLAMA_MODELS=str(folder)) == []
 
 
 def test_a_digest_leads_nowhere_but_to_a_blob(tmp_path: Path) -> None:
     secret = model_at(tmp_path / "secret.gguf")
     folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
-    (model,) = found(tmp_path, OLLAMA_MODELS=str(folder))
+    (model,) = models_in(tmp_path, OLLAMA_MODELS=str(folder))
     assert model.path != secret
     assert model.problem
 
@@ -162,13 +162,13 @@ def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) ->
     (folder / "one" / "circle").symlink_to(folder)
     (folder / "again").symlink_to(folder / "one")
     model_at(folder / Path(*"123456789") / "deep.gguf")
-    assert [item.name for item in found(tmp_path)] == ["a"]
+    assert [item.name for item in models_in(tmp_path)] == ["a"]
 
 
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
-    assert found(tmp_path, LLAMA_CACHE="/nowhere") == []
+    assert models_in(tmp_path, LLAMA_CACHE="/nowhere") == []
     model_at(tmp_path / "file")
-    assert found(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []
+    assert models_in(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -176,6 +176,6 @@ def test_a_folder_without_permission_is_skipped(tmp_path: Path) -> None:
     folder = model_at(tmp_path / ".cache" / "llama.cpp" / "locked" / "a.gguf").parent
     folder.chmod(0)
     try:
-        assert found(tmp_path) == []
+        assert models_in(tmp_path) == []
     finally:
         folder.chmod(0o700)

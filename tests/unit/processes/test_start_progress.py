@@ -3,42 +3,46 @@ import pytest
 from proxy.processes.start_progress import StartLog, StartProgress
 
 
-def told(*lines: str) -> list[StartProgress]:
+def progress_of(*lines: str) -> list[StartProgress]:
     log = StartLog("m")
     return [progress for line in lines if (progress := log.read(line)) is not None]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "0.00.007.004 I srv          init: loading model",
-        "main: loading model",
-        "0.00.007.061 I srv    load_model: loading model '/a b/c.gguf'",
-    ],
-)
-def test_a_server_reports_that_it_loads_its_model(line: str) -> None:
-    assert told(line) == [StartProgress("m", "loading")]
-
-
 def test_a_row_of_dots_grows_to_a_hundred() -> None:
-    shares = [item.share for item in told("main: loading model", "." * 50, "." * 100, "." * 300)]
+    shares = [
+        item.share for item in progress_of("main: loading model", "." * 50, "." * 100, "." * 300)
+    ]
     assert shares == [None, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "progress"),
     [
-        "Downloading Qwen3-0.6B-Q4_K_M.gguf ───╴          42%\\x1b[K",
-        " 42  378M   42  159M    0     0  10.2M      0  0:00:37  0:00:15  0:00:22 11.1M",
+        # loading
+        ("0.00.007.004 I srv          init: loading model", StartProgress("m", "loading")),
+        ("main: loading model", StartProgress("m", "loading")),
+        (
+            "0.00.007.061 I srv    load_model: loading model '/a b/c.gguf'",
+            StartProgress("m", "loading"),
+        ),
+        # downloading
+        (
+            "Downloading Qwen3-0.6B-Q4_K_M.gguf ───╴          42%\\x1b[K",
+            StartProgress("m", "downloading", 0.42),
+        ),
+        (
+            " 42  378M   42  159M    0     0  10.2M      0  0:00:37  0:00:15  0:00:22 11.1M",
+            StartProgress("m", "downloading", 0.42),
+        ),
     ],
 )
-def test_a_download_reports_its_percentage(line: str) -> None:
-    assert told(line) == [StartProgress("m", "downloading", 0.42)]
+def test_a_server_reports_its_stage(line: str, progress: StartProgress) -> None:
+    assert progress_of(line) == [progress]
 
 
 def test_a_repeated_state_is_not_reported() -> None:
-    assert told("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
-    assert len(told("main: loading model", "srv load_model: loading model 'a'")) == 1
+    assert progress_of("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
+    assert len(progress_of("main: loading model", "srv load_model: loading model 'a'")) == 1
 
 
 def test_the_path_of_the_model_is_remembered() -> None:

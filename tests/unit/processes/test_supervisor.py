@@ -214,7 +214,7 @@ async def test_two_servers_never_run_at_once() -> None:
     await stopping
     stopping = asyncio.create_task(supervisor.stop())
     await asyncio.sleep(0)
-    stopping.cancel()  # nobody waits for its end any more
+    stopping.cancel()  # its end is no longer awaited
     await supervisor.ready()
     assert supervisor.status.state is RestartState.READY
     await supervisor.close()

@@ -264,7 +264,7 @@ def test_in_any_order_of_events_the_budget_holds_and_every_request_is_served(
     world = World()
     for choice in choices:
         world.do(choice)
-    for _ in range(1000):  # nobody asks any more, and every request takes its time
+    for _ in range(1000):  # no new requests arrive, and every request takes some time
         if not world.places:
             break
         if world.starting:

@@ -271,7 +271,7 @@ async def test_a_backend_without_a_count_endpoint_is_estimated() -> None:
     assert fitted.compacted.sent < 2000 < fitted.compacted.client
 
 
-async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
+async def run_reply(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
     async with aclosing(backend.stream(plan.upstream_request(), {})) as events:
         return await every(events)
 
@@ -285,9 +285,9 @@ def test_actual_costs_are_learned_from_replies_and_refusals() -> None:
         listened = FollowedBackend(backend, fitting.learning("m"))
         if isinstance(script[0], ContextOverflow):
             with pytest.raises(ContextOverflow):
-                await asked(listened, plan)
+                await run_reply(listened, plan)
         else:
-            usage, end = await asked(listened, plan)
+            usage, end = await run_reply(listened, plan)
             assert end == script[1]
             assert usage == script[0] or script[0] == UsageReported({})
         return await fitting.count(plan.upstream_request(), KNOWN, {})
@@ -328,7 +328,9 @@ async def test_a_usage_that_no_engine_reports_is_estimated(
     end = ReplyFinished("stop")
     backend = kind([[SAID, end] if reported is None else [SAID, reported, end]])
     fitting = Fitting(backend, ContextPolicy())
-    text, usage, last = await asked(FollowedBackend(backend, fitting.learning("m", 100_000)), plan)
+    text, usage, last = await run_reply(
+        FollowedBackend(backend, fitting.learning("m", 100_000)), plan
+    )
     assert (text, last) == (SAID, end)
     assert isinstance(usage, UsageReported)
     counts = read_usage(usage.usage)
@@ -342,7 +344,7 @@ async def test_a_usage_that_an_engine_reports_stays() -> None:
     reported = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
     backend = ScriptedBackend([[SAID, reported, ReplyFinished("stop")]])
     learning = Fitting(backend, ContextPolicy()).learning("m")
-    assert reported in await asked(FollowedBackend(backend, learning), drafted(40))
+    assert reported in await run_reply(FollowedBackend(backend, learning), drafted(40))
 
 
 def test_a_session_with_a_changed_beginning_is_logged(

@@ -6,15 +6,15 @@ FILE: dict[str, object] = {"path": "a.gguf"}
 URL: dict[str, object] = {"url": "http://127.0.0.1:1"}
 
 
-def found(memory: int = 0, **models: dict[str, object]) -> list[tuple[str, str]]:
+def problems_of(memory: int = 0, **models: dict[str, object]) -> list[tuple[str, str]]:
     made = {name: ServedModel.model_validate(model) for name, model in models.items()}
     wrong = contradictions(made, Swapping(memory_mb=memory))
     return [(names[0], problem) for names, problem in wrong]
 
 
 def test_models_with_files_and_addresses_go_together() -> None:
-    assert found(9, a={**FILE, "aliases": ["c"], "port": 1, "memory_mb": 9}, b=URL) == []
-    assert found(a=FILE, b=FILE) == []
+    assert problems_of(9, a={**FILE, "aliases": ["c"], "port": 1, "memory_mb": 9}, b=URL) == []
+    assert problems_of(a=FILE, b=FILE) == []
 
 
 @pytest.mark.parametrize(
@@ -30,35 +30,37 @@ def test_models_with_files_and_addresses_go_together() -> None:
     ],
 )
 def test_an_error_in_one_model_names_it(model: dict[str, object], setting: str, words: str) -> None:
-    ((blamed, problem),) = found(9, a=model)
+    ((blamed, problem),) = problems_of(9, a=model)
     assert blamed == setting
     assert words in problem
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 129])
 def test_an_unsendable_name_is_refused(name: str) -> None:
-    ((blamed, problem),) = found(0, **{name: FILE})
+    ((blamed, problem),) = problems_of(0, **{name: FILE})
     assert blamed == f"models.{name}"
     assert "letters, digits" in problem
 
 
 def test_a_name_belongs_to_one_model() -> None:
-    ((blamed, problem),) = found(a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]})
+    ((blamed, problem),) = problems_of(
+        a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]}
+    )
     assert blamed == "models.b.aliases"
     assert "'x' is already used by models.a" in problem
-    assert [blamed for blamed, _ in found(a={**FILE, "aliases": ["b"]}, b=FILE)] == [
+    assert [blamed for blamed, _ in problems_of(a={**FILE, "aliases": ["b"]}, b=FILE)] == [
         "models.a.aliases"
     ]
 
 
 def test_a_port_belongs_to_one_model() -> None:
-    ((blamed, problem),) = found(a={**FILE, "port": 8081}, b={**FILE, "port": 8081})
+    ((blamed, problem),) = problems_of(a={**FILE, "port": 8081}, b={**FILE, "port": 8081})
     assert (blamed, "models.a" in problem) == ("models.b.port", True)
 
 
 def test_preloaded_models_must_fit_the_limit() -> None:
     eager = {**FILE, "preload": True}
-    assert found(a=eager, b=FILE) == []
-    ((blamed, problem),) = found(a=eager, b=eager)
+    assert problems_of(a=eager, b=FILE) == []
+    ((blamed, problem),) = problems_of(a=eager, b=eager)
     assert blamed == "models.b.preload"
     assert "only 1 of 2 preloaded models" in problem

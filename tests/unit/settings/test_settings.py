@@ -32,7 +32,7 @@ def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def written(text: str) -> Path:
+def write_file(text: str) -> Path:
     file = Path("operator.toml")
     file.write_text(text, encoding="utf-8")
     return file
@@ -40,7 +40,7 @@ def written(text: str) -> Path:
 
 def refusal(text: str) -> InvalidConfiguration:
     with pytest.raises(InvalidConfiguration) as caught:
-        load_settings(written(text))
+        load_settings(write_file(text))
     return caught.value
 
 
@@ -71,13 +71,13 @@ def test_the_file_in_the_working_directory_is_found() -> None:
 
 def test_a_named_file_replaces_the_one_in_the_working_directory() -> None:
     Path("temper.toml").write_text("[server]\nport = 1\n", encoding="utf-8")
-    assert load_settings(written("[server]\nhost = 'localhost'\n")).server.port == 8367
+    assert load_settings(write_file("[server]\nhost = 'localhost'\n")).server.port == 8367
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = written("[server]\nport = 1\ngrace_seconds = 1\nkeep_alive_seconds = 1\n")
+    file = write_file("[server]\nport = 1\ngrace_seconds = 1\nkeep_alive_seconds = 1\n")
     monkeypatch.setenv("TEMPER_SERVER__PORT", "2")
     monkeypatch.setenv("TEMPER_SERVER__GRACE_SECONDS", "2")
     server = load_settings(file, {"server": {"port": 3}}).server
@@ -85,7 +85,7 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(
 
 
 def test_order_rules_are_configured_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written("""
+    file = write_file("""
         [workflows."qwen3:8b"]
         required_steps = ["read"]
         prerequisites = [{tool = "edit", needs = "read", argument = "path"}]
@@ -98,7 +98,7 @@ def test_order_rules_are_configured_per_model(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_models_are_configured_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written("""
+    file = write_file("""
         [models."qwen2.5-coder"]
         path = "coder.gguf"
         aliases = ["coder", "gpt-4"]
@@ -116,12 +116,12 @@ def test_several_models_are_configured_by_name(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_unset_flag_is_ignored() -> None:
-    file = written("[server]\nport = 1\n")
+    file = write_file("[server]\nport = 1\n")
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
 
 
 def test_an_empty_text_means_none() -> None:
-    file = written('[backend]\nurl = "http://127.0.0.1:8080"\n')
+    file = write_file('[backend]\nurl = "http://127.0.0.1:8080"\n')
     assert load_settings(file, {"backend": {"url": ""}}).backend.url is None
 
 
@@ -264,13 +264,13 @@ def test_unsatisfiable_order_rules_are_refused(text: str, setting: str, words: s
     ],
 )
 def test_possibly_satisfiable_order_rules_are_accepted(text: str) -> None:
-    assert len(load_settings(written(text)).workflows) == text.count("[workflows.")
+    assert len(load_settings(write_file(text)).workflows) == text.count("[workflows.")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "temper.example"])
 def test_listening_to_other_machines_needs_a_key(host: str) -> None:
     assert refusal(f"server.host = '{host}'").setting == "server.host"
-    allowed = load_settings(written(f"server = {{host = '{host}', api_key = 'k'}}"))
+    allowed = load_settings(write_file(f"server = {{host = '{host}', api_key = 'k'}}"))
     assert allowed.server.host == host
 
 
@@ -279,20 +279,30 @@ def test_an_invalid_key_is_not_reported_as_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost"]
+    ("host", "expected"),
+    [
+        # loopback
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("LocalHost", True),
+        # other addresses
+        ("localhost.example", False),
+        ("10.0.0.1", False),
+        ("::ffff:8.8.8.8", False),
+        ("", False),
+        ("*", False),
+    ],
 )
-def test_loopback_addresses_are_recognized(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["localhost.example", "10.0.0.1", "::ffff:8.8.8.8", "", "*"])
-def test_other_addresses_are_not_loopback(host: str) -> None:
-    assert not is_loopback(host)
+def test_loopback_addresses_are_recognized(host: str, *, expected: bool) -> None:
+    assert is_loopback(host) is expected
 
 
 @pytest.mark.parametrize("duration", ["", "5", "-1", "5m", "1h30m", "1.5h", "500ms"])
 def test_a_duration_has_the_ollama_format(duration: str) -> None:
-    settings = load_settings(written(f"ollama.keep_alive = '{duration}'"))
+    settings = load_settings(write_file(f"ollama.keep_alive = '{duration}'"))
     assert settings.ollama.keep_alive == duration
 
 
@@ -302,17 +312,19 @@ def test_a_duration_invalid_for_ollama_is_refused(duration: str) -> None:
 
 
 def test_several_backends_are_named_once_each_and_exclude_a_single_one() -> None:
-    several = load_settings(written("backend.urls = ['http://a', 'http://b/']"))
+    several = load_settings(write_file("backend.urls = ['http://a', 'http://b/']"))
     assert several.backend.addresses == ("http://a", "http://b")
-    assert load_settings(written("backend.urls = ['http://a', 'http://a/']")).backend.addresses == (
-        "http://a",
-    )
+    assert load_settings(
+        write_file("backend.urls = ['http://a', 'http://a/']")
+    ).backend.addresses == ("http://a",)
     both = refusal("backend = {url = 'http://a', urls = ['http://b']}")
     assert (both.setting, "backend.url;" in both.problem) == ("backend.urls", True)
 
 
 def test_a_backend_address_loses_its_last_slash() -> None:
-    assert load_settings(written("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
+    assert (
+        load_settings(write_file("backend.url = 'http://h:1/v1/'")).backend.url == "http://h:1/v1"
+    )
 
 
 @pytest.mark.parametrize("service", ["TEMPER", "TEMPER_SERVER", "TEMPER_BACKEND"])
@@ -336,11 +348,11 @@ def test_kubernetes_service_variables_are_ignored_without_a_warning(
 
 def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert load_settings(written("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
+    assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
 def test_a_secret_is_in_no_representation_and_no_error() -> None:
-    settings = load_settings(written("[backend]\napi_key = 'canary'\n"))
+    settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"
 
@@ -378,7 +390,9 @@ def test_a_misplaced_secret_is_refused_without_being_repeated(
 
 def test_headers_may_contain_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", "canary")
-    settings = load_settings(written("backend.headers = {x-team = 'a b', x-key = 'k ${CANARY}'}"))
+    settings = load_settings(
+        write_file("backend.headers = {x-team = 'a b', x-key = 'k ${CANARY}'}")
+    )
     values = {name: value.get_secret_value() for name, value in settings.backend.headers.items()}
     assert values == {"x-team": "a b", "x-key": "k canary"}
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
@@ -389,12 +403,12 @@ def uncommented() -> str:
 
 
 def test_the_example_file_changes_nothing_as_it_is() -> None:
-    assert load_settings(written(EXAMPLE)) == Settings()
+    assert load_settings(write_file(EXAMPLE)) == Settings()
     assert all(section == {} for section in tomllib.loads(EXAMPLE).values())
 
 
 def test_the_example_file_shows_the_defaults_of_every_setting() -> None:
-    assert load_settings(written(uncommented())) == Settings()
+    assert load_settings(write_file(uncommented())) == Settings()
     shown = tomllib.loads(uncommented())
     names = [f"{section}.{name}" for section, values in shown.items() for name in values]
     assert [
@@ -443,7 +457,7 @@ def test_a_tool_server_may_use_secrets_from_the_environment(
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")
     settings = load_settings(
-        written(
+        write_file(
             "mcp.a = {url = 'http://h/mcp/', headers = {authorization = 'Bearer ${CANARY}'}}\n"
             "mcp.b = {command = ['x'], env = {KEY = '${CANARY}'}}\n"
         )
@@ -480,10 +494,10 @@ def test_name_patterns_must_lead_to_existing_models(tmp_path: Path) -> None:
 
 def test_tools_that_need_approval_require_a_single_worker() -> None:
     asking = "[mcp.notes]\nurl = 'http://127.0.0.1:1/mcp'\ntools = ['drop']\nask = ['drop']\n"
-    assert load_settings(written(asking)).mcp["notes"].ask == ["drop"]
+    assert load_settings(write_file(asking)).mcp["notes"].ask == ["drop"]
     for more, names in (
         ("[server]\nworkers = 2\n", r"server\.workers.* must be 1 with mcp\.notes\.ask"),
         ("[ui]\nenabled = false\n", r"mcp\.notes\.ask.* requires ui\.enabled = true"),
     ):
         with pytest.raises(InvalidConfiguration, match=names):
-            load_settings(written(more + asking))
+            load_settings(write_file(more + asking))

@@ -55,14 +55,14 @@ def _a_clean_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def written(text: str) -> Path:
+def write_file(text: str) -> Path:
     file = Path("house.toml")
     file.write_text(text, encoding="utf-8")
     return file
 
 
 def usable(text: str) -> tuple[dict[str, object], list[str]]:
-    return judged(sources.file_layer(written(text), NAMES))
+    return judged(sources.file_layer(write_file(text), NAMES))
 
 
 def judged(layer: Layer) -> tuple[dict[str, object], list[str]]:
@@ -87,7 +87,7 @@ def test_the_operator_chooses_the_names_in_an_open_section() -> None:
 
 
 def test_a_table_contains_sections_named_by_the_operator() -> None:
-    layer = sources.file_layer(written("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
+    layer = sources.file_layer(write_file("[cats.tom]\nage = 3\n['cats'.'v1.5']\nage = 4\n"), NAMES)
     assert judged(layer) == ({"cats.tom.age": 3, "cats.v1.5.age": 4}, [])
     assert sources.nest(layer, NAMES) == {"cats": {"tom": {"age": 3}, "v1.5": {"age": 4}}}
 
@@ -224,7 +224,7 @@ def test_a_variable_unlike_any_setting_is_logged_and_ignored(
     assert usable(f"{variable.lower()} = 1")[1] != []
 
 
-# all that Kubernetes tells a container of a Service with a port called http
+# the variables that Kubernetes sets for a Service with a port named http
 SERVICE_VARIABLES = {
     "SERVICE_HOST": "10.0.0.1",
     "SERVICE_PORT": "8367",

@@ -16,7 +16,7 @@ URL: dict[str, object] = {"url": "http://127.0.0.1:1/mcp"}
 COMMAND: dict[str, object] = {"command": ["uvx", "mcp-server-time"]}
 
 
-def found(
+def problems_of(
     servers: dict[str, dict[str, object]],
     tools: dict[str, object] | None = None,
     workers: int = 1,
@@ -35,9 +35,9 @@ def test_programs_and_addresses_go_together() -> None:
         "b": {**COMMAND, "tools": ["*"], "env": {"A": ""}},
     }
     tools: dict[str, object] = {"hosted": {"web_search": "a.search", "time": "b.now"}}
-    assert found(servers, tools) == []
-    assert found({"a": URL}, workers=4) == []
-    assert found({"a": URL}, {"owners": ["me"]}, has_key_file=True) == []
+    assert problems_of(servers, tools) == []
+    assert problems_of({"a": URL}, workers=4) == []
+    assert problems_of({"a": URL}, {"owners": ["me"]}, has_key_file=True) == []
 
 
 @pytest.mark.parametrize(
@@ -54,32 +54,36 @@ def test_programs_and_addresses_go_together() -> None:
 def test_an_error_in_one_server_names_it(
     server: dict[str, object], setting: str, words: str
 ) -> None:
-    ((blamed, problem),) = found({"a": server})
+    ((blamed, problem),) = problems_of({"a": server})
     assert blamed == setting
     assert words in problem
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a.b", "a" * 65])
 def test_an_unsendable_name_is_refused(name: str) -> None:
-    ((blamed, problem),) = found({name: URL})
+    ((blamed, problem),) = problems_of({name: URL})
     assert blamed == f"mcp.{name}"
     assert "letters, digits" in problem
 
 
 def test_workers_cannot_share_a_program() -> None:
-    ((blamed, problem),) = found({"a": COMMAND}, workers=2)
+    ((blamed, problem),) = problems_of({"a": COMMAND}, workers=2)
     assert (blamed, "must be 1" in problem) == ("server.workers", True)
 
 
 def test_two_servers_need_different_names_for_their_tools() -> None:
-    ((blamed, problem),) = found({"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"]}})
+    ((blamed, problem),) = problems_of(
+        {"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"]}}
+    )
     assert blamed == "mcp.b.tools"
     assert "mcp.a also has a tool 'get'; set a prefix" in problem
     assert (
-        found({"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"], "prefix": "b_"}})
+        problems_of(
+            {"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"], "prefix": "b_"}}
+        )
         == []
     )
-    assert found({"a": {**URL, "tools": ["*"]}, "b": {**URL, "tools": ["*"]}}) == []
+    assert problems_of({"a": {**URL, "tools": ["*"]}, "b": {**URL, "tools": ["*"]}}) == []
 
 
 @pytest.mark.parametrize(
@@ -93,13 +97,13 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
 )
 def test_a_hosted_tool_must_lead_to_an_offered_one(target: str, words: str) -> None:
     servers = {"search": {**URL, "tools": ["find"]}}
-    ((blamed, problem),) = found(servers, {"hosted": {"web_search": target}})
+    ((blamed, problem),) = problems_of(servers, {"hosted": {"web_search": target}})
     assert blamed == "tools.hosted"
     assert words in problem
 
 
 def test_owners_need_keys_with_names() -> None:
-    ((blamed, _),) = found({"a": URL}, {"owners": ["me"]})
+    ((blamed, _),) = problems_of({"a": URL}, {"owners": ["me"]})
     assert blamed == "tools.owners"
 
 
@@ -140,14 +144,14 @@ def test_unanswerable_confirmations_are_refused(
 
 def test_only_offered_tools_can_need_approval() -> None:
     for ask in (["get"], ["*"], []):
-        assert found({"a": {**URL, "tools": ["get"], "ask": ask}}) == []
-    assert found({"a": {**URL, "tools": ["*"], "ask": ["get"]}}) == []
-    ((blamed, problem),) = found({"a": {**URL, "tools": ["get"], "ask": ["put"]}})
+        assert problems_of({"a": {**URL, "tools": ["get"], "ask": ask}}) == []
+    assert problems_of({"a": {**URL, "tools": ["*"], "ask": ["get"]}}) == []
+    ((blamed, problem),) = problems_of({"a": {**URL, "tools": ["get"], "ask": ["put"]}})
     assert (blamed, problem) == (
         "mcp.a.ask",
         "'put' is not in mcp.a.tools; add it there",
     )
-    ((blamed, problem),) = found({"a": {**URL, "ask": ["*"]}})
+    ((blamed, problem),) = problems_of({"a": {**URL, "ask": ["*"]}})
     assert (blamed, "add it there" in problem) == ("mcp.a.ask", True)
-    ((blamed, problem),) = found({"a": {**URL, "tools": ["*"], "ask": ["*", "x"]}})
+    ((blamed, problem),) = problems_of({"a": {**URL, "tools": ["*"], "ask": ["*", "x"]}})
     assert (blamed, "remove the names" in problem) == ("mcp.a.ask", True)

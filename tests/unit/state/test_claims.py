@@ -169,7 +169,7 @@ async def test_a_claim_that_was_lost_is_not_renewed_any_more(
 def test_a_lost_claim_is_renewed_before_another_replica_asks() -> None:
     store = SharedStore()
     claim = owned(done(claims(store).attempt(NAME, ASKED)))
-    store.kept.clear()  # it began anew, or had no room
+    store.kept.clear()  # it was restarted, or was full
     assert done(claim.renew()) is True
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
 

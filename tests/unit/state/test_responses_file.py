@@ -41,7 +41,7 @@ def test_a_new_file_is_private_and_can_be_reopened(tmp_path: Path) -> None:
         with closing(open_database(path)) as connection:
             connection.execute(STORE, (b"{}",))
             files = [*tmp_path.iterdir()]
-            assert len(files) == 3  # with the log of what was written, and its index
+            assert len(files) == 3  # with the write-ahead log and its index
             assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
             assert connection.execute("SELECT count(*) FROM responses").fetchone() == (expected,)
     examine_responses(path)

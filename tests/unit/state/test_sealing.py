@@ -9,7 +9,9 @@ NONCE = bytes(range(NONCE_BYTES))
 NAMES = st.lists(st.text(max_size=5), max_size=4)
 
 
-def place(*parts: str, secrets: tuple[str, ...] = (NEW,), namespace: str = "temper") -> SealedEntry:
+def entry_for(
+    *parts: str, secrets: tuple[str, ...] = (NEW,), namespace: str = "temper"
+) -> SealedEntry:
     return Sealing(secrets, namespace).entries(*parts)[0]
 
 
@@ -17,16 +19,16 @@ def place(*parts: str, secrets: tuple[str, ...] = (NEW,), namespace: str = "temp
 def test_a_sealed_value_can_be_opened_at_its_key(
     parts: list[str], body: bytes, nonce: bytes
 ) -> None:
-    assert place(*parts).open(place(*parts).seal(body, nonce)) == body
+    assert entry_for(*parts).open(entry_for(*parts).seal(body, nonce)) == body
 
 
 @given(NAMES, NAMES)
 def test_different_names_have_different_keys(first: list[str], other: list[str]) -> None:
-    assert (place(*first).name == place(*other).name) is (first == other)
+    assert (entry_for(*first).name == entry_for(*other).name) is (first == other)
 
 
 def test_a_key_has_the_namespace_and_reveals_no_name() -> None:
-    key = place("key", "Bearer sk-secret", "order-1", namespace="mine")
+    key = entry_for("key", "Bearer sk-secret", "order-1", namespace="mine")
     assert key.name.startswith("mine:")
     assert not {"key", "secret", "order"} & {*key.name.replace("-", ":").split(":")}
     assert len(key.name) == len("mine:") + 43
@@ -35,33 +37,33 @@ def test_a_key_has_the_namespace_and_reveals_no_name() -> None:
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
 def test_a_value_changed_by_one_bit_is_not_found(at: int, by: int) -> None:
-    sealed = bytearray(place("a").seal(b"an answer", NONCE))
+    sealed = bytearray(entry_for("a").seal(b"an answer", NONCE))
     sealed[at % len(sealed)] ^= by
-    assert place("a").open(bytes(sealed)) is None
+    assert entry_for("a").open(bytes(sealed)) is None
 
 
 @pytest.mark.parametrize("length", range(1 + NONCE_BYTES + 16))
 def test_a_too_short_value_is_not_found(length: int) -> None:
-    assert place("a").open(place("a").seal(b"", NONCE)[:length]) is None
+    assert entry_for("a").open(entry_for("a").seal(b"", NONCE)[:length]) is None
 
 
 @pytest.mark.parametrize(
     "other",
-    [place("b"), place("a", secrets=(OLD,)), place("a", namespace="mine")],
+    [entry_for("b"), entry_for("a", secrets=(OLD,)), entry_for("a", namespace="mine")],
     ids=["another name", "another secret", "another namespace"],
 )
 def test_a_value_sealed_for_one_key_cannot_be_opened_at_another(other: SealedEntry) -> None:
-    assert other.open(place("a").seal(b"an answer", NONCE)) is None
+    assert other.open(entry_for("a").seal(b"an answer", NONCE)) is None
 
 
 def test_the_first_secret_seals_and_the_previous_one_still_opens() -> None:
-    sealed = place("a", secrets=(OLD,)).seal(b"an answer", NONCE)
+    sealed = entry_for("a", secrets=(OLD,)).seal(b"an answer", NONCE)
     new, old = Sealing((NEW, OLD), "temper").entries("a")
-    assert new.name == place("a").name
+    assert new.name == entry_for("a").name
     assert (new.open(sealed), old.open(sealed)) == (None, b"an answer")
 
 
 def test_a_body_is_unreadable_and_equal_bodies_differ() -> None:
-    sealed = place("a").seal(b"the weather in Paris", NONCE)
+    sealed = entry_for("a").seal(b"the weather in Paris", NONCE)
     assert b"Paris" not in sealed
-    assert place("a").seal(b"the weather in Paris", NONCE[::-1]) != sealed
+    assert entry_for("a").seal(b"the weather in Paris", NONCE[::-1]) != sealed

@@ -119,7 +119,9 @@ def test_where_nothing_fits_nothing_is_to_be_called(folder: Path) -> None:
     assert not scenario.judge(scenario.world(), []).why
 
 
-def test_a_missing_file_is_distinguished_from_an_existing_one(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_category_is_distinguished_from_missing_data(
+    folder: Path, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidConfiguration, match="it has: irrelevance, multiple"):
         load_bfcl(folder, "parallel")
     with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):

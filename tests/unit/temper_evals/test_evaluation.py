@@ -156,7 +156,7 @@ async def test_an_unreachable_server_ends_the_evaluation_before_it_starts(tmp_pa
 
 async def test_a_folder_started_with_other_options_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, SMALL)
-    # what ended before its first run leaves nothing that others could be mixed with
+    # an evaluation without runs leaves nothing to mix with others
     Records(tmp_path, protocol_of(EvaluationChoice(seeds=3))).close()
     check_folder(tmp_path, SMALL)
     await evaluate(SMALL, tmp_path, ignored)

@@ -24,7 +24,7 @@ def runs_of(arm: str, pattern: str, family: str = "chain") -> list[RunRecord]:
     ]
 
 
-def one(arm: str, results: list[ArmResult]) -> ArmResult:
+def result_of(arm: str, results: list[ArmResult]) -> ArmResult:
     return next(result for result in results if result.arm == arm)
 
 
@@ -50,13 +50,15 @@ def test_only_cases_that_both_ran_are_compared() -> None:
 def test_the_gap_is_the_share_of_the_distance_to_the_ceiling() -> None:
     runs = [*runs_of("direct", "+---"), *runs_of("temper", "++--"), *runs_of("ceiling", "+++-")]
     results = results_of(runs, 100)
-    gap = one("temper", results).gap
+    gap = result_of("temper", results).gap
     assert gap is not None
     assert gap.estimate == 0.5
-    assert one("direct", results).against is None
+    assert result_of("direct", results).against is None
     flat = results_of([*runs_of("direct", "++"), *runs_of("t", "++"), *runs_of("ceiling", "++")], 9)
-    assert one("t", flat).gap is None
-    assert one("t", results_of([*runs_of("direct", "+-"), *runs_of("t", "++")], 9)).gap is None
+    assert result_of("t", flat).gap is None
+    assert (
+        result_of("t", results_of([*runs_of("direct", "+-"), *runs_of("t", "++")], 9)).gap is None
+    )
 
 
 def test_costs_are_means_over_runs() -> None:
@@ -71,7 +73,7 @@ def test_reach_bytes_families_and_repeatability_are_reported() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
     again = [replace(run, seed=1, right=False, digest="other") for run in retried]
-    comparison = one("temper", results_of([*direct, *retried, *again], 50))
+    comparison = result_of("temper", results_of([*direct, *retried, *again], 50))
     assert comparison.reach == 0.5
     assert (comparison.same_bytes, comparison.runs) == (2, 4)
     assert comparison.families == {"chain": (1, 4)}

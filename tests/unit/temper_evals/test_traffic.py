@@ -33,7 +33,7 @@ def gave_up() -> RecordedExchange:
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
         request=FAILED,
     )
-    # respond would be asked for after prose; this is about the end
+    # after prose, respond would be requested; this test is about the end
     return structs.replace(
         failed, id="end", policy=structs.replace(failed.policy, text_policy=None)
     )

@@ -137,16 +137,16 @@ def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]
     """End it by Ctrl-C once the runs satisfy the condition; return the runs and the output."""
     runs = Path("cache/temper/tuned/runs")
 
-    def written() -> bytes:
+    def earned_bytes() -> bytes:
         return b"".join(file.read_bytes() for file in runs.rglob("runs.jsonl"))
 
     with command("tune", "--profile", "healthy", "--minutes", "60", *flags) as process:
-        while not when(written()) and process.poll() is None:
+        while not when(earned_bytes()) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, complained = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, complained
-    return written(), complained
+    return earned_bytes(), complained
 
 
 @pytest.mark.deep

@@ -194,7 +194,7 @@ async def test_without_a_finished_case_nothing_is_estimated() -> None:
     assert tuning.estimate_missing_seconds() is None
 
 
-async def test_a_slow_model_does_not_use_up_the_minutes() -> None:
+async def test_a_timeout_of_the_model_is_raised() -> None:
     def impatient(_found: str, _count: int) -> bool:
         raise TimeoutError("of a library")
 

@@ -471,7 +471,7 @@ def test_a_generator_that_times_out_is_not_resumed() -> None:
 
     async def give_up() -> None:
         running = asyncio.create_task(execute([endless], [call("endless")]))
-        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)  # who is given up before never begins
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)  # a canceled call never starts
         running.cancel()
         await asyncio.wait({running})
 
@@ -532,10 +532,10 @@ def test_text_invalid_in_a_message_is_repaired() -> None:
         raise ValueError("no caf\udce9.txt")
 
     @tool
-    def own() -> Word:
+    def custom_word() -> Word:
         return Word("as it is")
 
-    messages = [executed(result).message.source for result in (names, failing, own)]
+    messages = [executed(result).message.source for result in (names, failing, custom_word)]
     assert b"caf?.txt" in messages[0]
     assert b"ValueError: no caf?.txt" in messages[1]
     assert b"as it is" in messages[2]

@@ -87,8 +87,8 @@ def recursive(tree: Node, words: Filter) -> None: ...
 def timed(at: datetime, on: date, key: UUID, these: set[int]) -> None: ...
 def limited(count: Annotated[int, Field(ge=1, le=9, description="How many.")] = 3) -> None: ...
 def odd(schema: str, json: int, model_config: bool, _x: float, copy: None, p0: str) -> None: ...
-def whole(city: Place) -> None: ...
-def whole_tree(tree: Node) -> None: ...
+def one_model(city: Place) -> None: ...
+def one_recursive_model(tree: Node) -> None: ...
 def tagged(pet: Annotated[Cat | Dog, Field(discriminator="kind")]) -> None: ...
 def rooted(tags: Tags) -> None: ...
 def by_field(count: int = Field(3, ge=1, description="How many."), name: str = "n") -> None: ...
@@ -97,7 +97,7 @@ def aliased(from_: Annotated[str, Field(alias="from")]) -> None: ...
 
 
 FUNCTIONS = [
-    *(plain, chosen, nested, recursive, timed, limited, odd, whole, whole_tree),
+    *(plain, chosen, nested, recursive, timed, limited, odd, one_model, one_recursive_model),
     *(tagged, rooted, by_field, made, aliased),
 ]
 
@@ -169,10 +169,10 @@ def test_parameters_may_be_named_like_members_of_a_model() -> None:
 
 
 def test_a_single_model_is_the_schema_and_keeps_its_definitions() -> None:
-    assert [*properties(whole)] == ["title", "at"]
-    assert signature(whole).read('{"title":"Oslo"}') == {"city": Place(title="Oslo")}
+    assert [*properties(one_model)] == ["title", "at"]
+    assert signature(one_model).read('{"title":"Oslo"}') == {"city": Place(title="Oslo")}
 
-    tree = signature(whole_tree)
+    tree = signature(one_recursive_model)
     assert tree.parameters["properties"] == {
         "name": {"type": "string"},
         "children": {
@@ -231,7 +231,7 @@ def test_a_default_is_shown_and_applied_by_the_function() -> None:
         (plain, '{"text":"secret"}', "/count: Field required"),
         (plain, '{"text":"a","count":1,"x":"secret"}', "/x: Extra inputs are not permitted"),
         (plain, '{"text":', "the arguments: Invalid JSON: EOF while parsing"),
-        (whole, '{"title":7}', "/title: Input should be a valid string"),
+        (one_model, '{"title":7}', "/title: Input should be a valid string"),
         (tagged, '{"pet":{"kind":"secret"}}', "/pet: Input should have one of the tags 'cat', 'd"),
     ],
 )

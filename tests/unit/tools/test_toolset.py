@@ -40,12 +40,12 @@ def test_the_decorator_registers_with_and_without_options() -> None:
     tools = Toolset()
 
     @tools.tool
-    def one() -> None: ...
+    def first() -> None: ...
 
     @tools.tool(name="second", aliases=("two",), description="Do it.")
     def another() -> None: ...
 
-    assert [*tools] == [one, another]
+    assert [*tools] == [first, another]
     assert tools.get("two") is another
 
 

@@ -59,7 +59,7 @@ def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
     assert listed["data"] == [ONE]
     (entry,) = as_list(listed["models"])
     assert isinstance(entry, dict)
-    # what Codex requires of an entry, apart from the instructions
+    # the fields that Codex requires of an entry, apart from the instructions
     assert (entry["slug"], entry["display_name"], entry["context_window"]) == ("one", "one", None)
     assert entry["truncation_policy"] == {"mode": "bytes", "limit": 10_000}
     assert entry["input_modalities"] == ["text"]
@@ -114,7 +114,7 @@ def test_unknown_model_fields_are_omitted() -> None:
     assert "total_slots" not in shown
 
 
-def test_one_of_several_models_is_shown_under_each_of_its_names() -> None:
+def test_one_of_several_models_is_shown_by_name() -> None:
     backend = ScriptedBackend(description=TOLD)
     services = Services(
         [
@@ -135,7 +135,7 @@ def test_one_of_several_models_is_shown_under_each_of_its_names() -> None:
 INPUT = b'{"id":"msg_1","role":"user","content":"Hi"}'
 
 
-def kept() -> ResponseStore:
+def response_store() -> ResponseStore:
     store = MemoryStore(lambda: 0.0)
     store.keep("alice", StoredResponse("resp_1", [INPUT], [], b'{"id":"resp_1"}'))
     return store
@@ -161,14 +161,14 @@ def call(
 
 
 def test_a_response_is_shown_only_to_the_key_that_created_it() -> None:
-    store = kept()
+    store = response_store()
     assert call("/v1/responses/resp_1", store=store).answer == b'{"id":"resp_1"}'
     assert call("/v1/responses/resp_1", owner="bob", store=store).status == 404
     assert call("/v1/responses/resp_1").status == 404
 
 
 def test_a_response_is_listed_with_its_input_and_forgotten() -> None:
-    store = kept()
+    store = response_store()
     page = json.parse(call("/v1/responses/resp_1/input_items", store=store).answer)
     assert isinstance(page, dict)
     assert page["first_id"] == "msg_1"

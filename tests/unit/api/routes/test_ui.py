@@ -37,7 +37,7 @@ HEADERS = {
 }
 
 
-def asked(path: str, **headers: str) -> HandMadeClient:
+def page_request(path: str, **headers: str) -> HandMadeClient:
     app = FastAPI()
     app.include_router(ui_router(Dashboard(Watching(Board(), Services([]), About("1")))))
     client = HandMadeClient(path=path, headers={n.replace("_", "-"): v for n, v in headers.items()})
@@ -47,17 +47,17 @@ def asked(path: str, **headers: str) -> HandMadeClient:
 
 @pytest.mark.parametrize("path", UI_PATHS)
 def test_the_page_and_its_files_have_all_headers_and_no_data(path: str) -> None:
-    client = asked(path)
+    client = page_request(path)
     assert client.status == 200
     assert client.answer_headers.items() >= HEADERS.items()
-    again = asked(path, if_none_match=client.answer_headers["etag"])
+    again = page_request(path, if_none_match=client.answer_headers["etag"])
     assert (again.status, again.answer) == (304, b"")
     assert again.answer_headers.items() >= HEADERS.items()
 
 
 def test_other_paths_of_the_page_are_not_found() -> None:
     for name in ("vendor/vendored.toml", "../ui/index.html", "none.js", "%2e%2e/app.py"):
-        assert asked(f"/ui/assets/{name}").status == 404
+        assert page_request(f"/ui/assets/{name}").status == 404
 
 
 def test_vendored_files_are_unmodified_and_name_their_license() -> None:

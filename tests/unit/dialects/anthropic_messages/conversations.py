@@ -12,7 +12,6 @@ from proxy.dialects.foreign_history import sign
 
 FRONT = MessagesDialect(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
 MARK: JsonObject = {"type": "ephemeral", "ttl": "5m"}
-BILLING = "x-anthropic-billing-header: cc_version=2.1.330.4c1; cc_entrypoint=cli; cch=00000;"
 PICTURE: JsonObject = {
     "type": "image",
     "source": {"type": "base64", "media_type": "image/png", "data": "AA=="},

@@ -10,7 +10,7 @@ TOOL_MEMBERS = FieldTable(
 
 CHOICES = FieldTable(rows(ENFORCED, "auto any tool none"))
 
-# what a stream may hold: carried is what answers are made of, ignored what they never need
+# members of a stream: answers use the carried ones and never need the ignored ones
 EVENTS = FieldTable(
     rows(CARRIED, "message_start content_block_start content_block_delta content_block_stop"),
     rows(CARRIED, "message_delta message_stop text_delta thinking_delta signature_delta"),

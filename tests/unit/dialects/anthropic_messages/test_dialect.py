@@ -31,7 +31,7 @@ def read(headers: dict[str, str] | None = None, **members: JsonValue) -> Decoded
     return FRONT.decode(body([HI], **members), Client("", headers or {}, "req_1"))
 
 
-def whole(answering: Answering, *events: ReplyEvent) -> JsonObject:
+def whole_answer(answering: Answering, *events: ReplyEvent) -> JsonObject:
     builder = answering.builder(events[0])
     for event in events:
         builder.add(event)
@@ -48,24 +48,24 @@ def test_it_is_a_front_end() -> None:
 
 def test_an_answer_is_named_here_and_its_model_as_the_client_named_it() -> None:
     answering = read(context_management={"edits": []}).answering
-    message = whole(answering, ReplyStarted("c1", 0, "local"), ReplyFinished("stop"))
+    message = whole_answer(answering, ReplyStarted("c1", 0, "local"), ReplyFinished("stop"))
     assert (message["id"], message["model"]) == ("msg_abc", "m")
     assert message["context_management"] == {"applied_edits": []}
     assert answering.new_call_id() == "toolu_abc"
-    assert "context_management" not in whole(read().answering, ReplyFinished("stop"))
+    assert "context_management" not in whole_answer(read().answering, ReplyFinished("stop"))
 
 
 def test_an_error_for_an_unknown_model_names_it() -> None:
     request = json.dump({"messages": [HI], "max_tokens": 9})
     answering = FRONT.decode(request, SENDER).answering
-    assert whole(answering, ReplyStarted("c1", 0, "local"))["model"] == "local"
-    assert whole(answering, TextDelta("a"))["model"] == ""
+    assert whole_answer(answering, ReplyStarted("c1", 0, "local"))["model"] == "local"
+    assert whole_answer(answering, TextDelta("a"))["model"] == ""
 
 
 def test_a_prompt_that_is_only_to_be_read_is_answered_with_nothing() -> None:
-    message = whole(read(max_tokens=0).answering, TextDelta("a"), ReplyFinished("length"))
+    message = whole_answer(read(max_tokens=0).answering, TextDelta("a"), ReplyFinished("length"))
     assert (message["content"], message["stop_reason"]) == ([], "max_tokens")
-    message = whole(read(max_tokens=1).answering, TextDelta("a"), ReplyFinished("length"))
+    message = whole_answer(read(max_tokens=1).answering, TextDelta("a"), ReplyFinished("length"))
     assert message["content"] == [{"type": "text", "text": "a"}]
 
 

@@ -39,7 +39,7 @@ def decoded(messages: list[JsonObject], **members: JsonValue) -> Request:
     return decode_request(body(messages, **members)).request
 
 
-def said(role: str, *blocks: JsonValue) -> JsonObject:
+def message_of(role: str, *blocks: JsonValue) -> JsonObject:
     return {"role": role, "content": [*blocks]}
 
 
@@ -105,7 +105,7 @@ class TestWhatTheSystemSays:
                 if isinstance(content, list) and any(
                     isinstance(block, dict) and block["type"] == "tool_result" for block in content
                 ):
-                    results.append(said("system", text(f"{note} {len(results)}")))
+                    results.append(message_of("system", text(f"{note} {len(results)}")))
             return results
 
         with_notes, without = decoded(reminded("Left:")), decoded(reminded(""))

@@ -20,7 +20,7 @@ def upstream_request(**fields: JsonValue) -> UpstreamRequest:
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def written(terms: ModelSettings = TERMS, /, **fields: JsonValue) -> JsonObject:
+def encoded(terms: ModelSettings = TERMS, /, **fields: JsonValue) -> JsonObject:
     return body_fields(upstream_request(**fields), terms)
 
 
@@ -37,7 +37,7 @@ def test_every_field_with_a_counterpart_is_encoded() -> None:
     fields = {name for name, row in FIELDS.items() if row == CARRIED}
     assert fields == set(values)
     for name, value in values.items():
-        assert written(**{name: value}) != {}
+        assert encoded(**{name: value}) != {}
 
 
 def test_the_table_names_every_field_of_a_chat_completion_request() -> None:

@@ -74,10 +74,10 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
          [fragment(1, "c2", "g", "{}")]],
     ],
     ids=[
-        "whole calls", "one after the other", "side by side", "the name again and again",
-        "every index 0", "every index 0 and the first again", "no index, whole",
+        "whole calls", "sequential", "interleaved", "the name repeated",
+        "every index 0", "every index 0 and the first repeated", "no index, whole",
         "no index, in fragments", "odd indexes and objects", "a new id for every fragment",
-        "and the name again", "and no index", "the name late",
+        "and a repeated name", "and no index", "a late name",
     ],
 )  # fmt: skip
 def test_calls_are_distinguished(chunks: list[list[JsonObject]]) -> None:

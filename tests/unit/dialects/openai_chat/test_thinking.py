@@ -13,7 +13,7 @@ def read(**fields: JsonValue) -> Request:
     return decode_request(json.dump(body))
 
 
-def saying(thinking: ThinkingOptions, **fields: JsonValue) -> Request:
+def request_with(thinking: ThinkingOptions, **fields: JsonValue) -> Request:
     return replace(read(**fields), thinking=thinking)
 
 
@@ -29,7 +29,7 @@ def test_an_effort_is_mapped_to_the_nearest_supported_level(wanted: str, word: s
     assert not {"reasoning_effort"} & thinking_fields(fitted).keys()
     fitted = fit_thinking(read(chat_template_kwargs={"reasoning_effort": wanted}), QWEN, "", {})
     assert json.parse(fitted.fields["chat_template_kwargs"]) == {"reasoning_effort": word}
-    fitted = fit_thinking(saying(ThinkingOptions(effort=wanted)), QWEN, "", {})
+    fitted = fit_thinking(request_with(ThinkingOptions(effort=wanted)), QWEN, "", {})
     assert thinking_fields(fitted) == {"reasoning_effort": word}
 
 
@@ -42,9 +42,9 @@ def test_without_a_known_effort_nothing_is_changed(fields: JsonObject) -> None:
 
 
 def test_template_variables_are_merged_with_the_clients() -> None:
-    request = saying(ThinkingOptions(effort="max"), chat_template_kwargs={"language": "de"})
+    request = request_with(ThinkingOptions(effort="max"), chat_template_kwargs={"language": "de"})
     fitted = fit_thinking(request, ("low", "xhigh"), "strength", {"clear_thinking": False})
     variables = {"clear_thinking": False, "strength": "xhigh", "language": "de"}
     assert thinking_fields(fitted)["chat_template_kwargs"] == variables
-    client_request = saying(ThinkingOptions(), chat_template_kwargs={"clear_thinking": True})
+    client_request = request_with(ThinkingOptions(), chat_template_kwargs={"clear_thinking": True})
     assert thinking_fields(fit_thinking(client_request, (), "", {"clear_thinking": False})) == {}

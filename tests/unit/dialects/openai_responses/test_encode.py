@@ -237,7 +237,7 @@ def test_the_answer_names_the_requested_model(requested: str, model: str) -> Non
     assert member(json.parse(builder.build()), "model") == model
 
 
-def kept(store: ResponseStore, answer_id: object) -> bool:
+def is_stored(store: ResponseStore, answer_id: object) -> bool:
     return store.find(OWNER.owner, f"{answer_id}") is not None
 
 
@@ -263,14 +263,14 @@ def test_a_successful_stream_is_stored() -> None:
     broken.fail(Problem(502, "server_error", "Gone."))
     assert len(store.history("somebody", "resp_000000000000000000000001") or []) == 0
     encoder.end()
-    assert kept(store, "resp_000000000000000000000001")
-    assert not kept(store, "resp_000000000000000000000003")
+    assert is_stored(store, "resp_000000000000000000000001")
+    assert not is_stored(store, "resp_000000000000000000000003")
 
 
 def test_with_store_false_nothing_is_stored() -> None:
     store = make_store()
     answer = whole(decode(store, store=False), HI)
-    assert not kept(store, answer["id"])
+    assert not is_stored(store, answer["id"])
     assert answer["store"] is False
     assert whole(decode(None), HI)["store"] is False
     assert whole(decode(store), HI)["store"] is True

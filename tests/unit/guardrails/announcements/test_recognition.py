@@ -602,7 +602,7 @@ def test_after_preparation_nothing_is_compiled() -> None:
     assert [vars(matcher) for matcher in matchers] == before
 
 
-# Sentences beside a call that say that it is only shown, in every language.
+# Sentences next to a call that mark it as an example, in every language.
 
 
 @pytest.mark.parametrize("words", BEFORE)
@@ -636,31 +636,24 @@ def test_other_words_after_it_show_nothing(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "asks"),
     [
-        "Would you like to add it?",
-        "I found it. Would you like to add it? If so, please specify how many.",
-        "Please provide the colour.\n\nOnce you have, I can mix it.",
-        "Bitte geben Sie mir die Stadt an.",
-        "请提供城市名称。",
+        # requests to the user
+        ("Would you like to add it?", True),
+        ("I found it. Would you like to add it? If so, please specify how many.", True),
+        ("Please provide the colour.\n\nOnce you have, I can mix it.", True),
+        ("Bitte geben Sie mir die Stadt an.", True),
+        ("请提供城市名称。", True),
+        # other sentences
+        ("", False),
+        ("It is warm in Paris.", False),
+        ("What is in that file?", False),
+        ("Would you like to add it? " + "It is a book. " * 3, False),
+        ("Can you see it? Let me check the file.", False),
     ],
 )
-def test_a_request_to_the_user_is_recognized(text: str) -> None:
-    assert asks_user(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "It is warm in Paris.",
-        "What is in that file?",
-        "Would you like to add it? " + "It is a book. " * 3,
-        "Can you see it? Let me check the file.",
-    ],
-)
-def test_other_sentences_are_no_request_to_the_user(text: str) -> None:
-    assert not asks_user(text)
+def test_a_request_to_the_user_is_recognized(text: str, *, asks: bool) -> None:
+    assert asks_user(text) is asks
 
 
 ORDER_TOOLS = ("find_hotel", "place_order")

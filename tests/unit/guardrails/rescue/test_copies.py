@@ -95,7 +95,7 @@ def test_work_is_linear() -> None:
     assert is_linear(lambda text: is_quoted(source, [text]), lambda size: "< " * size, 200_000)
 
 
-# What looks like a call and is none, in a reply of the model's own.
+# Text that looks like a call in a reply that only quotes it.
 
 OFFERED = (
     make_tool("get_weather", {"type": "object", "properties": {"city": {}, "days": {}}}),

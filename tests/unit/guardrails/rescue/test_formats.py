@@ -17,7 +17,7 @@ ROWS = (*TABLE.formats, *TABLE.named)
 TOOL = Tool(PARIS[0], {"properties": {"city": {}}, "required": ["city"]}, b"")
 
 
-def found_in(text: str, syntaxes: tuple[Syntax, ...], size: int) -> list[FoundCalls]:
+def findings_in(text: str, syntaxes: tuple[Syntax, ...], size: int) -> list[FoundCalls]:
     """Return the calls that `syntaxes` find in a text that arrives in pieces of `size`."""
     scanner = Scanner(syntaxes, [TOOL.name])
     findings = [finding for piece in cut(text, size) for finding in scanner.feed(piece)]
@@ -37,7 +37,7 @@ def test_the_example_of_a_format_reaches_the_client_whole_and_streamed(row: Form
 def test_the_example_of_a_format_is_read_by_its_row(row: Format) -> None:
     expected = [] if row.shape in NO_CALLS else [(row.name, *PARIS)]
     for size in range(1, len(row.example) + 1):
-        findings = found_in(row.example, (find_syntax(row.name),), size)
+        findings = findings_in(row.example, (find_syntax(row.name),), size)
         assert [(finding.syntax_name, *_only(finding)) for finding in findings] == expected
 
 
@@ -106,13 +106,13 @@ def test_a_new_format_of_a_known_shape_is_one_row(fields: str, example: str) -> 
     syntaxes = build_syntaxes((*TABLE.formats, row))
     for text in (example, f"Let me look.\n{example}"):
         for size in range(1, len(text) + 1):
-            (finding,) = found_in(text, syntaxes, size)
+            (finding,) = findings_in(text, syntaxes, size)
             assert (finding.syntax_name, *_only(finding)) == ("acme", *PARIS)
 
 
 def test_a_new_format_may_be_in_a_code_fence() -> None:
     row = msgspec.toml.decode(f'name = "acme"\n{NEW[0][0]}', type=Format)
-    (finding,) = found_in(f"```\n{NEW[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3)
+    (finding,) = findings_in(f"```\n{NEW[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3)
     assert _only(finding) == PARIS
 
 

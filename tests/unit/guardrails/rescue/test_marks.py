@@ -148,14 +148,27 @@ def test_a_call_quoted_without_escapes_is_never_torn(
             assert call.arguments == {"first": quoted, "last": "z"}
 
 
-@pytest.mark.parametrize("text", ["", "</", "</tool_ca", "</function", "<tool_call|"])
-def test_a_text_may_end_within_a_closing_mark(text: str) -> None:
-    assert read(ends_here, text) == (True, text)
-
-
-@pytest.mark.parametrize("text", ["<", "x", "</x", "</tool_call>", "</tool_call> x", "</ ", " </"])
-def test_other_texts_do_not_end_within_a_mark(text: str) -> None:
-    assert read(ends_here, text) == (False, text)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # a partial mark
+        ("", True),
+        ("</", True),
+        ("</tool_ca", True),
+        ("</function", True),
+        ("<tool_call|", True),
+        # other texts
+        ("<", False),
+        ("x", False),
+        ("</x", False),
+        ("</tool_call>", False),
+        ("</tool_call> x", False),
+        ("</ ", False),
+        (" </", False),
+    ],
+)
+def test_a_text_may_end_within_a_closing_mark(text: str, *, expected: bool) -> None:
+    assert read(ends_here, text) == (expected, text)
 
 
 def test_a_complete_mark_is_no_partial_mark() -> None:

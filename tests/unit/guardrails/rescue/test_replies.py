@@ -17,7 +17,7 @@ CALL = f"<tool_call>{PLAIN}</tool_call>"
 # A section sign is the call, and a pilcrow sign a call without marks.
 OUTCOMES = {
     "call": (
-        # What is said before a call
+        # The text before a call
         *("§", " \n§", "Let me look. §", "I will check the example file:\n§"),
         *("I check the disk usage:\n§", "## Disk usage\n§"),
         *("I could not find it. Let me search:\n§", "I do it like this:\n§"),
@@ -101,7 +101,7 @@ OUTCOMES = {
     "text": (
         # Calls that words join, after other words
         *("I look.\n§, §", "I look.\n§ and §"),
-        # What is said before a call
+        # The text before a call
         *("For example: §", "A call, e.g. §", "as in §", "It looks like this:\n§"),
         *("An example call is §", "Here is a simple example\n§", "Done. Example of another: §"),
         *("1. Example: §", "**Example:**\n§", "## Usage\n\n§", "Tool usage:\n§"),

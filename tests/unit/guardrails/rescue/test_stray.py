@@ -10,7 +10,7 @@ from tests.fakes.arrivals import chunkings, joined
 STRAY, BROKEN = LeftOut("stray_mark"), RefusedText(Reason.BROKEN)
 
 
-def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
+def filtered(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
     marks = StrayMarks(lambda mark: mark in given)
     findings = [finding for piece in pieces for finding in marks.filter([Prose(piece)])]
     return joined(findings + marks.filter([], is_last=True))
@@ -35,7 +35,7 @@ def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
 )
 def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> None:
     for pieces in chunkings(text):
-        findings = kept(pieces)
+        findings = filtered(pieces)
         assert findings[: len(rest)] == rest
         assert [finding for finding in findings[len(rest) :] if finding != Prose("\n")] == []
 
@@ -56,11 +56,13 @@ def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> Non
 )
 def test_a_mark_that_the_text_is_about_is_kept(text: str) -> None:
     for pieces in chunkings(text):
-        assert kept(pieces) == [Prose(text)]
+        assert filtered(pieces) == [Prose(text)]
 
 
 def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
-    assert kept(["Sure.</tool_call>"], given="Write </tool_call>") == [Prose("Sure.</tool_call>")]
+    assert filtered(["Sure.</tool_call>"], given="Write </tool_call>") == [
+        Prose("Sure.</tool_call>")
+    ]
 
 
 @pytest.mark.parametrize(

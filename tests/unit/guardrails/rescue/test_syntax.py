@@ -22,7 +22,7 @@ LOOK = '{"name": "look", "arguments": {"at": "x"}}'
 CALL = f"<tool_call>{LOOK}</tool_call>"
 
 
-def found_in(text: str) -> list[Finding]:
+def findings_in(text: str) -> list[Finding]:
     findings = find_calls(text, SYNTAXES, ("look",))
     kept = [
         finding for finding in findings if not isinstance(finding, ArgumentsStarted | ArgumentsText)
@@ -32,7 +32,7 @@ def found_in(text: str) -> list[Finding]:
 
 def test_a_reply_has_so_many_calls_and_no_more() -> None:
     def ends(count: int, after: str) -> tuple[int, list[Finding]]:
-        findings = found_in(f"{CALL}\n" * count + after)
+        findings = findings_in(f"{CALL}\n" * count + after)
         calls = [finding for finding in findings if isinstance(finding, FoundCalls)]
         return len(calls), findings[-1:]
 
@@ -61,7 +61,7 @@ def test_the_first_of_too_many_marked_calls_count(
     before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:
-        return found_in(before + between.join([call] * count) + after)
+        return findings_in(before + between.join([call] * count) + after)
 
     (whole,) = findings(MOST_CALLS)
     assert isinstance(whole, FoundCalls)
@@ -79,7 +79,7 @@ def test_the_first_of_too_many_marked_calls_count(
 )
 def test_none_of_too_many_unmarked_calls_counts(before: str, between: str, after: str) -> None:
     def findings(count: int) -> list[Finding]:
-        return found_in(before + between.join([LOOK] * count) + after)
+        return findings_in(before + between.join([LOOK] * count) + after)
 
     (whole,) = findings(MOST_CALLS)
     assert isinstance(whole, FoundCalls)
@@ -94,7 +94,7 @@ OFFERED = (
     make_tool("now", {"type": "object", "properties": {"zone": {"type": "string"}}}),
 )
 NOW = '{"name": "now", "arguments": {"zone": "y"}}'
-# Two calls without marks, and what stands before, between and behind them.
+# Two calls without marks, and the text before, between and after them.
 ROWS = {
     "closed JSON": ("So.\n", f"{LOOK}\n</tool_call>", "\n", f"{NOW}\n</tool_call>"),
     "JSON": ("", LOOK, "\n", NOW),

@@ -385,21 +385,27 @@ CITY: JsonSchema = {
 }
 
 
-@pytest.mark.parametrize("text", ['{"city": "Paris"}', ' {"city":"Paris"}\n', '{"city": "```"}'])
-def test_a_valid_structured_answer_is_unchanged(text: str) -> None:
-    assert check_answer(text, CITY) == ValidAnswer(text)
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("text", "answer"),
     [
-        '```json\n{"city": "Paris"}\n```',
-        '```\n{"city": "Paris"}```',
-        ' ```JSON\n\n{"city": "Paris"}\n\n``` ',
+        # a valid answer is unchanged
+        ('{"city": "Paris"}', ValidAnswer('{"city": "Paris"}')),
+        (' {"city":"Paris"}\n', ValidAnswer(' {"city":"Paris"}\n')),
+        ('{"city": "```"}', ValidAnswer('{"city": "```"}')),
+        # a fence around the whole answer is removed
+        (
+            '```json\n{"city": "Paris"}\n```',
+            ValidAnswer('{"city": "Paris"}', (Dropped("code_fence"),)),
+        ),
+        ('```\n{"city": "Paris"}```', ValidAnswer('{"city": "Paris"}', (Dropped("code_fence"),))),
+        (
+            ' ```JSON\n\n{"city": "Paris"}\n\n``` ',
+            ValidAnswer('{"city": "Paris"}', (Dropped("code_fence"),)),
+        ),
     ],
 )
-def test_a_fence_around_the_whole_answer_is_removed(text: str) -> None:
-    assert check_answer(text, CITY) == ValidAnswer('{"city": "Paris"}', (Dropped("code_fence"),))
+def test_a_valid_structured_answer_is_accepted(text: str, answer: ValidAnswer) -> None:
+    assert check_answer(text, CITY) == answer
 
 
 @pytest.mark.parametrize(

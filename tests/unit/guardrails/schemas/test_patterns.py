@@ -72,7 +72,7 @@ def test_an_estimate_is_never_too_low(pattern: str) -> None:
         "(?=(a{1,1000}){1,100})",
         "(?:(?:(?:(?=a)|){1000}){1000}){1000}",
         "(?=a)" * 800,
-        r"(?=b)\w{1,60}",  # of all of Unicode beside a lookahead
+        r"(?=b)\w{1,60}",  # of all of Unicode next to a lookahead
         r"a{999999999}",
     ],
 )
@@ -175,7 +175,7 @@ def test_a_long_pattern_is_not_even_estimated(length: int) -> None:
 @pytest.mark.parametrize(
     "patterns",
     [
-        [f"^a{number}$" for number in range(2_000)],  # many small ones
+        [f"^a{number}$" for number in range(2_000)],  # many small patterns
         [f"[a-z]{{1,{5_000 - number}}}" for number in range(50)],
         [f"x{number}" + r"\p{L}" * 20 for number in range(50)],
         [f"(?=a)(?!b)c{number}" for number in range(2_000)],

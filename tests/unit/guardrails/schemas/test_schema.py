@@ -408,7 +408,7 @@ def test_a_failing_pattern_is_reported_for_each_item() -> None:
 
 INTEGER: JsonObject = {"type": "integer"}
 NAMES: list[JsonValue] = [f"n{number}" for number in range(400)]
-# What a validator says much about: a schema, what it refuses, and how much of it is too much.
+# Schemas with long error lists: the schema, a refused value, and the number that is too many.
 TOO_MUCH: dict[str, tuple[JsonObject, JsonValue, int]] = {
     "items": ({"items": INTEGER}, "x", 20_000),
     "items within a member": ({"items": {"items": INTEGER}}, ["x"], 10_000),
@@ -456,7 +456,7 @@ def test_a_value_is_not_checked_where_branches_multiply_too_often() -> None:
 @pytest.mark.parametrize("schema", [{"items": INTEGER}, {"items": {"required": NAMES}}])
 def test_the_work_is_linear_in_the_number_of_violations(schema: JsonObject) -> None:
     checked = compile_schema(schema)
-    # not so many that the kernel's work for fresh memory is what is measured
+    # few enough that allocating memory does not dominate the measurement
     assert is_linear(lambda text: checked.is_valid([*text]), lambda size: "x" * size, 20_000)
 
 

@@ -10,7 +10,7 @@ from proxy.guardrails.schemas.schema import compile_schema
 from proxy.guardrails.schemas.violations import Violation, describe_violations
 
 
-def said(schema: JsonObject, value: JsonValue) -> list[str]:
+def violation_messages(schema: JsonObject, value: JsonValue) -> list[str]:
     errors = compile_schema(schema).errors(value)
     return [str(violation) for violation in describe_violations(errors)]
 
@@ -70,7 +70,7 @@ ODDLY_NAMED: JsonObject = {"properties": {"additionalProperties": False}}
 def test_a_violation_becomes_one_precise_sentence(
     schema: JsonObject, value: JsonValue, sentence: str
 ) -> None:
-    only, *more = said(schema, value)
+    only, *more = violation_messages(schema, value)
     assert sentence in only
     assert not more
 
@@ -78,17 +78,17 @@ def test_a_violation_becomes_one_precise_sentence(
 def test_missing_members_come_first_and_five_violations_are_listed() -> None:
     properties: JsonObject = {name: {"type": "string"} for name in "abcdefg"}
     schema: JsonObject = {"properties": properties, "required": ["x", "y"]}
-    sentences = said(schema, dict.fromkeys("abcdefg", 1))
+    sentences = violation_messages(schema, dict.fromkeys("abcdefg", 1))
     assert len(sentences) == 5
     assert sentences[:2] == ["/x: is required but missing", "/y: is required but missing"]
 
 
 def test_long_values_are_shortened() -> None:
-    (violation,) = said({"enum": [str(number) for number in range(30)]}, "x" * 500)
+    (violation,) = violation_messages({"enum": [str(number) for number in range(30)]}, "x" * 500)
     assert '"19", ..., got "xxx' in violation
     assert violation.endswith("x...")
     assert len(violation) < 300
-    (violation,) = said(CLOSED, {"n" * 500: 1})
+    (violation,) = violation_messages(CLOSED, {"n" * 500: 1})
     assert len(violation) < 200
 
 
@@ -97,7 +97,7 @@ def test_a_violation_shows_the_actual_value() -> None:
     assert str(Violation("", "is wrong")) == "the arguments: is wrong"
 
 
-# What a validator says of each kind: a schema, and a value that violates it in this way.
+# Every kind of violation: a schema, and a value that violates it in this way.
 KINDS: dict[str, tuple[JsonValue, JsonValue]] = {
     "AdditionalProperties": (CLOSED, {"b": 1}),
     "AnyOf": ({"anyOf": [{"type": "null"}, {"const": 1}]}, 2),
@@ -183,7 +183,7 @@ def test_every_kind_of_violation_has_a_message_within_every_other(
     schema, value = KINDS[kind]
     for wrapped in wrappers:
         schema, value = wrapped(schema, value)
-    message = said({"properties": {"a": schema}}, {"a": value})
+    message = violation_messages({"properties": {"a": schema}}, {"a": value})
     assert 0 < len(message) <= 5
     assert all(sentence.startswith("/a") and len(sentence) < 1_500 for sentence in message)
 
@@ -192,7 +192,9 @@ def test_unions_are_described_to_a_certain_depth() -> None:
     nested: JsonObject = {"const": 1}
     for _ in range(80):
         nested = {"anyOf": [nested]}
-    assert said(nested, 2) == ["the arguments: expected one of 1 different forms, got 2"]
+    assert violation_messages(nested, 2) == [
+        "the arguments: expected one of 1 different forms, got 2"
+    ]
 
 
 def test_values_outside_json_are_described() -> None:

@@ -134,7 +134,6 @@ def test_other_text_is_no_call(text: str, reason: Reason) -> None:
 
 BARE = WrittenCall("f", {})
 EMPTY = '<tool_call>{"name": "f", "arguments": {}}'
-WRONG_ENDS = ("</tool>", "</function>", "</minimax:tool_call>")
 READ: list[tuple[str, tuple[WrittenCall, ...], bool, str]] = [
     *(
         (f"<tool_call>{inside}</tool_call>\nrest", (CALL,) * count, True, "\nrest")

@@ -47,7 +47,7 @@ def retell(*messages: Message, template: Template = FREE) -> list[Message]:
     return list(describe_in_prompt(messages, [SEND], RESPOND, convention=HERMES, template=template))
 
 
-def told(*messages: Message, template: Template = FREE) -> list[Message]:
+def retold_messages(*messages: Message, template: Template = FREE) -> list[Message]:
     """Retell messages that follow a described system message."""
     return retell(plain_message("system", ""), *messages, template=template)[1:]
 
@@ -116,7 +116,7 @@ def test_without_tools_there_is_no_description_but_the_history_is_plain() -> Non
 
 def test_calls_and_results_become_text() -> None:
     text = HERMES.write_calls("Sending.", [SENT, LOOKED])
-    assert told(
+    assert retold_messages(
         assistant_message("Sending.", (SENT, LOOKED)),
         tool_result("b", "seen"),
         tool_result("a", "sent"),
@@ -130,7 +130,7 @@ def test_calls_and_results_become_text() -> None:
 
 def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
     again = replace(LOOKED, id="a")
-    messages = told(
+    messages = retold_messages(
         assistant_message("", (SENT,)),
         tool_result("a", "1"),
         assistant_message("", (again,)),
@@ -141,13 +141,13 @@ def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
 
 def test_a_result_without_a_call_is_that_of_an_unknown_tool() -> None:
     stray = ToolCall("z", "unknown tool", "")
-    assert told(tool_result("z", "1")) == [user_message(result_of(stray, "1"))]
+    assert retold_messages(tool_result("z", "1")) == [user_message(result_of(stray, "1"))]
     nameless = Message("tool", "1", b'{"role":"tool","content":"1"}')
-    assert told(nameless) == [user_message(result_of(stray, "1"))]
+    assert retold_messages(nameless) == [user_message(result_of(stray, "1"))]
 
 
 def test_results_of_two_rounds_stay_apart() -> None:
-    messages = told(tool_result("a", "1"), user_message("And?"), tool_result("a", "2"))
+    messages = retold_messages(tool_result("a", "1"), user_message("And?"), tool_result("a", "2"))
     assert [message.role for message in messages] == ["user", "user", "user"]
 
 
@@ -158,7 +158,7 @@ def test_an_image_in_a_result_stays() -> None:
         json.dump({"role": "tool", "content": [{"type": "text", "text": "1"}, IMAGE]}),
         tool_call_id="a",
     )
-    (message,) = told(result)
+    (message,) = retold_messages(result)
     assert json.dump(IMAGE) in message.source
     assert message.role == "user"
 
@@ -166,12 +166,15 @@ def test_an_image_in_a_result_stays() -> None:
 def test_other_messages_are_the_same_objects() -> None:
     image = with_parts("user", {"type": "text", "text": "See"}, IMAGE)
     messages = [image, assistant_message("ok"), image, image, plain_message("system", "x")]
-    assert all(message is other for message, other in zip(told(*messages), messages, strict=True))
+    assert all(
+        message is other
+        for message, other in zip(retold_messages(*messages), messages, strict=True)
+    )
 
 
 def test_adjacent_messages_of_one_role_are_merged_if_roles_must_alternate() -> None:
     system = plain_message("system", "x")
-    assert told(
+    assert retold_messages(
         assistant_message("", (SENT,)),
         tool_result("a", "1"),
         user_message("And?"),
@@ -266,7 +269,7 @@ def test_the_work_is_linear_in_the_number_of_results(template: Template, role: s
     assert is_linear(work, lambda size: "x" * size, 500)
 
 
-# Text may quote calls or hold some itself: what could begin either is left out.
+# Text may contain calls or quotations: characters that could start either are excluded.
 prose = st.text(st.characters(codec="ascii", exclude_characters="`[{<"))
 every_convention = pytest.mark.parametrize(
     "convention", CONVENTIONS, ids=lambda convention: convention.name

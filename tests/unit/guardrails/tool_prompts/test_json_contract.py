@@ -152,33 +152,32 @@ def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
     assert read_syntax(contract, text) == (Calls((READ_CALL,)), "")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"name": "look", "arguments": {}}',
-        '{"type": "function", "name": "look"}',
-        '{"type": "tool_call"}',
-        '{"type": "tool_call", "arguments": {}}',
-        '{"type": "final"}',
-        '{"name": "look", "type": "tool_call"}',
-        "{}",
-        "{x | x > 0}",
-        f"{LOOK}\n{{}}",
-        "```python\n{}\n```",
-        "```json\nnothing\n```",
-    ],
-)
-def test_other_text_is_no_call(text: str) -> None:
-    assert read_syntax(READ_CONTRACT, text)[0] == NoCall(Reason.NOT_A_CALL)
-
-
 def test_an_object_outside_the_contract_is_abandoned_early() -> None:
     assert read_syntax(READ_CONTRACT, '{"answer": [1, 2]}')[1] == "[1, 2]}"
 
 
-@pytest.mark.parametrize("text", [FINAL[:-3], '{"type": "tool_call", "name": look}'])
-def test_a_broken_contract_object_counts_as_an_intended_call(text: str) -> None:
-    assert read_syntax(READ_CONTRACT, text)[0] == NoCall(Reason.BROKEN)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        # other text is no call
+        ('{"name": "look", "arguments": {}}', Reason.NOT_A_CALL),
+        ('{"type": "function", "name": "look"}', Reason.NOT_A_CALL),
+        ('{"type": "tool_call"}', Reason.NOT_A_CALL),
+        ('{"type": "tool_call", "arguments": {}}', Reason.NOT_A_CALL),
+        ('{"type": "final"}', Reason.NOT_A_CALL),
+        ('{"name": "look", "type": "tool_call"}', Reason.NOT_A_CALL),
+        ("{}", Reason.NOT_A_CALL),
+        ("{x | x > 0}", Reason.NOT_A_CALL),
+        (f"{LOOK}\n{{}}", Reason.NOT_A_CALL),
+        ("```python\n{}\n```", Reason.NOT_A_CALL),
+        ("```json\nnothing\n```", Reason.NOT_A_CALL),
+        # a broken contract object counts as an intended call
+        (FINAL[:-3], Reason.BROKEN),
+        ('{"type": "tool_call", "name": look}', Reason.BROKEN),
+    ],
+)
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(READ_CONTRACT, text)[0] == NoCall(reason)
 
 
 def test_it_counts_only_at_the_start_of_a_reply() -> None:

@@ -5,7 +5,7 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
 from proxy.guardrails.tool_prompts.react import REACT_CONTRACT, ReActConvention
 from tests.fakes.arrivals import calls_found, read_syntax
@@ -79,21 +79,6 @@ def test_several_actions_may_follow_one_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("Action: none", Reason.NOT_A_CALL),
-        ("Action: ", Reason.NOT_A_CALL),
-        ("Action: ping\nAction Input: a", Reason.NOT_A_CALL),
-        ("Action: ping\nInput: {}", Reason.NOT_A_CALL),
-        ('Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
-        (f"{PING}\nAction: Finish", Reason.NOT_A_CALL),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(REACT, text)[0] == NoCall(reason)
-
-
-@pytest.mark.parametrize(
     ("text", "count"),
     [
         (f"Thought: I have to look.\n{PING}", 1),
@@ -124,13 +109,21 @@ def test_a_model_prompted_for_actions_is_read_leniently(
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("syntax", "text", "reason"),
     [
-        ("Action: \n", Reason.NOT_A_CALL),
-        ("Action: ping\nAction Input: a", Reason.BROKEN),
-        ("Action: ping the host", Reason.BROKEN),
-        ('Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
+        # other text is no call
+        (REACT, "Action: none", Reason.NOT_A_CALL),
+        (REACT, "Action: ", Reason.NOT_A_CALL),
+        (REACT, "Action: ping\nAction Input: a", Reason.NOT_A_CALL),
+        (REACT, "Action: ping\nInput: {}", Reason.NOT_A_CALL),
+        (REACT, 'Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
+        (REACT, f"{PING}\nAction: Finish", Reason.NOT_A_CALL),
+        # broken actions of a prompted model are retried
+        (REACT_CONTRACT, "Action: \n", Reason.NOT_A_CALL),
+        (REACT_CONTRACT, "Action: ping\nAction Input: a", Reason.BROKEN),
+        (REACT_CONTRACT, "Action: ping the host", Reason.BROKEN),
+        (REACT_CONTRACT, 'Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
     ],
 )
-def test_its_broken_actions_are_retried(text: str, reason: Reason) -> None:
-    assert read_syntax(REACT_CONTRACT, text)[0] == NoCall(reason)
+def test_other_text_is_no_call(syntax: Syntax, text: str, reason: Reason) -> None:
+    assert read_syntax(syntax, text)[0] == NoCall(reason)

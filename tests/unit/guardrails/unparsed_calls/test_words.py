@@ -13,14 +13,27 @@ from proxy.guardrails.unparsed_calls.words import (
 )
 
 
-@pytest.mark.parametrize("word", ["tool_call", "ARGS", "arg-key", "json", "tool_call_begin"])
-def test_a_marker_consists_of_known_words(word: str) -> None:
-    assert is_marker(word)
-
-
-@pytest.mark.parametrize("word", ["city", "tooling", "call_7", "tool_city", "", "_", "工具"])
-def test_other_words_are_no_marker(word: str) -> None:
-    assert not is_marker(word)
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        # known words
+        ("tool_call", True),
+        ("ARGS", True),
+        ("arg-key", True),
+        ("json", True),
+        ("tool_call_begin", True),
+        # other words
+        ("city", False),
+        ("tooling", False),
+        ("call_7", False),
+        ("tool_city", False),
+        ("", False),
+        ("_", False),
+        ("工具", False),
+    ],
+)
+def test_a_marker_consists_of_known_words(word: str, *, expected: bool) -> None:
+    assert is_marker(word) is expected
 
 
 def test_few_markers_start_a_reply() -> None:

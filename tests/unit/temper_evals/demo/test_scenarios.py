@@ -17,14 +17,14 @@ PROMPTS = [scenario.prompt for scenario in SCENARIOS]
 LATER = [trigger for trigger in SCRIPTS if trigger not in PROMPTS and trigger != "default"]
 
 
-def asked(prompt: str = "Hello", *, stream: bool = False) -> Request:
+def chat_request(prompt: str = "Hello", *, stream: bool = False) -> Request:
     return decode_request(dump(request_for(prompt, stream=stream)))
 
 
 def everything_said() -> str:
     """Return every nudge that the scenarios can trigger, and the text before a tool's result."""
     respond = Tool("respond", True, b"{}")
-    offer = OfferedTools(asked().tools, TextPolicy.RESPOND, (), respond=respond)
+    offer = OfferedTools(chat_request().tools, TextPolicy.RESPOND, (), respond=respond)
     wrong = nudges.describe_invalid_arguments([Violation("/unit", "is not allowed")], offer)
     problems = (nudges.describe_unknown_tool("weather_forecast", offer), wrong)
     answers = [(ToolCall("1", "get_weather", "{}"), problem) for problem in problems]
@@ -62,7 +62,7 @@ def test_no_trigger_is_part_of_another_or_of_the_tools() -> None:
 
 
 def test_a_request_is_valid_for_temper(stream: bool) -> None:
-    request = asked("Hello", stream=stream)
+    request = chat_request("Hello", stream=stream)
     assert request.stream is stream
     assert [message.text for message in request.messages] == ["Hello"]
     (tool,) = request.tools

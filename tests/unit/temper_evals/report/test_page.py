@@ -82,11 +82,11 @@ def test_every_harm_is_shown_with_both_transcripts_and_nothing_of_it_is_markup(
 
 @pytest.mark.usefixtures("nothing_is_drawn")
 def test_the_page_shows_options_and_failures(folder: Path) -> None:
-    def told(**choice: JsonValue) -> str:
+    def options_text(**choice: JsonValue) -> str:
         return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
 
-    assert f"{len(RUNS)} runs with the suite full, 5 seeds." in told(suite="full", seeds=5)
-    assert "with the scenarios of mine, 1 seed." in told(scenarios="mine", seeds=1)
+    assert f"{len(RUNS)} runs with the suite full, 5 seeds." in options_text(suite="full", seeds=5)
+    assert "with the scenarios of mine, 1 seed." in options_text(scenarios="mine", seeds=1)
     assert f"{len(RUNS)} runs." in page(folder, PROTOCOL, RUNS)
     failed = [structs.replace(run, ending="failed", why="<404>") for run in RUNS]
     shown = page(folder, PROTOCOL, failed)

@@ -18,7 +18,7 @@ DONE = small_models.executed(MESSAGES)
 CODER = load_profile("coder-1.5b")
 
 
-def written(call: PlannedCall) -> str:
+def call_text(call: PlannedCall) -> str:
     return json.dump_text({"name": call.name, "arguments": call.arguments})
 
 
@@ -47,12 +47,12 @@ def test_a_repeated_result_is_dropped_and_a_note_is_kept() -> None:
 def test_before_an_answer_a_flaw_shows_only_executed_calls(flaw: Flaw) -> None:
     last = CHAIN.calls[-1]
     for seed in range(20):
-        assert written(last) in text_of(flaw, seed=seed)
+        assert call_text(last) in text_of(flaw, seed=seed)
 
 
 def test_each_flaw_has_the_observed_shape() -> None:
     first, second = CHAIN.calls[:2]
-    last = written(CHAIN.calls[-1])
+    last = call_text(CHAIN.calls[-1])
     assert text_of(Flaw.ECHOED) == f"<tool_response>\n{DONE[-1][1]}\n</tool_response>"
     assert {text_of(Flaw.REPEATED_TEXT, seed=seed) for seed in range(20)} == {
         last,
@@ -65,13 +65,13 @@ def test_each_flaw_has_the_observed_shape() -> None:
     assert isinstance(json.parse(result), dict)
     assert text_of(Flaw.RECITED).count("```json\n") == len(DONE)
     mixed = text_of(Flaw.MIXED, (first, second))
-    assert mixed.index(last) < mixed.index(written(first)) < mixed.index(written(second))
+    assert mixed.index(last) < mixed.index(call_text(first)) < mixed.index(call_text(second))
     tagged = text_of(Flaw.TAGGED, (first,))
-    assert tagged == f"<tool_response>\n{written(first)}\n</tool_response>"
+    assert tagged == f"<tool_response>\n{call_text(first)}\n</tool_response>"
 
 
 def test_an_invented_result_follows_a_new_call_now_and_then() -> None:
-    new = written(CHAIN.calls[0])
+    new = call_text(CHAIN.calls[0])
     texts = [text_of(Flaw.INVENTED_RESULT, CHAIN.calls[:1], seed) for seed in range(500)]
     assert 50 < sum(text.startswith(new) for text in texts) < 150
 

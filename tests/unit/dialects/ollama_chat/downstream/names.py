@@ -20,7 +20,7 @@ TOOLS = FieldTable(
     rows(CARRIED, "defs items required properties enum"),
 )
 
-# of a request for vectors; only an Ollama is told all of it
+# of an embeddings request; only an Ollama backend gets all of it
 VECTORS = FieldTable(
     rows(CARRIED, "model input prompt dimensions"), rows(DROPPED, "truncate options keep_alive")
 )
@@ -31,10 +31,10 @@ MANAGEMENT = FieldTable(
     rows(CARRIED, "parameters messages source destination"),
 )
 
-# what ollama.com offers and no Ollama of one's own
+# offered by ollama.com and not by a local Ollama
 HOSTED = FieldTable(rows(REFUSED, "web_search web_fetch system_one"))
 
-# of every answer: carried is told, ignored never is
+# of every answer: carried ones are sent, ignored ones never
 ANSWERS = FieldTable(
     rows(CARRIED, "model created_at done done_reason message response thinking logprobs"),
     rows(CARRIED, "total_duration load_duration prompt_eval_count prompt_eval_duration"),
@@ -42,7 +42,7 @@ ANSWERS = FieldTable(
     rows(IGNORED, "context image completed total"),
 )
 
-# of models: carried is told as far as it is known, ignored only by an Ollama
+# of models: carried ones are sent if known, ignored ones only by an Ollama backend
 MODELS = FieldTable(
     rows(CARRIED, "model name modified_at digest size details parent_model format family families"),
     rows(CARRIED, "parameter_size quantization_level template modelfile modelinfo parameters"),

@@ -40,7 +40,7 @@ def lines(body: bytes) -> list[JsonObject]:
     return [as_object(json.parse(line)) for line in body.splitlines()]
 
 
-def said(line: JsonObject) -> JsonObject:
+def content_of(line: JsonObject) -> JsonObject:
     return as_object(line["message"])
 
 
@@ -76,7 +76,7 @@ def test_durations_are_the_engines_or_measured(
 def test_keepalive_lines_have_no_content() -> None:
     stream = OllamaStream(terms())
     (line,) = lines(stream.keep_alive())
-    assert (said(line), line["done"]) == ({"role": "assistant", "content": ""}, False)
+    assert (content_of(line), line["done"]) == ({"role": "assistant", "content": ""}, False)
     assert stream.comment("loading") == b""
 
 
@@ -84,7 +84,7 @@ def test_keepalive_lines_have_no_content() -> None:
 def test_a_model_that_was_loaded_is_reported(reason: str) -> None:
     (line,) = lines(terms().load_status(reason))
     assert (line["done"], line["done_reason"]) == (True, reason)
-    assert said(line) == {"role": "assistant", "content": ""}
+    assert content_of(line) == {"role": "assistant", "content": ""}
 
 
 def test_a_time_is_formatted_like_ollama() -> None:

@@ -149,7 +149,7 @@ def test_an_unclosed_value_does_not_extend_into_the_next_call(end: str) -> None:
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 
 
-def test_a_key_is_not_emitted_as_text() -> None:
+def test_a_json_object_is_no_key() -> None:
     text = '<tool_call>fetch<arg_key>{"a": 1}</arg_key><arg_value>1</arg_value></tool_call>'
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == NoCall(Reason.BROKEN)
 

@@ -92,22 +92,6 @@ def test_marks_may_be_missing() -> None:
     assert read_syntax(BARE_GEMMA_IN_TEXT, f"\ncall:{BODY}<tool_call|>")[0] == Calls((NOTE,))
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<|tool_call> marks", Reason.NOT_A_CALL),
-        ("<|tool_call>call:", Reason.NOT_A_CALL),
-        ("<|tool_call>call:note", Reason.NOT_A_CALL),
-        ('<|tool_call>call:note{text:<|"|>cut', Reason.BROKEN),
-        ("<|tool_call>call:note{n:2", Reason.BROKEN),
-        ('<|tool_call>call:note{text:<|"|>whole<|"|>', Reason.BROKEN),
-        ("<|tool_call>call:note(2)", Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(GEMMA, text)[0] == NoCall(reason)
-
-
 def test_the_keyword_before_the_name_may_be_missing() -> None:
     expected = Calls((WrittenCall("f", {"a": "x"}),))
     assert read_syntax(GEMMA, '<|tool_call>f{a:<|"|>x<|"|>}<tool_call|>')[0] == expected
@@ -185,21 +169,33 @@ def test_the_last_delimiter_may_be_missing_at_the_end_of_the_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        '<|tool_call>call:f{a:<|"|>x}<tool_call|> and so on',
-        '<|tool_call>call:f{a:<|"|>x<tool_call|>',
-        '<|tool_call>call:f{a:{b:<|"|>x}}<tool_call|>',
-        '<|tool_call>call:f{a:[<|"|>x]}<tool_call|>',
-        '<|tool_call>call:f{a:<|"|>{"name": "g"}}<tool_call|>',
-        '<|tool_call>call:f{a:<|"|>x}<tool_call|><|tool_call>call:g{a:<|"|>y<|"|>}<tool_call|>',
-        "<|tool_call>call:f{n:1,a:some words<tool_call|>",
-        "<|tool_call>call:f{a:[some words<tool_call|>",
-        "<|tool_call>call:f{a:an { odd bracket}<tool_call|>",
+        # other text is no call
+        ("<|tool_call> marks", Reason.NOT_A_CALL),
+        ("<|tool_call>call:", Reason.NOT_A_CALL),
+        ("<|tool_call>call:note", Reason.NOT_A_CALL),
+        ('<|tool_call>call:note{text:<|"|>cut', Reason.BROKEN),
+        ("<|tool_call>call:note{n:2", Reason.BROKEN),
+        ('<|tool_call>call:note{text:<|"|>whole<|"|>', Reason.BROKEN),
+        ("<|tool_call>call:note(2)", Reason.BROKEN),
+        # an ambiguous text has no reading
+        ('<|tool_call>call:f{a:<|"|>x}<tool_call|> and so on', Reason.BROKEN),
+        ('<|tool_call>call:f{a:<|"|>x<tool_call|>', Reason.BROKEN),
+        ('<|tool_call>call:f{a:{b:<|"|>x}}<tool_call|>', Reason.BROKEN),
+        ('<|tool_call>call:f{a:[<|"|>x]}<tool_call|>', Reason.BROKEN),
+        ('<|tool_call>call:f{a:<|"|>{"name": "g"}}<tool_call|>', Reason.BROKEN),
+        (
+            '<|tool_call>call:f{a:<|"|>x}<tool_call|><|tool_call>call:g{a:<|"|>y<|"|>}<tool_call|>',
+            Reason.BROKEN,
+        ),
+        ("<|tool_call>call:f{n:1,a:some words<tool_call|>", Reason.BROKEN),
+        ("<|tool_call>call:f{a:[some words<tool_call|>", Reason.BROKEN),
+        ("<|tool_call>call:f{a:an { odd bracket}<tool_call|>", Reason.BROKEN),
     ],
 )
-def test_an_ambiguous_text_has_no_reading(text: str) -> None:
-    assert read_syntax(GEMMA, text)[0] == NoCall(Reason.BROKEN)
+def test_other_text_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(GEMMA, text)[0] == NoCall(reason)
 
 
 def test_a_single_text_may_extend_to_the_mark() -> None:

@@ -62,19 +62,6 @@ def test_there_may_be_no_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<|tool_call_begin|>", Reason.NOT_A_CALL),
-        ("<|tool_call_begin|>cook", Reason.NOT_A_CALL),
-        ("<|tool_call_begin|>cook<|tool_call_argument_begin|>soup", Reason.NOT_A_CALL),
-        ("<|tool_call_begin|>cook<|tool_call_argument_begin|>{soup}", Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(KIMI, text)[0] == NoCall(reason)
-
-
-@pytest.mark.parametrize(
     ("syntax", "text"),
     [
         (KIMI, f"<|tool_call_begin|>functions.cook:0{ARGUMENTS}<|tool_call_end|>"),
@@ -119,18 +106,24 @@ def test_missing_closing_brackets_leave_the_call_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("syntax", "text", "reason"),
     [
-        (">>> ping()", Reason.NOT_A_CALL),
-        (">>>ping()", Reason.NOT_A_CALL),
-        (">>>all\nThe answer.", Reason.NOT_A_CALL),
-        (">>>", Reason.NOT_A_CALL),
-        ('>>>ping\n{"host": "a', Reason.BROKEN),
-        (f"{PING}>>>all\nThere.", Reason.NOT_A_CALL),
+        # Kimi
+        (KIMI, "<|tool_call_begin|>", Reason.NOT_A_CALL),
+        (KIMI, "<|tool_call_begin|>cook", Reason.NOT_A_CALL),
+        (KIMI, "<|tool_call_begin|>cook<|tool_call_argument_begin|>soup", Reason.NOT_A_CALL),
+        (KIMI, "<|tool_call_begin|>cook<|tool_call_argument_begin|>{soup}", Reason.BROKEN),
+        # Functionary
+        (FUNCTIONARY, ">>> ping()", Reason.NOT_A_CALL),
+        (FUNCTIONARY, ">>>ping()", Reason.NOT_A_CALL),
+        (FUNCTIONARY, ">>>all\nThe answer.", Reason.NOT_A_CALL),
+        (FUNCTIONARY, ">>>", Reason.NOT_A_CALL),
+        (FUNCTIONARY, '>>>ping\n{"host": "a', Reason.BROKEN),
+        (FUNCTIONARY, f"{PING}>>>all\nThere.", Reason.NOT_A_CALL),
     ],
 )
-def test_other_text_is_no_functionary_call(text: str, reason: Reason) -> None:
-    assert read_syntax(FUNCTIONARY, text)[0] == NoCall(reason)
+def test_other_text_is_no_call(syntax: Syntax, text: str, reason: Reason) -> None:
+    assert read_syntax(syntax, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(

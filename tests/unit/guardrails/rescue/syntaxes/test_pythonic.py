@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.registry import find_syntax
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from tests.fakes.arrivals import read_syntax
 
 LINE_BLOCKS = find_syntax("line_blocks")
@@ -12,21 +12,6 @@ PYTHON_REPLY = find_syntax("python_reply")
 
 ROLL = WrittenCall("roll", {"dice": 2})
 NOW = WrittenCall("now", {})
-
-
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("<|tool_call_start|>[roll(dice=2)]<|tool_call_end|>", (ROLL,)),
-        ("<|python_start|> [ now(), roll(dice=2) ] <|python_end|>", (NOW, ROLL)),
-        ("<function_calls>roll(dice=2)\nnow()</function_calls>", (ROLL, NOW)),
-        ("<|python_tag|>roll.call(dice=2); now()", (ROLL, NOW)),
-        ('[Calling tool: roll({"dice": 2})]', (ROLL,)),
-        ("<|python_tag|>print(roll(dice=2))", (ROLL,)),
-    ],
-)
-def test_calls_follow_a_mark(text: str, calls: tuple[WrittenCall, ...]) -> None:
-    assert read_syntax(MARKED_PYTHON, text) == (Calls(calls), "")
 
 
 def test_closing_marks_may_be_missing() -> None:
@@ -45,24 +30,6 @@ def test_a_list_is_read_from_its_bracket() -> None:
 def test_other_lists_are_abandoned_at_their_bracket(text: str) -> None:
     assert read_syntax(PYTHON_REPLY, text) == (NoCall(Reason.NOT_A_CALL), text)
     assert read_syntax(PYTHON_LIST, f"\n{text}") == (NoCall(Reason.NOT_A_CALL), text)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<|python_tag|>", Reason.NOT_A_CALL),
-        ("<|python_tag|>roll", Reason.NOT_A_CALL),
-        ("<|python_tag|>2(a=1)", Reason.NOT_A_CALL),
-        ("<|python_tag|>roll(2)", Reason.BROKEN),
-        ("<|python_tag|>roll(dice=2", Reason.BROKEN),
-        ('<|python_tag|>roll({"dice": 2}', Reason.BROKEN),
-        ("<|python_tag|>roll({'a', 'b'})", Reason.BROKEN),
-        ("<|python_tag|>print(roll(dice=2)", Reason.BROKEN),
-        ("<|python_tag|>print(2)", Reason.NOT_A_CALL),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(MARKED_PYTHON, text)[0] == NoCall(reason)
 
 
 def test_a_fence_may_enclose_marked_calls() -> None:
@@ -106,9 +73,24 @@ BLOCKS = "TOOL_NAME: edit\nBEGIN_ARG: path\na.py\nEND_ARG\nBEGIN_ARG: text\nx\n\
 EDIT = WrittenCall("edit", {"path": "a.py", "text": "x\n\n  y"})
 
 
-@pytest.mark.parametrize("text", [BLOCKS, f"```tool\n{BLOCKS}```", f"```tool\n{BLOCKS}```\n"])
-def test_every_argument_is_a_block_of_lines(text: str) -> None:
-    assert read_syntax(LINE_BLOCKS, text) == (Calls((EDIT,)), "")
+@pytest.mark.parametrize(
+    ("syntax", "text", "calls"),
+    [
+        # calls follow a mark
+        (MARKED_PYTHON, "<|tool_call_start|>[roll(dice=2)]<|tool_call_end|>", (ROLL,)),
+        (MARKED_PYTHON, "<|python_start|> [ now(), roll(dice=2) ] <|python_end|>", (NOW, ROLL)),
+        (MARKED_PYTHON, "<function_calls>roll(dice=2)\nnow()</function_calls>", (ROLL, NOW)),
+        (MARKED_PYTHON, "<|python_tag|>roll.call(dice=2); now()", (ROLL, NOW)),
+        (MARKED_PYTHON, '[Calling tool: roll({"dice": 2})]', (ROLL,)),
+        (MARKED_PYTHON, "<|python_tag|>print(roll(dice=2))", (ROLL,)),
+        # every argument is a block of lines
+        (LINE_BLOCKS, BLOCKS, (EDIT,)),
+        (LINE_BLOCKS, f"```tool\n{BLOCKS}```", (EDIT,)),
+        (LINE_BLOCKS, f"```tool\n{BLOCKS}```\n", (EDIT,)),
+    ],
+)
+def test_a_text_has_these_calls(syntax: Syntax, text: str, calls: tuple[WrittenCall, ...]) -> None:
+    assert read_syntax(syntax, text) == (Calls(calls), "")
 
 
 def test_several_calls_follow_one_another() -> None:
@@ -130,16 +112,35 @@ def test_a_call_without_arguments_needs_its_fence() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("syntax", "text", "reason"),
     [
-        "```tool\nls -l\n```",
-        "TOOL_NAME:\n",
-        "TOOL_NAME: f\nBEGIN_ARG: a\ncut",
-        "TOOL_NAME: f\nBEGIN_ARG:\nx\nEND_ARG",
-        "TOOL_NAME: f\nBEGIN_ARG: a\n1\nEND_ARG\nBEGIN_ARG: a\n2\nEND_ARG",
-        "```tool\nTOOL_NAME: f\nBEGIN_ARG: a\n1\nEND_ARG\nso",
-        "TOOL_NAME: f\n" + "".join(f"BEGIN_ARG: a{n}\n1\nEND_ARG\n" for n in range(101)),
+        # after a mark
+        (MARKED_PYTHON, "<|python_tag|>", Reason.NOT_A_CALL),
+        (MARKED_PYTHON, "<|python_tag|>roll", Reason.NOT_A_CALL),
+        (MARKED_PYTHON, "<|python_tag|>2(a=1)", Reason.NOT_A_CALL),
+        (MARKED_PYTHON, "<|python_tag|>roll(2)", Reason.BROKEN),
+        (MARKED_PYTHON, "<|python_tag|>roll(dice=2", Reason.BROKEN),
+        (MARKED_PYTHON, '<|python_tag|>roll({"dice": 2}', Reason.BROKEN),
+        (MARKED_PYTHON, "<|python_tag|>roll({'a', 'b'})", Reason.BROKEN),
+        (MARKED_PYTHON, "<|python_tag|>print(roll(dice=2)", Reason.BROKEN),
+        (MARKED_PYTHON, "<|python_tag|>print(2)", Reason.NOT_A_CALL),
+        # blocks of lines
+        (LINE_BLOCKS, "```tool\nls -l\n```", Reason.NOT_A_CALL),
+        (LINE_BLOCKS, "TOOL_NAME:\n", Reason.NOT_A_CALL),
+        (LINE_BLOCKS, "TOOL_NAME: f\nBEGIN_ARG: a\ncut", Reason.NOT_A_CALL),
+        (LINE_BLOCKS, "TOOL_NAME: f\nBEGIN_ARG:\nx\nEND_ARG", Reason.NOT_A_CALL),
+        (
+            LINE_BLOCKS,
+            "TOOL_NAME: f\nBEGIN_ARG: a\n1\nEND_ARG\nBEGIN_ARG: a\n2\nEND_ARG",
+            Reason.NOT_A_CALL,
+        ),
+        (LINE_BLOCKS, "```tool\nTOOL_NAME: f\nBEGIN_ARG: a\n1\nEND_ARG\nso", Reason.NOT_A_CALL),
+        (
+            LINE_BLOCKS,
+            "TOOL_NAME: f\n" + "".join(f"BEGIN_ARG: a{n}\n1\nEND_ARG\n" for n in range(101)),
+            Reason.NOT_A_CALL,
+        ),
     ],
 )
-def test_other_lines_are_no_call(text: str) -> None:
-    assert read_syntax(LINE_BLOCKS, text)[0] == NoCall(Reason.NOT_A_CALL)
+def test_other_text_is_no_call(syntax: Syntax, text: str, reason: Reason) -> None:
+    assert read_syntax(syntax, text)[0] == NoCall(reason)

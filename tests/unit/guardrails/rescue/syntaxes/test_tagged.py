@@ -6,7 +6,7 @@ from proxy.guardrails.rescue.findings import RefusedText
 from proxy.guardrails.rescue.formats import Element, Format
 from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tagged import read_nested, tagged
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -127,12 +127,12 @@ def test_the_number_of_arguments_is_limited() -> None:
 
 
 def test_the_number_of_marks_in_a_value_is_limited() -> None:
-    def found(count: int) -> Calls | NoCall | Unreadable:
+    def read_arguments(count: int) -> Calls | NoCall | Unreadable:
         cursor = Cursor(f"f><p a>x{'</p> y' * count}</p></c>", is_finished=True)
         return run(cursor, outcome(TAGS.read(cursor, "<c ")), [])[0]
 
-    assert found(900) == Calls((WrittenCall("f", {"a": "x" + "</p> y" * 900}),))
-    assert found(1_100) == NoCall(Reason.BROKEN)
+    assert read_arguments(900) == Calls((WrittenCall("f", {"a": "x" + "</p> y" * 900}),))
+    assert read_arguments(1_100) == NoCall(Reason.BROKEN)
 
 
 @pytest.mark.parametrize("space", [" ", ""])
@@ -265,29 +265,6 @@ def test_a_parameter_inside_a_value_makes_the_call_unreadable() -> None:
     value = "a <parameter=x>1</parameter> b"
     text = f"<function=edit><parameter=a>{value}</parameter></function>"
     assert read_syntax(QWEN_CODER, text)[0] == NoCall(Reason.BROKEN)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<tool_call>", Reason.NOT_A_CALL),
-        ("<tool_call>{", Reason.NOT_A_CALL),
-        ("<tool_call>\n<function", Reason.NOT_A_CALL),
-        ("<function=", Reason.NOT_A_CALL),
-        ("<function=a b>", Reason.NOT_A_CALL),
-        ("<function=edit<parameter=a>", Reason.NOT_A_CALL),
-        ("<function=edit>", Reason.BROKEN),
-        ("<function=edit>\n</tool_call>", Reason.BROKEN),
-        ('<function=edit>{"a": 1', Reason.BROKEN),
-        ('<function=edit>{"a": oh}</function>', Reason.BROKEN),
-        ("<function=edit><parameter=>1</parameter></function>", Reason.BROKEN),
-        ("<function=edit><parameter=a>cut", Reason.BROKEN),
-        ("<function=edit><parameter=a>cut</para", Reason.BROKEN),
-        ("<function=edit><parameter=a>1</parameter> so", Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(QWEN_CODER, text)[0] == NoCall(reason)
 
 
 @pytest.mark.parametrize(
@@ -477,22 +454,6 @@ def test_a_line_end_belongs_to_a_mark_only_if_there_is_one_at_either_side(
     assert read_syntax(INVOKE, text)[0] == Calls((pack(box=value),))
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<function_calls> x", Reason.NOT_A_CALL),
-        ("<function_calls><bos><eos><s></s><bos>" + invocation(), Reason.NOT_A_CALL),
-        ("<function_calls><invoke name=>", Reason.NOT_A_CALL),
-        ('<invoke name="pack"><bo x>1</bo></invoke>', Reason.BROKEN),
-        ('<invoke name="pack"><box>1', Reason.BROKEN),
-        ('<invoke name="pack">[1]</invoke>', Reason.BROKEN),
-        ('<invoke name="pack">' + parameter("1") + parameter("2") + "</invoke>", Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_invocation(text: str, reason: Reason) -> None:
-    assert read_syntax(INVOKE, text)[0] == NoCall(reason)
-
-
 def test_an_opening_of_no_call_is_abandoned_immediately() -> None:
     result = read_syntax(INVOKE, "<tool_call>\n<function_calls>x")
     assert result == (NoCall(Reason.NOT_A_CALL), "\n<function_calls>x")
@@ -553,23 +514,6 @@ def test_there_may_be_no_arguments(arguments: str) -> None:
     assert read_syntax(NAMED_TAGS, text)[0] == Calls((WrittenCall("look", {}),))
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (f"<tool_call>{OBJECT}</tool_call>", Reason.NOT_A_CALL),
-        ("<tool_call><name></name></tool_call>", Reason.NOT_A_CALL),
-        ("<tool_call><name>look<b></tool_call>", Reason.NOT_A_CALL),
-        (f"<tool_call><name>{'a' * 201}</name></tool_call>", Reason.NOT_A_CALL),
-        (f"<tool_call>{NAME}", Reason.NOT_A_CALL),
-        (f"<tool_call>{NAME}<arguments>[1]</arguments></tool_call>", Reason.BROKEN),
-        (f"<tool_call>{NAME}<arguments>oh</arguments></tool_call>", Reason.BROKEN),
-        (f"<tool_call>{NAME}<arguments>{OBJECT}", Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_envelope_of_tags(text: str, reason: Reason) -> None:
-    assert read_syntax(NAMED_TAGS, text)[0] == NoCall(reason)
-
-
 START = '<|open|>call tool="sum" index="1"<|sep|>'
 KIMI_END = "<|close|>call<|sep|>"
 
@@ -592,16 +536,53 @@ def test_the_closing_mark_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("syntax", "text", "reason"),
     [
-        (START, Reason.NOT_A_CALL),
-        ('<|open|>call tool="sum', Reason.NOT_A_CALL),
-        (START + '<|open|>argument key="a" type="number"<|sep|>1', Reason.BROKEN),
-        (START + '<|open|>argument key=""<|sep|>1<|close|>argument<|sep|>', Reason.BROKEN),
+        # Qwen Coder
+        (QWEN_CODER, "<tool_call>", Reason.NOT_A_CALL),
+        (QWEN_CODER, "<tool_call>{", Reason.NOT_A_CALL),
+        (QWEN_CODER, "<tool_call>\n<function", Reason.NOT_A_CALL),
+        (QWEN_CODER, "<function=", Reason.NOT_A_CALL),
+        (QWEN_CODER, "<function=a b>", Reason.NOT_A_CALL),
+        (QWEN_CODER, "<function=edit<parameter=a>", Reason.NOT_A_CALL),
+        (QWEN_CODER, "<function=edit>", Reason.BROKEN),
+        (QWEN_CODER, "<function=edit>\n</tool_call>", Reason.BROKEN),
+        (QWEN_CODER, '<function=edit>{"a": 1', Reason.BROKEN),
+        (QWEN_CODER, '<function=edit>{"a": oh}</function>', Reason.BROKEN),
+        (QWEN_CODER, "<function=edit><parameter=>1</parameter></function>", Reason.BROKEN),
+        (QWEN_CODER, "<function=edit><parameter=a>cut", Reason.BROKEN),
+        (QWEN_CODER, "<function=edit><parameter=a>cut</para", Reason.BROKEN),
+        (QWEN_CODER, "<function=edit><parameter=a>1</parameter> so", Reason.BROKEN),
+        # invocations
+        (INVOKE, "<function_calls> x", Reason.NOT_A_CALL),
+        (INVOKE, "<function_calls><bos><eos><s></s><bos>" + invocation(), Reason.NOT_A_CALL),
+        (INVOKE, "<function_calls><invoke name=>", Reason.NOT_A_CALL),
+        (INVOKE, '<invoke name="pack"><bo x>1</bo></invoke>', Reason.BROKEN),
+        (INVOKE, '<invoke name="pack"><box>1', Reason.BROKEN),
+        (INVOKE, '<invoke name="pack">[1]</invoke>', Reason.BROKEN),
+        (
+            INVOKE,
+            '<invoke name="pack">' + parameter("1") + parameter("2") + "</invoke>",
+            Reason.BROKEN,
+        ),
+        # an envelope of tags
+        (NAMED_TAGS, f"<tool_call>{OBJECT}</tool_call>", Reason.NOT_A_CALL),
+        (NAMED_TAGS, "<tool_call><name></name></tool_call>", Reason.NOT_A_CALL),
+        (NAMED_TAGS, "<tool_call><name>look<b></tool_call>", Reason.NOT_A_CALL),
+        (NAMED_TAGS, f"<tool_call><name>{'a' * 201}</name></tool_call>", Reason.NOT_A_CALL),
+        (NAMED_TAGS, f"<tool_call>{NAME}", Reason.NOT_A_CALL),
+        (NAMED_TAGS, f"<tool_call>{NAME}<arguments>[1]</arguments></tool_call>", Reason.BROKEN),
+        (NAMED_TAGS, f"<tool_call>{NAME}<arguments>oh</arguments></tool_call>", Reason.BROKEN),
+        (NAMED_TAGS, f"<tool_call>{NAME}<arguments>{OBJECT}", Reason.BROKEN),
+        # Kimi K3
+        (KIMI_K3, START, Reason.NOT_A_CALL),
+        (KIMI_K3, '<|open|>call tool="sum', Reason.NOT_A_CALL),
+        (KIMI_K3, START + '<|open|>argument key="a" type="number"<|sep|>1', Reason.BROKEN),
+        (KIMI_K3, START + '<|open|>argument key=""<|sep|>1<|close|>argument<|sep|>', Reason.BROKEN),
     ],
 )
-def test_other_text_is_no_kimi_k3_call(text: str, reason: Reason) -> None:
-    assert read_syntax(KIMI_K3, text)[0] == NoCall(reason)
+def test_other_text_is_no_call(syntax: Syntax, text: str, reason: Reason) -> None:
+    assert read_syntax(syntax, text)[0] == NoCall(reason)
 
 
 def test_attributes_may_contain_markup_characters() -> None:

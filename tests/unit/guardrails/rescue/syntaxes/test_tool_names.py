@@ -28,7 +28,7 @@ CODE_WORD, FIRST_CODE_WORD = syntaxes_for((make_tool("f", {"required": ["a"]}),)
 NO_CALL = NoCall(Reason.NOT_A_CALL)
 
 
-def found_in(text: str) -> list[WrittenCall]:
+def calls_in(text: str) -> list[WrittenCall]:
     findings = find_calls(text, SYNTAXES, NAMES, syntaxes_for(TOOLS))
     return [call for finding in calls_found(findings) for call in finding.calls]
 
@@ -47,55 +47,36 @@ def test_several_marked_names_may_follow_one_another(between: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "expected"),
     [
-        ("look[ARGS] is a mark", Reason.NOT_A_CALL),
-        ("look[ARGS]{oh no}", Reason.BROKEN),
-        (f"look[ARGS]{OBJECT}time[ARGS]x", Reason.NOT_A_CALL),
+        # a name with its arguments is a call
+        (f"look[ARGS]{OBJECT}", [LOOK]),
+        (f"I will. look[ARGS]{OBJECT}", [LOOK]),
+        (f"I will.\nlook[ARGS]{OBJECT}\n", [LOOK]),
+        (f"<think>hm</think>look[ARGS]{OBJECT}", [LOOK]),
+        (f"[TOOL_CALLS]look[ARGS]{OBJECT}", [LOOK]),
+        (f"<|channel|>analysis to=look<|message|>{OBJECT}<|call|>", [LOOK]),
+        (f"<|start|>assistant to=look<|channel|>commentary json<|message|>{OBJECT}", [LOOK]),
+        (f"Hm. to=look <|constrain|>json<|message|>{OBJECT}<|call|>", [LOOK]),
+        ("<tool_call>look at=x</tool_call>", [LOOK]),
+        # other names and quotations stay prose
+        (f"fly[ARGS]{OBJECT}", []),
+        (f"get_time[ARGS]{OBJECT}", []),
+        (f"`look[ARGS]{OBJECT}`", []),
+        (f"``look[ARGS]{OBJECT}``", []),
+        (f"```\nlook[ARGS]{OBJECT}\n```\nis the form", []),
+        (f"> look[ARGS]{OBJECT}", []),
+        (f'"look[ARGS]{OBJECT}"', []),
+        (f"The form is look[ARGS]{OBJECT} as told", []),
+        (f"For example: look[ARGS]{OBJECT}", []),
+        (f"<think>look[ARGS]{OBJECT}</think> No.", []),
+        (f"set to=look {OBJECT}", []),
+        (f"<|channel|>analysis to=fly<|message|>{OBJECT}", []),
+        (f"<|channel|>analysis to=look_up<|message|>{OBJECT}", []),
     ],
 )
-def test_without_objects_there_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(ARGUMENTS, text)[0] == NoCall(reason)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"look[ARGS]{OBJECT}",
-        f"I will. look[ARGS]{OBJECT}",
-        f"I will.\nlook[ARGS]{OBJECT}\n",
-        f"<think>hm</think>look[ARGS]{OBJECT}",
-        f"[TOOL_CALLS]look[ARGS]{OBJECT}",
-        f"<|channel|>analysis to=look<|message|>{OBJECT}<|call|>",
-        f"<|start|>assistant to=look<|channel|>commentary json<|message|>{OBJECT}",
-        f"Hm. to=look <|constrain|>json<|message|>{OBJECT}<|call|>",
-        "<tool_call>look at=x</tool_call>",
-    ],
-)
-def test_a_reply_may_be_such_a_call(text: str) -> None:
-    assert found_in(text) == [LOOK]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"fly[ARGS]{OBJECT}",
-        f"get_time[ARGS]{OBJECT}",
-        f"`look[ARGS]{OBJECT}`",
-        f"``look[ARGS]{OBJECT}``",
-        f"```\nlook[ARGS]{OBJECT}\n```\nis the form",
-        f"> look[ARGS]{OBJECT}",
-        f'"look[ARGS]{OBJECT}"',
-        f"The form is look[ARGS]{OBJECT} as told",
-        f"For example: look[ARGS]{OBJECT}",
-        f"<think>look[ARGS]{OBJECT}</think> No.",
-        f"set to=look {OBJECT}",
-        f"<|channel|>analysis to=fly<|message|>{OBJECT}",
-        f"<|channel|>analysis to=look_up<|message|>{OBJECT}",
-    ],
-)
-def test_other_names_and_quotations_stay_prose(text: str) -> None:
-    assert found_in(text) == []
+def test_a_reply_may_be_such_a_call(text: str, expected: list[WrittenCall]) -> None:
+    assert calls_in(text) == expected
 
 
 def test_a_recipient_without_namespace_counts_only_in_a_header() -> None:
@@ -240,19 +221,6 @@ def test_markup_in_a_value_is_kept() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<look> at this", Reason.NOT_A_CALL),
-        ("<look><other>x</other></look>", Reason.NOT_A_CALL),
-        ("<look><at>x", Reason.NOT_A_CALL),
-        ("<look><at>x</at><text>y", Reason.BROKEN),
-    ],
-)
-def test_other_markup_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(TAGS, text)[0] == NoCall(reason)
-
-
 @pytest.mark.parametrize("name", ["look", "now"])
 def test_an_empty_tag_is_doubtful(name: str) -> None:
     expected = Calls((WrittenCall(name, {}),), is_doubtful=True)
@@ -298,23 +266,6 @@ def test_attributes_are_unescaped() -> None:
     assert read_syntax(ATTRIBUTES, text)[0] == Calls((call,))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<look />",
-        "<look at/>",
-        "<look at=x/>",
-        '<look at="x">',
-        '<look at="x',
-        '<look at="x" at="y"/>',
-        '<look at="x" class="y"/>',
-        '<look at="x"/><look href="y"/>',
-    ],
-)
-def test_other_attributes_make_it_markup(text: str) -> None:
-    assert read_syntax(ATTRIBUTES, text)[0] == NoCall(Reason.NOT_A_CALL)
-
-
 def test_several_calls_may_follow_one_another() -> None:
     assert read_syntax(WORDS, "look(at='x')\nnow()")[0] == Calls((CALL, NOW))
 
@@ -324,17 +275,36 @@ def test_missing_closing_brackets_leave_the_call_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("syntax", "text", "reason"),
     [
-        ("look", Reason.NOT_A_CALL),
-        ("looking at it", Reason.NOT_A_CALL),
-        ("look at {this}", Reason.NOT_A_CALL),
-        ("look {this}", Reason.BROKEN),
-        ("look(this)", Reason.BROKEN),
+        # a name without an object
+        (ARGUMENTS, "look[ARGS] is a mark", Reason.NOT_A_CALL),
+        (ARGUMENTS, "look[ARGS]{oh no}", Reason.BROKEN),
+        (ARGUMENTS, f"look[ARGS]{OBJECT}time[ARGS]x", Reason.NOT_A_CALL),
+        # other markup
+        (TAGS, "<look> at this", Reason.NOT_A_CALL),
+        (TAGS, "<look><other>x</other></look>", Reason.NOT_A_CALL),
+        (TAGS, "<look><at>x", Reason.NOT_A_CALL),
+        (TAGS, "<look><at>x</at><text>y", Reason.BROKEN),
+        # other attributes make a tag markup
+        (ATTRIBUTES, "<look />", Reason.NOT_A_CALL),
+        (ATTRIBUTES, "<look at/>", Reason.NOT_A_CALL),
+        (ATTRIBUTES, "<look at=x/>", Reason.NOT_A_CALL),
+        (ATTRIBUTES, '<look at="x">', Reason.NOT_A_CALL),
+        (ATTRIBUTES, '<look at="x', Reason.NOT_A_CALL),
+        (ATTRIBUTES, '<look at="x" at="y"/>', Reason.NOT_A_CALL),
+        (ATTRIBUTES, '<look at="x" class="y"/>', Reason.NOT_A_CALL),
+        (ATTRIBUTES, '<look at="x"/><look href="y"/>', Reason.NOT_A_CALL),
+        # a reply that only begins like a call
+        (WORDS, "look", Reason.NOT_A_CALL),
+        (WORDS, "looking at it", Reason.NOT_A_CALL),
+        (WORDS, "look at {this}", Reason.NOT_A_CALL),
+        (WORDS, "look {this}", Reason.BROKEN),
+        (WORDS, "look(this)", Reason.BROKEN),
     ],
 )
-def test_a_reply_that_only_begins_like_a_call_is_text(text: str, reason: Reason) -> None:
-    assert read_syntax(WORDS, text)[0] == NoCall(reason)
+def test_other_text_is_no_call(syntax: Syntax, text: str, reason: Reason) -> None:
+    assert read_syntax(syntax, text)[0] == NoCall(reason)
 
 
 def test_tags_may_be_in_a_fence() -> None:
