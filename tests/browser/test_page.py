@@ -63,7 +63,7 @@ RECORD = RequestRecord(
     first_token=0.6,
     tokens=Tokens(100, 60, 7),
     attempts=(AttemptRecord("as_asked", 0.2, 0.4, "prose"), AttemptRecord("nudged", 0.6, 0.6)),
-    facts=(facts.Scene("as_asked"), facts.Rescued("hermes", "look")),
+    facts=(facts.Asked("as_asked"), facts.Rescued("hermes", "look")),
     outcome=ReplyOutcome.RETRIED,
 )
 
