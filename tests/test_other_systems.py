@@ -26,7 +26,7 @@ def run(*arguments: str, system: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """The results of all systems by name, and the errors."""
 
     lost: dict[str, list[str]]
@@ -35,16 +35,16 @@ class Tried:
 
 
 @pytest.fixture(scope="module")
-def tried() -> Tried:
+def tried() -> Trial:
     ran = run("-m", "tests.other_systems", *SYSTEMS)
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
     lost, hidden = ({line["system"]: line[name] for line in lines} for name in ("lost", "hidden"))
-    return Tried(lost, hidden, ran.stderr)
+    return Trial(lost, hidden, ran.stderr)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_module_can_be_imported(system: str, tried: Tried) -> None:
+def test_every_module_can_be_imported(system: str, tried: Trial) -> None:
     assert tried.lost.get(system) == [], tried.errors
 
 
@@ -59,5 +59,5 @@ def test_pure_modules_work_on_windows() -> None:
 
 
 @pytest.mark.deep
-def test_modules_of_posix_are_hidden(tried: Tried) -> None:
+def test_modules_of_posix_are_hidden(tried: Trial) -> None:
     assert tried.hidden["win32"] == [*POSIX_MODULES]

@@ -167,7 +167,7 @@ async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDoubl
     assert (messages[-1]["tool_name"], messages[-1]["tool_call_id"]) == ("get_weather", "call.1")
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["told", "found out"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["declared", "discovered"])
 async def test_a_model_without_tools_has_them_in_its_prompt(
     double: OllamaDouble, *, is_told: bool
 ) -> None:

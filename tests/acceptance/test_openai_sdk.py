@@ -5,7 +5,6 @@ import itertools
 from dataclasses import dataclass, field
 from typing import cast
 
-import httpx
 import openai
 import pytest
 from openai.types.chat import (
@@ -18,11 +17,8 @@ from openai.types.chat import (
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
 from proxy.conversation import json
-from proxy.processes.process import RunningServer
-from tests.fakes.llama import seconds_until
 from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, reply_to
 from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, POLICY_HEADER
-from tests.patience import PATIENCE_SECONDS
 
 MESSAGE = "".join(SENTENCES)
 WITH_USAGE = {"stream_options": {"include_usage": True}}
@@ -243,25 +239,3 @@ def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
     sums = (usage.model_extra or {})["temper"]
     before = sums["prompt_tokens"] - usage.prompt_tokens  # of the two earlier attempts
     assert usage.prompt_tokens > cached >= before / 2
-
-
-@pytest.mark.parametrize("is_stream", [True, False])
-def test_disconnect_frees_the_slot_within_a_second(
-    url: str, llama_server: RunningServer, is_stream: bool
-) -> None:
-    body = {
-        "stream": is_stream,
-        "messages": [{"role": "user", "content": "[[forever]]"}],
-        "model": "any",
-    }
-
-    async def leave() -> float:
-        async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as client:
-            asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body))
-            await seconds_until(llama_server, is_busy=True)
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        return await seconds_until(llama_server, is_busy=False)
-
-    # three processes are involved, which a busy machine may delay once or twice
-    assert any(asyncio.run(leave()) < 1 for _ in range(3))

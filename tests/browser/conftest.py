@@ -43,7 +43,7 @@ addEventListener("securitypolicyviolation", (event) =>
 
 
 @dataclass
-class Seen:
+class OpenedPage:
     """A page, and the errors on it."""
 
     page: "Page"
@@ -67,7 +67,7 @@ class Open(Protocol):
 
     def __call__(
         self, url: str, *, width: int = 1440, height: int = 900, scheme: str = "light"
-    ) -> Seen: ...
+    ) -> OpenedPage: ...
 
 
 def chromium() -> str | None:
@@ -94,9 +94,11 @@ def browser() -> "Iterator[Browser]":
 def open_page(browser: "Browser") -> Iterator[Open]:
     """Open the dashboard of a server; every page has to be sound when its test is over."""
     with ExitStack() as stack:
-        opened: list[Seen] = []
+        opened: list[OpenedPage] = []
 
-        def opens(url: str, *, width: int = 1440, height: int = 900, scheme: str = "light") -> Seen:
+        def opens(
+            url: str, *, width: int = 1440, height: int = 900, scheme: str = "light"
+        ) -> OpenedPage:
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
@@ -105,7 +107,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE_SECONDS * 1000)
             context.add_init_script(_WITNESS)
-            seen = Seen(context.new_page())
+            seen = OpenedPage(context.new_page())
             seen.page.on("dialog", lambda dialog: seen.problems.append(f"dialog {dialog.message}"))
             seen.page.on("pageerror", lambda error: seen.problems.append(str(error)))
             seen.page.on(
@@ -120,7 +122,7 @@ def open_page(browser: "Browser") -> Iterator[Open]:
         assert all(seen.is_sound() for seen in opened)
 
 
-def note(seen: Seen, kind: str, text: str) -> None:
+def note(seen: OpenedPage, kind: str, text: str) -> None:
     """Record an error; browsers log responses with a status other than 2xx as errors too."""
     if kind in ("error", "warning") and not text.startswith("Failed to load resource"):
         seen.problems.append(text)

@@ -34,7 +34,7 @@ from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import ToolRecord
 from tests.browser.conftest import Open
-from tests.browser.test_page import HOSTILE, RECORD, Living
+from tests.browser.test_page import HOSTILE, RECORD, LongRequest
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.tool_server import NAMES
@@ -67,7 +67,7 @@ def call(text: str) -> list[ReplyEvent | TemperError]:
     ]
 
 
-class Asked:
+class Scene:
     """A Temper with tool servers and a scripted backend, and its waiting calls."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Servers:
     portal: BlockingPortal
     stack: ExitStack
 
-    def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Asked:
+    def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Scene:
         """Serve a backend and a real tool server; its tool `echo` requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], PATIENCE))
@@ -124,7 +124,7 @@ class Servers:
 
     def of(
         self, source: ToolSource, backend: ScriptedBackend | None = None, *, read_only: bool = False
-    ) -> Asked:
+    ) -> Scene:
         """Serve the tools of a source."""
         hosting = ToolHosting(ToolOffer(source), confirm_seconds=PATIENCE_SECONDS)
         options, upstream = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
@@ -132,11 +132,11 @@ class Servers:
         observers = Observers((), board=board)
         app = create_app(options.alone(upstream), options, observers, tools=hosting)
         server = self.stack.enter_context(self.portal.wrap_async_context_manager(listening(app)))
-        return Asked(server.url, hosting, upstream, board)
+        return Scene(server.url, hosting, upstream, board)
 
     @contextmanager
     def waiting(
-        self, scene: Asked, arguments: JsonObject, tool: ServedTool
+        self, scene: Scene, arguments: JsonObject, tool: ServedTool
     ) -> Iterator[list[Decision]]:
         """Let a call wait for confirmation; the decision is in the list at the end."""
         decided: list[Decision] = []
@@ -353,7 +353,7 @@ def test_tool_server_content_is_shown_as_text_and_keeps_the_layout(
     record = replace_struct(RECORD, tools=(called,))
 
     def answer() -> None:
-        scene.board.close(scene.board.open(Living(record)), record)
+        scene.board.close(scene.board.open(LongRequest(record)), record)
 
     servers.portal.call(answer)
     for width in (1440, 360):

@@ -76,7 +76,7 @@ def open_page(stage: Served, open_page: Open) -> Open:
 
 
 @dataclass
-class Living:
+class LongRequest:
     """A running request that does not end by itself."""
 
     record: RequestRecord = RECORD
@@ -93,7 +93,7 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
     """Have a request on the board that is over."""
 
     def run() -> int:
-        number = served.board.open(Living(record))
+        number = served.board.open(LongRequest(record))
         served.board.close(number, record)
         return number
 
@@ -387,7 +387,7 @@ def test_a_state_keeps_what_is_over_until_older_rows_complete_the_table(
 def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
     page.locator(".link.live").wait_for()
-    stuck = stage.portal.call(stage.board.open, Living())
+    stuck = stage.portal.call(stage.board.open, LongRequest())
     for _ in range(450):
         answered(stage)
     page.locator(f"#row-{stage.board.name_of(stuck)}.live").wait_for()
@@ -421,7 +421,7 @@ def test_a_living_request_says_what_it_does(
     )
 
     def begin() -> None:
-        stage.board.open(Living(record, phase))
+        stage.board.open(LongRequest(record, phase))
 
     stage.portal.call(begin)
     page = open_page(stage.url).page

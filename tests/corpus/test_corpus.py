@@ -26,7 +26,7 @@ NO_CALLS = {"addressed", "addressed_at_start", "repeated_result"}
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedCase:
     """A case and its results, whole and in pieces."""
 
     case: Case
@@ -54,7 +54,7 @@ class Played:
 
 
 @cache
-def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[Played]]:
+def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[PlayedCase]]:
     """Play a sample of the cases, or all of them with HYPOTHESIS_PROFILE=deep."""
     return {
         # every spelling must be promoted where it is alone
@@ -63,12 +63,12 @@ def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[
     }
 
 
-def _play(case: Case) -> Played:
+def _play(case: Case) -> PlayedCase:
     whole, *pieces = outcomes(case)
-    return Played(case, whole, tuple(pieces))
+    return PlayedCase(case, whole, tuple(pieces))
 
 
-def listing(failures: Sequence[Played], of: int) -> str:
+def listing(failures: Sequence[PlayedCase], of: int) -> str:
     """List the failures."""
     return "\n".join([f"{len(failures)} of {of}", *map(str, failures)])
 

@@ -47,7 +47,7 @@ def balancing(program: str, first: str, second: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Balanced:
+class BalancedTempers:
     """Two Tempers, and a client before the balancer before them."""
 
     first: Front
@@ -61,13 +61,13 @@ class Balanced:
 
 
 @asynccontextmanager
-async def balanced(program: str, *scripts: Script | bytes) -> AsyncGenerator[Balanced, None]:
+async def balanced(program: str, *scripts: Script | bytes) -> AsyncGenerator[BalancedTempers, None]:
     async with temper(*scripts) as first, temper(*scripts) as second:
         with balancing(program, first.server.url, second.server.url) as url:
             async with httpx.AsyncClient(
                 base_url=url, timeout=PATIENCE_SECONDS, transport=plain_transport()
             ) as client:
-                yield Balanced(first, second, client)
+                yield BalancedTempers(first, second, client)
 
 
 def in_session(name: str) -> dict[str, str]:

@@ -88,7 +88,7 @@ class Server:
         body: JsonObject = {**plain, "max_tokens": LONGEST, **offered, **more}
         return self.client.post(CHAT, json=body)
 
-    def calls(self, text: str, tools: Sequence[JsonObject], **more: JsonValue) -> "Called":
+    def calls(self, text: str, tools: Sequence[JsonObject], **more: JsonValue) -> "ParsedReply":
         """Send a message to the engine directly, and return the raw calls of its response."""
         return called(document_of(self.post([message("user", text)], tools, **more)))
 
@@ -107,7 +107,7 @@ def document_of(response: httpx.Response) -> JsonObject:
 
 
 @dataclass(frozen=True)
-class Called:
+class ParsedReply:
     """The text and the calls of a response."""
 
     text: str = ""
@@ -125,25 +125,25 @@ class Called:
         return name in {"", self.calls[0][0]}
 
 
-def called(document: JsonObject) -> Called:
+def called(document: JsonObject) -> ParsedReply:
     """Read any engine's response; empty if it is not a completion."""
     choices = document.get("choices")
     if not isinstance(choices, list) or not choices:
-        return Called()
+        return ParsedReply()
     message = cast("JsonObject", cast("JsonObject", choices[0])["message"])
     calls = cast("list[JsonObject]", message.get("tool_calls") or [])
     functions = [cast("JsonObject", call["function"]) for call in calls]
-    return Called(
+    return ParsedReply(
         str(message.get("content") or ""),
         [(str(function["name"]), str(function["arguments"])) for function in functions],
     )
 
 
-def through_temper(answer: Answer) -> Called:
+def through_temper(answer: Answer) -> ParsedReply:
     """Return the same of an answer of Temper's."""
     functions = [cast("JsonObject", call["function"]) for call in answer.calls]
     calls = [(str(function["name"]), str(function["arguments"])) for function in functions]
-    return Called(answer.text or "", calls)
+    return ParsedReply(answer.text or "", calls)
 
 
 def _is_valid(call: tuple[str, str], tools: Sequence[JsonObject]) -> bool:

@@ -1,6 +1,7 @@
 """A real llama-server with the hand-written model, for tests that are not asynchronous."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +48,7 @@ def serving(plan: LaunchPlan) -> Iterator[RunningServer]:
 async def seconds_until(server: RunningServer, *, is_busy: bool) -> float:
     """Poll `/slots` until a slot is processing, or none; return the seconds that took."""
     headers = {"authorization": f"Bearer {server.api_key}"}
-    clock = asyncio.get_running_loop().time
-    start = clock()
+    start = time.monotonic()
     async with (
         asyncio.timeout(PATIENCE_SECONDS),
         httpx.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS, trust_env=False) as client,
@@ -56,4 +56,4 @@ async def seconds_until(server: RunningServer, *, is_busy: bool) -> float:
         while True:
             slots = (await client.get(f"{server.base_url}/slots")).json()
             if any(slot["is_processing"] for slot in slots) is is_busy:
-                return clock() - start
+                return time.monotonic() - start

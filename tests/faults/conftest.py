@@ -28,13 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         except NotAvailable as problem:
             raise pytest.UsageError(f"{subject}: {problem}") from problem
     config.stash[REPORT] = Report(subject)
-    config.pluginmanager.register(Noting(config.stash[REPORT]))
+    config.pluginmanager.register(FaultRecorder(config.stash[REPORT]))
 
 
 REPORT = pytest.StashKey[Report]()
 
 
-class Noting:
+class FaultRecorder:
     """Records the result of each marked test; as a plugin it sees other folders as well.
 
     Workers send it with the report of the test to the process that writes the table.

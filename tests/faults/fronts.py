@@ -56,7 +56,7 @@ class Wire(Enum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProxyUnderTest:
     """A proxy that runs: a client of it, and the process in which it is."""
 
     name: str
@@ -79,14 +79,14 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Subject(Standing):
+class Subject(ProxyUnderTest):
     """A proxy under test and its backend."""
 
     backend: ScriptedBackend
 
 
 @dataclass(frozen=True)
-class Poisoned(Standing):
+class PoisonedProxy(ProxyUnderTest):
     """A proxy under test and its toxic backend."""
 
     backend: ToxicBackend
@@ -127,7 +127,7 @@ async def poisoned(
     wire: Wire = Wire.OPENAI,
     timeouts: Timeouts | None = None,
     serving: ServerOptions | None = None,
-) -> AsyncGenerator[Poisoned, None]:
+) -> AsyncGenerator[PoisonedProxy, None]:
     """Run Temper, or a peer, in front of a backend that answers with toxics.
 
     A peer is configured with the shortest of the timeouts; everything else keeps its default.
@@ -137,20 +137,20 @@ async def poisoned(
             connection = BackendClient(backend.url, timeouts=timeouts)
             engine = LlamaServer(connection) if wire is Wire.OPENAI else Ollama(connection)
             async with in_front_of(engine, serving, ScriptedBackend()) as front:
-                yield Poisoned(name, front.client, os.getpid(), backend)
+                yield PoisonedProxy(name, front.client, os.getpid(), backend)
         else:
             async with in_a_process(name, backend.url, timeouts) as standing:
-                yield Poisoned(name, standing.client, standing.pid, backend)
+                yield PoisonedProxy(name, standing.client, standing.pid, backend)
 
 
 @asynccontextmanager
 async def before_url(
     name: str, url: str, *, serving: ServerOptions | None = None
-) -> AsyncGenerator[Standing, None]:
+) -> AsyncGenerator[ProxyUnderTest, None]:
     """Run Temper, or the peer of that name, in front of the server at `url`."""
     if name == TEMPER:
         async with temper_before(url, serving=serving) as front:
-            yield Standing(name, front.client, os.getpid())
+            yield ProxyUnderTest(name, front.client, os.getpid())
         return
     async with in_a_process(name, url) as standing:
         yield standing
@@ -159,7 +159,7 @@ async def before_url(
 @asynccontextmanager
 async def in_a_process(
     name: str, url: str, timeouts: Timeouts | None = None
-) -> AsyncGenerator[Standing, None]:
+) -> AsyncGenerator[ProxyUnderTest, None]:
     """Run Temper, or the peer of that name, in a separate process; the timeouts are a peer's."""
     with tempfile.TemporaryDirectory() as folder:
         situation = Situation(url, free_port(), "respond", Path(folder), default_folder())
@@ -172,7 +172,7 @@ async def in_a_process(
                 headers=_JSON if name == TEMPER else _JSON_ONCE,
             ) as client:
                 await _until_it_listens(situation.port)
-                yield Standing(name, client, process)
+                yield ProxyUnderTest(name, client, process)
 
 
 @contextmanager

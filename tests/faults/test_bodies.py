@@ -257,9 +257,9 @@ async def test_inline_image_is_forwarded_unchanged(*, subject: str, stream: bool
     message: JsonObject = {"role": "user", "content": [image]}
     async with before(subject, says("A picture.")) as front:
         answer = await front.ask(chats(messages=[message]), stream=stream)
-        (question,) = front.backend.upstream_requests
+        (upstream_request,) = front.backend.upstream_requests
     assert answer.text == "A picture."
-    assert question.fields["messages"] == [message]
+    assert upstream_request.fields["messages"] == [message]
 
 
 @ALPHABET
@@ -292,9 +292,9 @@ async def test_invalid_request_id_is_replaced(sent: bytes) -> None:
         response = await front.client.post(
             CHAT, content=json.dump(chats()), headers=[(b"x-request-id", sent)]
         )
-        (question,) = front.backend.upstream_requests
+        (upstream_request,) = front.backend.upstream_requests
     assert response.headers["x-request-id"].startswith("req_")
-    assert question.headers["x-request-id"] == response.headers["x-request-id"]
+    assert upstream_request.headers["x-request-id"] == response.headers["x-request-id"]
 
 
 @SIZE
@@ -303,9 +303,9 @@ async def test_a_compressed_body_is_answered(headers: dict[str, str]) -> None:
     async with temper(says("Hi.")) as front:
         body = gzip.compress(json.dump(request()))
         answer = await front.send(body, {"content-encoding": "gzip", **headers})
-        (question,) = front.backend.upstream_requests
+        (upstream_request,) = front.backend.upstream_requests
     assert answer.status == 200
-    assert "content-encoding" not in question.headers
+    assert "content-encoding" not in upstream_request.headers
 
 
 @SIZE

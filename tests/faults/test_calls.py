@@ -86,8 +86,8 @@ async def test_control_tokens_in_foreign_text_are_escaped_and_reported(
     async with temper(calls("get_weather", PARIS), serving=serving) as front:
         front.backend.properties = {"model_alias": "Qwen3-8B"}
         answer = await front.ask(after_result(attack), stream=stream)
-        (question,) = front.backend.upstream_requests
-    assert token not in str(question.fields["messages"])
+        (upstream_request,) = front.backend.upstream_requests
+    assert token not in str(upstream_request.fields["messages"])
     assert "healed=1" in answer.report["repairs"]
 
 
@@ -100,7 +100,7 @@ async def test_control_tokens_in_foreign_text_are_escaped_and_reported(
         sse.START + sse.call_delta("get_weather", PARIS[:-1]) + sse.end("length"),
         sse.START + sse.call_delta("get_weather") + sse.end("length"),
     ],
-    ids=["in the text", "in a string", "before the last bracket", "behind the name"],
+    ids=["in the text", "in a string", "before the last bracket", "after the name"],
 )
 async def test_truncated_call_is_never_completed(
     *, subject: str, reply: bytes, stream: bool
@@ -249,7 +249,9 @@ async def test_nudges_never_reach_the_client(
 
 def said_to_the_model(front: Subject) -> list[str]:
     """Return the text that a proxy has added to a conversation."""
-    first, *later = [question.fields["messages"] for question in front.backend.upstream_requests]
+    first, *later = [
+        upstream_request.fields["messages"] for upstream_request in front.backend.upstream_requests
+    ]
     known = str(first)
     texts: list[JsonValue] = [
         message.get("content")

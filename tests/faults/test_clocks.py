@@ -49,7 +49,7 @@ def test_only_timestamps_use_the_wall_clock() -> None:
     assert reading <= set(DATED)
 
 
-class Jumping:
+class JumpingClock:
     """A wall clock that jumps by an hour each time it is read."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Jumping:
 async def test_clock_jumps_neither_end_nor_delay_requests(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jumping = Jumping()
+    jumping = JumpingClock()
     monkeypatch.setattr(time, "time", jumping)
     serving = ServerOptions(timeouts=StreamTimeouts(keep_alive=60, deadline=60))
     good = calls("get_weather", '{"city": "Paris"}')

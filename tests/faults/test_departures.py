@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 
@@ -13,8 +12,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.fakes import sse
-from tests.fakes.front import CHAT, Front, plain_transport, temper, temper_before
-from tests.fakes.llama import build_model, plan_for, serving
+from tests.fakes.front import CHAT, Front, temper, temper_before
+from tests.fakes.llama import build_model, plan_for, seconds_until, serving
 from tests.fakes.scripted_backend import Ending, ReceivedRequest, Script, refuses
 from tests.fakes.sockets import connected
 from tests.fakes.sse import calls, says
@@ -46,10 +45,10 @@ async def asking(client: httpx.AsyncClient, body: JsonObject) -> AsyncGenerator[
             await task
 
 
-async def is_disconnected(question: ReceivedRequest) -> bool:
+async def is_disconnected(upstream_request: ReceivedRequest) -> bool:
     """Wait until the backend has noticed that its client, the proxy, went away."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        return await question.left.wait()
+        return await upstream_request.left.wait()
 
 
 @pytest.mark.parametrize(
@@ -69,8 +68,8 @@ async def test_disconnect_cancels_the_generation(
 ) -> None:
     async with before(subject, script, UNUSED) as front:
         async with asking(front.client, {**body, "stream": stream}):
-            question = await front.backend.next_request()
-        assert await is_disconnected(question)
+            upstream_request = await front.backend.next_request()
+        assert await is_disconnected(upstream_request)
     assert len(front.backend.upstream_requests) == 1
 
 
@@ -99,8 +98,8 @@ async def test_disconnect_cancels_a_retry(
 ) -> None:
     async with before(subject, *first, second, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
-            questions = [await front.backend.next_request() for _ in range(count)]
-        assert await is_disconnected(questions[-1])
+            upstream_requests = [await front.backend.next_request() for _ in range(count)]
+        assert await is_disconnected(upstream_requests[-1])
     assert len(front.backend.upstream_requests) == count
 
 
@@ -113,8 +112,8 @@ async def test_disconnect_during_a_bad_reply_prevents_the_retry(
     prose = Script((sse.START + sse.text("Prose."), gate, sse.end()))
     async with before(subject, prose, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
-            question = await front.backend.next_request()
-        assert await is_disconnected(question)
+            upstream_request = await front.backend.next_request()
+        assert await is_disconnected(upstream_request)
         gate.set()
     assert len(front.backend.upstream_requests) == 1
 
@@ -181,9 +180,9 @@ async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream:
         other = asyncio.create_task(front.ask(chats(), stream=stream))
         await front.backend.next_request()
         async with asking(front.client, chats(stream=stream)):
-            question = await front.backend.next_request()
+            upstream_request = await front.backend.next_request()
         with suppress(TimeoutError):  # the end of the generation is tested above
-            await is_disconnected(question)
+            await is_disconnected(upstream_request)
         gate.set()
         assert (await other).text == "Hi."
 
@@ -197,11 +196,13 @@ async def test_twenty_simultaneous_disconnects_are_all_noticed(
     async with before(subject, *[TALKING] * count) as front:
         body = json.dump(chats(stream=stream))
         tasks = [asyncio.create_task(front.client.post(CHAT, content=body)) for _ in range(count)]
-        questions = [await front.backend.next_request() for _ in range(count)]
+        upstream_requests = [await front.backend.next_request() for _ in range(count)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert all([await is_disconnected(question) for question in questions])
+        assert all(
+            [await is_disconnected(upstream_request) for upstream_request in upstream_requests]
+        )
 
 
 @STREAMING
@@ -210,8 +211,8 @@ async def test_disconnect_is_logged(*, stream: bool, caplog: pytest.LogCaptureFi
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper(TALKING) as front:
         async with asking(front.client, chats(stream=stream)):
-            question = await front.backend.next_request()
-        assert await is_disconnected(question)
+            upstream_request = await front.backend.next_request()
+        assert await is_disconnected(upstream_request)
         await front.server.settle()
     (logged,) = [
         record.__dict__["request"] for record in caplog.records if hasattr(record, "request")
@@ -226,22 +227,6 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServe
     model = build_model(path, context_tokens=LARGE_WINDOW)
     with serving(plan_for(model, context_tokens=LARGE_WINDOW, slots=1)) as server:
         yield server
-
-
-async def slot_works(server: RunningServer, *, expected: bool) -> float:
-    """Look at the only slot of a server until it works, or not any more; returns the seconds."""
-    headers = {"authorization": f"Bearer {server.api_key}"}
-    begun = time.monotonic()
-    async with (
-        httpx.AsyncClient(
-            headers=headers, transport=plain_transport(), timeout=PATIENCE_SECONDS
-        ) as client,
-        asyncio.timeout(PATIENCE_SECONDS),
-    ):
-        while True:
-            (slot,) = (await client.get(f"{server.base_url}/slots")).json()
-            if slot["is_processing"] is expected:
-                return time.monotonic() - begun
 
 
 @pytest.mark.parametrize(
@@ -259,8 +244,8 @@ async def test_disconnect_frees_a_real_slot_within_a_second(
     async with temper_before(talkative.base_url, api_key=talkative.api_key) as front:
         while len(took) < TRIES and min(took, default=2) >= 1:
             async with asking(front.client, forever):
-                await slot_works(talkative, expected=True)
-            took.append(await slot_works(talkative, expected=False))
+                await seconds_until(talkative, is_busy=True)
+            took.append(await seconds_until(talkative, is_busy=False))
     assert min(took) < 1
 
 
@@ -271,10 +256,10 @@ async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
     forever = chats(messages=[user("[[forever]]")], stream=True)
     async with temper_before(talkative.base_url, api_key=talkative.api_key) as front:
         async with asking(front.client, forever):
-            await slot_works(talkative, expected=True)
+            await seconds_until(talkative, is_busy=True)
             async with asking(front.client, {**forever, "stream": stream}):
                 await settled(front, 2)
             await settled(front, 1)
-        await slot_works(talkative, expected=False)
+        await seconds_until(talkative, is_busy=False)
         await front.server.settle()
-        await slot_works(talkative, expected=False)
+        await seconds_until(talkative, is_busy=False)

@@ -17,7 +17,7 @@ from tests.fakes.front import CHAT
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.sse import calls
-from tests.faults.fronts import TEMPER, Standing, in_a_process
+from tests.faults.fronts import TEMPER, ProxyUnderTest, in_a_process
 from tests.faults.requests import asks, chats
 
 pytestmark = pytest.mark.fault("F57")
@@ -31,13 +31,13 @@ MOST_GROWTH = 4 * MEGABYTE
 AT_ONCE = 25
 
 
-def memory(front: Standing) -> int:
+def memory(front: ProxyUnderTest) -> int:
     """Return the resident memory of a process, in bytes."""
     return int(psutil.Process(front.pid).memory_info().rss)
 
 
 @asynccontextmanager
-async def stream(front: Standing) -> AsyncGenerator[None, None]:
+async def stream(front: ProxyUnderTest) -> AsyncGenerator[None, None]:
     """Open a stream and keep it open after its first words, or its head if a peer buffers."""
     body = json.dump(chats(stream=True))
     url: httpx.URL = front.client.base_url
@@ -75,7 +75,7 @@ async def test_many_requests_leak_nothing(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
     backend = ScriptedBackend(*[good] * (3 * REQUESTS))
 
-    async def ask(front: Standing) -> None:
+    async def ask(front: ProxyUnderTest) -> None:
         for number in range(REQUESTS // AT_ONCE):
             await front.ask(asks(), stream=number % 2 == 0)
 

@@ -73,8 +73,8 @@ async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: b
     backend = await at_every_await(ROUNDS, next_one)
     assert [source.running for source in sources] == [0] * len(sources)
     assert [name for name, *_ in sources[-1].calls] == ["find", "open"]
-    for question in backend.upstream_requests:
-        check([json.parse(message) for message in question.messages])
+    for upstream_request in backend.upstream_requests:
+        check([json.parse(message) for message in upstream_request.messages])
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ SCRIPTS: dict[str, tuple[Script | bytes, ...]] = {
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedTemper:
     """Temper with every observer there is, and all that they wrote."""
 
     front: Front
@@ -85,7 +85,7 @@ async def watched(
     *scripts: Script | bytes,
     form: Literal["text", "json"] = "text",
     policy: Policy | None = None,
-) -> AsyncGenerator[Watched, None]:
+) -> AsyncGenerator[WatchedTemper, None]:
     log, exporter, path = StringIO(), InMemorySpanExporter(), folder / "recording.jsonl"
     configure_logging(form, "debug", log)
     tracing, recording = Tracing(exporter), Recording(path, 10_000_000, (SERVER, BACKEND, HEADER))
@@ -95,7 +95,7 @@ async def watched(
     async with listening(backend) as upstream:
         engine = LlamaServer(BackendClient(upstream.url, BACKEND, headers={"x-team": HEADER}))
         async with in_front_of(engine, serving, backend, observers) as front:
-            yield Watched(front, log, exporter, tracing, path)
+            yield WatchedTemper(front, log, exporter, tracing, path)
     recording.close()
 
 
@@ -120,9 +120,9 @@ async def test_keys_never_leave_temper(
             await client.get("/v1/models", headers=right),
             await client.get("/metrics", headers=right),
         ]
-        (question, *_) = temper.front.backend.upstream_requests
-        assert question.headers["authorization"] == f"Bearer {BACKEND}"
-        assert question.headers["x-team"] == HEADER
+        (upstream_request, *_) = temper.front.backend.upstream_requests
+        assert upstream_request.headers["authorization"] == f"Bearer {BACKEND}"
+        assert upstream_request.headers["x-team"] == HEADER
     left = temper.written() + "".join(f"{answer.headers}{answer.text}" for answer in answers)
     assert "request" in temper.log.getvalue()
     assert [canary for canary in CANARIES if canary in left] == []
@@ -152,10 +152,10 @@ async def test_keys_never_leave_temper_in_passthrough_responses(
         pytest.param(whole(json.dumps({"error": QUOTED}).encode() + b"\n"), id="as a line"),
         pytest.param(
             chunked(line({"content": "It is"}), json.dumps({"error": QUOTED}).encode() + b"\n"),
-            id="amid a reply",
+            id="within a reply",
         ),
         pytest.param(
-            whole(b'{"error": ' + BACKEND.encode() + HEADER.encode() + b"\n"), id="nonsense"
+            whole(b'{"error": ' + BACKEND.encode() + HEADER.encode() + b"\n"), id="invalid JSON"
         ),
         pytest.param(ECHO, id="no HTTP"),
     ],

@@ -52,7 +52,7 @@ BACK = says("Thank you.")
 
 
 @dataclass(frozen=True)
-class Hosted:
+class HostedTools:
     """A proxy under test and its tool servers."""
 
     front: Front
@@ -82,7 +82,7 @@ async def hosting(
     serving: ServerOptions | None = None,
     settles: bool = True,
     patience: ServerTimeouts = PATIENCE,
-) -> AsyncGenerator[Hosted, None]:
+) -> AsyncGenerator[HostedTools, None]:
     """Run Temper with a tool server, before a model that answers as scripted."""
     async with open_fleet((spec,), patience) as fleet:
         if settles:
@@ -90,7 +90,7 @@ async def hosting(
         limits = CallLimits(seconds=PATIENCE_SECONDS, result_chars=LONGEST)
         tools = ToolHosting(ToolOffer(fleet, offering, owners), limits)
         async with temper(*scripts, tools=tools, serving=serving) as front:
-            yield Hosted(front, fleet)
+            yield HostedTools(front, fleet)
 
 
 def asks(*allowed: str, label: str = "fake", **others: JsonValue) -> JsonObject:

@@ -85,7 +85,9 @@ def conversation(steps: int) -> JsonObject:
 async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
-        first, second = (question.messages for question in front.backend.upstream_requests)
+        first, second = (
+            upstream_request.messages for upstream_request in front.backend.upstream_requests
+        )
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert len(b"".join(second)) < len(b"".join(first))
 
@@ -160,7 +162,9 @@ async def test_broken_history_is_repaired_deterministically(*, subject: str, str
     async with before(subject, DONE, DONE) as front:
         answers = [await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2
         await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
-        first, second = (question.messages for question in front.backend.upstream_requests)
+        first, second = (
+            upstream_request.messages for upstream_request in front.backend.upstream_requests
+        )
     assert all(answer.called == [("get_weather", {"city": "Paris"})] for answer in answers)
     assert is_sound(first)
     assert first == second

@@ -27,11 +27,11 @@ NO_REPLIES = (
     pytest.param(b"null", "application/json", id="null"),
     pytest.param(b"{}", "application/json", id="no choices"),
     pytest.param(b'{"choices": []}', "application/json", id="empty choices"),
-    pytest.param(b'{"choices": 5}', "application/json", id="choices of another kind"),
+    pytest.param(b'{"choices": 5}', "application/json", id="choices of another type"),
     pytest.param(b'{"choices": [null]}', "application/json", id="null for a choice"),
     pytest.param(b"<html>502 Bad Gateway</html>", "text/html", id="a page"),
-    pytest.param(b"data: {]\n\n", STREAMS, id="nonsense in an event"),
-    pytest.param(b"data: \xff\xfe\n\n", STREAMS, id="bytes that are no text"),
+    pytest.param(b"data: {]\n\n", STREAMS, id="invalid JSON in an event"),
+    pytest.param(b"data: \xff\xfe\n\n", STREAMS, id="invalid UTF-8"),
 )
 
 

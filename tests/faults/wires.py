@@ -26,7 +26,7 @@ CALL = _completion("tool_calls", content=None, tool_calls=_CALLS)
 
 
 @dataclass(frozen=True)
-class Spoken:
+class Replies:
     """The replies of a backend; `begun` and `half_call` lack their ends."""
 
     begun: bytes
@@ -60,14 +60,14 @@ _CALL: JsonObject = {
 _PROGRESS: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms": 5}
 
 REPLIES = {
-    Wire.OPENAI: Spoken(
+    Wire.OPENAI: Replies(
         sse.START + sse.text("It is"),
         sse.text(" sunny."),
         sse.end(),
         sse.START + sse.call_delta("get_weather", '{"city": "Paris"}'),
         sse.part([], prompt_progress=_PROGRESS),
     ),
-    Wire.OLLAMA: Spoken(
+    Wire.OLLAMA: Replies(
         line({"content": "It is"}),
         line({"content": " sunny."}),
         ended(),

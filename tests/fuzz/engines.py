@@ -53,7 +53,7 @@ ENDS_IN_CALLS = {
 }
 
 
-class Played(NamedTuple):
+class PlayedReply(NamedTuple):
     """A replay: the first bytes select how it is played, the others are the engine's reply."""
 
     engine: int
@@ -62,14 +62,14 @@ class Played(NamedTuple):
     pieces: Sequence[bytes]
 
 
-def played(data: bytes) -> Played:
+def played(data: bytes) -> PlayedReply:
     engine, client, size, kind, *_ = data[:4].ljust(4, b"\0")
     body = data[4:]
     if kind % 4:  # else with a head of its own
         body = STREAM + body
     places = range(0, len(body), size) if size else ()
     path = PATHS[client // 2 % len(PATHS)]
-    return Played(engine % len(ENGINES), path, bool(client % 2), cut(body, places))
+    return PlayedReply(engine % len(ENGINES), path, bool(client % 2), cut(body, places))
 
 
 def judge(data: bytes) -> None:

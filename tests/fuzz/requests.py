@@ -39,7 +39,7 @@ REPLIES: list[list[ReplyEvent | TemperError]] = [
 
 
 @dataclass
-class Tireless(ScriptedBackend):
+class RepeatingBackend(ScriptedBackend):
     """Plays the same replies in turns, for any number of requests."""
 
     turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
@@ -82,7 +82,9 @@ _MOST = 300  # elements of a list
 @cache
 def _app() -> Edge:
     serving = ServerOptions()
-    return create_app(serving.alone(Tireless(counts=[9])), serving, Observers(meter=Metrics()))
+    return create_app(
+        serving.alone(RepeatingBackend(counts=[9])), serving, Observers(meter=Metrics())
+    )
 
 
 def _bodies(path: str) -> st.SearchStrategy[bytes]:

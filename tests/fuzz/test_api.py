@@ -21,14 +21,14 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from tests.examples import examples
-from tests.fuzz.requests import FRONTS, Tireless
+from tests.fuzz.requests import FRONTS, RepeatingBackend
 
 FEW = 15  # an example takes 0.1 s to make
 MOST = settings.default.max_examples if settings.default is not None else FEW
 EXAMPLES = examples(FEW) if MOST <= 100 else MOST
 
 SERVING = ServerOptions()
-APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=Metrics()))
+APP = create_app(SERVING.alone(RepeatingBackend(counts=[9])), SERVING, Observers(meter=Metrics()))
 DOCUMENT = APP.app.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
@@ -55,7 +55,7 @@ class Case(Protocol):
     def as_transport_kwargs(self, base_url: str) -> Mapping[str, object]: ...
 
 
-class Sent(TypedDict, total=False):
+class SentRequest(TypedDict, total=False):
     """The request of a case."""
 
     method: str
@@ -79,7 +79,7 @@ def send() -> Iterator[Send]:
         client = httpx.AsyncClient(transport=transport, base_url="http://temper")
 
         def send_one(case: Case) -> httpx.Response:
-            sent = cast("Sent", case.as_transport_kwargs(base_url="http://temper"))
+            sent = cast("SentRequest", case.as_transport_kwargs(base_url="http://temper"))
             request = client.build_request(
                 sent["method"],
                 sent["url"],

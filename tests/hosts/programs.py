@@ -108,9 +108,9 @@ class Client:
     host: Host
     http: httpx.Client
 
-    def ask(self, text: str = "Hi", *, stream: bool = False, **headers: str) -> "Asked":
+    def ask(self, text: str = "Hi", *, stream: bool = False, **headers: str) -> "PendingResponse":
         """Send a request on the host, and read the response in the background."""
-        answer = Asked()
+        answer = PendingResponse()
         reading = self.host.later(self._read, answer, text, headers, stream=stream)
         answer.reading = reading.result
         return answer
@@ -119,8 +119,8 @@ class Client:
         return self.host.later(self.http.get, path).result(SOON)
 
     def _read(
-        self, answer: "Asked", text: str, headers: dict[str, str], *, stream: bool
-    ) -> "Asked":
+        self, answer: "PendingResponse", text: str, headers: dict[str, str], *, stream: bool
+    ) -> "PendingResponse":
         body: JsonObject = {
             "model": "m",
             "messages": [{"role": "user", "content": text}],
@@ -138,21 +138,21 @@ class Client:
 
 
 @dataclass
-class Asked:
+class PendingResponse:
     """A response as it arrives; `broke` is the error that ended its connection, if any."""
 
     status: int = 0
     body: bytes = b""
     broke: str = ""
     headers: httpx.Headers = field(default_factory=httpx.Headers)
-    reading: Callable[[float], "Asked"] | None = None
+    reading: Callable[[float], "PendingResponse"] | None = None
 
-    def ended(self) -> "Asked":
+    def ended(self) -> "PendingResponse":
         """Wait for its end, which comes soon."""
         assert self.reading is not None
         return self.reading(SOON)
 
-    def begun(self) -> "Asked":
+    def begun(self) -> "PendingResponse":
         """Wait for the first content of a stream."""
         until(lambda: b"word " in self.body)
         return self

@@ -51,12 +51,6 @@ async def test_without_the_key_nothing_is_answered(headers: dict[str, str], path
     assert KEY not in response.text
 
 
-async def test_a_key_in_the_address_is_no_key() -> None:
-    async with temper(serving=LOCKED) as front:
-        response = await front.client.get(f"/v1/models?api_key={KEY}&key={KEY}")
-    assert response.status_code == 401
-
-
 @pytest.mark.parametrize(
     "headers",
     [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer  {KEY}"}, {"x-api-key": KEY}],

@@ -106,7 +106,7 @@ async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
         for steps in range(20, 32):
             answer = await front.ask(conversation(steps))
             epochs.append(shape(answer.headers["x-temper-context"])["epoch"])
-        sent = [question.messages for question in front.backend.upstream_requests]
+        sent = [upstream_request.messages for upstream_request in front.backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     cut = [now > before for before, now in itertools.pairwise(epochs)]
     assert [not is_cut for is_cut in cut] == kept
@@ -137,7 +137,9 @@ async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
-    first, second = (question.messages for question in front.backend.upstream_requests)
+    first, second = (
+        upstream_request.messages for upstream_request in front.backend.upstream_requests
+    )
     assert len(b"".join(second)) < len(b"".join(first))
     assert shape(answer.report["context"])["tier"] >= 1
 
@@ -207,7 +209,9 @@ async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bo
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})
         answer = await front.ask({**conversation(10), "max_tokens": 64}, stream=stream)
-    first, second = (question.messages for question in front.backend.upstream_requests[1:])
+    first, second = (
+        upstream_request.messages for upstream_request in front.backend.upstream_requests[1:]
+    )
     assert first == json.split_array(json.dump(conversation(10)["messages"]))
     assert len(b"".join(second)) < len(b"".join(first))
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
@@ -294,7 +298,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
     backend = TokenizingBackend(tokenize=tokenize, window=14_336)
     assert await grow(backend, steps) == [200] * 50
     assert backend.refused == []
-    sent = [question.messages for question in backend.upstream_requests]
+    sent = [upstream_request.messages for upstream_request in backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     everything = sum(tokenize(json.dump_text(steps(number))) for number in range(50))
     assert kept.count(False) <= everything / (0.25 * backend.window)
@@ -318,14 +322,17 @@ async def test_overflow_is_returned_when_nothing_is_left_to_compact() -> None:
     async with temper(*[refuses(400, overflow)] * 20) as front:
         with_window(front)
         answer = await front.ask(conversation(8))
-    sizes = [len(b"".join(question.messages)) for question in front.backend.upstream_requests]
+    sizes = [
+        len(b"".join(upstream_request.messages))
+        for upstream_request in front.backend.upstream_requests
+    ]
     assert (answer.status, answer.error is not None) == (400, True)
     assert 2 <= len(sizes) <= 9
     assert sizes == sorted(set(sizes), reverse=True)
 
 
 @dataclass
-class Watching(TokenizingBackend):
+class RecordingBackend(TokenizingBackend):
     """Records when tokens were counted, and the events before."""
 
     happened: list[str] = field(default_factory=list)
@@ -338,7 +345,7 @@ class Watching(TokenizingBackend):
 
 
 async def test_server_responds_while_counting_a_result_of_megabytes() -> None:
-    watching = Watching(tokenize=lambda text: len(text) // 4)
+    watching = RecordingBackend(tokenize=lambda text: len(text) // 4)
     long = "7" * 3_000_000
     call, result = step(0)
     assert isinstance(result, dict)

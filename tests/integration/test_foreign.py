@@ -53,7 +53,7 @@ LADDERS: dict[str, tuple[bytes, ...]] = {
 
 
 @dataclass(frozen=True)
-class Heard:
+class ForeignResult:
     """The events of a foreign loop, and the requests that it had to send."""
 
     answer: GuardedAnswer
@@ -74,7 +74,7 @@ def chunks_of(reply: bytes) -> Iterator[JsonObject]:
             yield chunk
 
 
-def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> Heard:
+def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> ForeignResult:
     """Run a loop without a network: one reply after the other."""
     deltas: list[JsonObject] = []
     requests: list[JsonObject] = []
@@ -88,7 +88,7 @@ def guarded(turn: GuardedTurn, replies: Sequence[bytes], *, stream: bool) -> Hea
             whole = completion_of(reply)
             assert isinstance(whole, bytes)
             deltas += turn.receive(json.parse(whole))
-    return Heard(turn.answer, deltas, requests)
+    return ForeignResult(turn.answer, deltas, requests)
 
 
 def added(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
@@ -113,7 +113,7 @@ async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
     outcome = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
     async with temper(*replies) as front:
         answer = await front.ask(request(), stream=stream)
-    bodies = [question.fields for question in front.backend.upstream_requests]
+    bodies = [upstream_request.fields for upstream_request in front.backend.upstream_requests]
 
     assert outcome.called == answer.called
     assert (outcome.answer.text or None) == (answer.text or None)

@@ -27,7 +27,7 @@ GOOD = sse.calls("get_weather", '{"city": "Paris"}')
 
 
 @dataclass(frozen=True)
-class Two:
+class TwoModels:
     """Temper in front of the models a and b; only one of them is loaded at a time."""
 
     front: Front
@@ -42,7 +42,7 @@ class Two:
 @asynccontextmanager
 async def two_models(
     *scripts: Script | bytes, timeouts: StreamTimeouts | None = None
-) -> AsyncGenerator[Two, None]:
+) -> AsyncGenerator[TwoModels, None]:
     """Run them; both play the same scripts."""
     serving = ServerOptions(timeouts=timeouts or StreamTimeouts())
     servers = {name: Server() for name in "ab"}
@@ -58,7 +58,7 @@ async def two_models(
         front = await stack.enter_async_context(
             serving_all(Services(services), serving, backends["a"])
         )
-        yield Two(front, backends, servers, fleet)
+        yield TwoModels(front, backends, servers, fleet)
         await fleet.close()
 
 
@@ -99,7 +99,7 @@ async def test_busy_model_is_not_unloaded_and_the_next_one_waits(*, stream: bool
 
 
 @asynccontextmanager
-async def begin(two: Two) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
+async def begin(two: TwoModels) -> AsyncGenerator[Callable[[], Awaitable[Answer]], None]:
     """Start a stream of model a; yield a function that reads the rest of it."""
     async with two.front.client.stream("POST", CHAT, json=request(model="a", stream=True)) as came:
         pieces = aiter(came.aiter_raw())

@@ -48,7 +48,7 @@ LEAF = '{"left":"x","right":"x"}'
 BRANCH = f'{{"left":{LEAF},"right":{LEAF}}}'
 
 
-class Buggy(ScriptedBackend):
+class BuggyBackend(ScriptedBackend):
     """Fails in the middle of a reply with an unexpected exception."""
 
     async def stream(
@@ -70,7 +70,7 @@ async def test_bug_within_a_stream_is_an_error_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
-    async with in_front_of(Buggy(), None, unused) as front:
+    async with in_front_of(BuggyBackend(), None, unused) as front:
         answer = await front.ask(PLAIN, stream=True)
     assert (answer.status, answer.text) == (200, "It is")
     assert answer.error is not None
@@ -82,7 +82,7 @@ async def test_bug_within_a_whole_response_is_an_internal_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
-    async with in_front_of(Buggy(), None, unused) as front:
+    async with in_front_of(BuggyBackend(), None, unused) as front:
         answer = await front.ask(PLAIN)
     assert answer.status == 500
     assert "a bug of our own" in tracebacks(caplog.records)

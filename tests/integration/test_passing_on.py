@@ -22,8 +22,8 @@ CHUNK = b'data: {"choices": [{"text": "a"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-async def is_disconnected(question: ReceivedRequest) -> None:
-    await question.left.wait()
+async def is_disconnected(upstream_request: ReceivedRequest) -> None:
+    await upstream_request.left.wait()
 
 
 async def test_passthrough_is_byte_for_byte_in_both_directions() -> None:
@@ -84,10 +84,10 @@ async def test_disconnect_cancels_the_passthrough(*, stream: bool, steps: tuple[
     async with temper(Script((*steps, Ending.NEVER))) as front:
         body = {"prompt": "Hi", "stream": stream}
         task = asyncio.create_task(front.client.post(COMPLETIONS, json=body))
-        question = await front.backend.next_request()
+        upstream_request = await front.backend.next_request()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await is_disconnected(question)
+        await is_disconnected(upstream_request)
         await front.server.settle()
 
 

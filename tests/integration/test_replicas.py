@@ -76,14 +76,14 @@ def unpriced(script: Script | bytes) -> Script | bytes:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Session:
     """Both ends of a session; `sent` are the upstream bodies, without fresh ids."""
 
     answers: list[Answer]
     sent: list[bytes]
 
 
-async def played(replicas: int, *, stream: bool) -> Seen:
+async def played(replicas: int, *, stream: bool) -> Session:
     """Play the session, its turns going to the replicas one after the other."""
     server = ScriptedBackend(*[unpriced(script) for _, scripts in SESSION for script in scripts])
     server.properties = {
@@ -100,7 +100,7 @@ async def played(replicas: int, *, stream: bool) -> Seen:
             await fronts[number % replicas].ask(turn, stream=stream)
             for number, (turn, _) in enumerate(SESSION)
         ]
-    return Seen(
+    return Session(
         answers,
         [
             _FRESH_ID.sub(b"call_x", upstream_request.body)

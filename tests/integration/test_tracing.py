@@ -25,7 +25,10 @@ async def test_each_attempt_is_the_parent_span_of_its_upstream_request(*, stream
     async with temper(says("Prose."), GOOD, observers=observers) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-temper-text-policy": "respond"}
         await front.ask(request(), stream=stream, headers=headers)
-        parents = [question.headers["traceparent"] for question in front.backend.upstream_requests]
+        parents = [
+            upstream_request.headers["traceparent"]
+            for upstream_request in front.backend.upstream_requests
+        ]
     tracing.close()
     first, second, whole = sorted(
         exporter.get_finished_spans(), key=lambda span: span.kind.name == "SERVER"
@@ -50,7 +53,9 @@ async def test_tracestate_is_forwarded_with_the_trace(*, traces: bool, stream: b
         for parent in (f"00-{TRACE}-{PARENT}-01", "nonsense"):
             headers = {"traceparent": parent, "tracestate": "rojo=1,congo=2"}
             await front.ask(request(tools=None), stream=stream, headers=headers)
-        sound, broken = (question.headers for question in front.backend.upstream_requests)
+        sound, broken = (
+            upstream_request.headers for upstream_request in front.backend.upstream_requests
+        )
     assert sound["tracestate"] == "rojo=1,congo=2"
     assert "tracestate" not in broken
 
@@ -64,7 +69,10 @@ async def test_passthrough_requests_have_spans(headers: dict[str, str]) -> None:
     async with temper(reply, reply, observers=observers) as front:
         for path, member in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
             await front.client.post(path, json={"model": "m", member: "Hi"}, headers=headers)
-        parents = [question.headers["traceparent"] for question in front.backend.upstream_requests]
+        parents = [
+            upstream_request.headers["traceparent"]
+            for upstream_request in front.backend.upstream_requests
+        ]
     tracing.close()
     names = [span.name for span in exporter.get_finished_spans()]
     attempts = exporter.get_finished_spans()[::2]

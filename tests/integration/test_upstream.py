@@ -67,9 +67,9 @@ async def test_default_text_reply_equals_the_upstream_one(*, stream: bool) -> No
     async with temper(*[says("It", " is", " noon.")] * 2) as front:
         guarded = await front.send(body_of(members, stream=stream))
         plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
-    for question in front.backend.upstream_requests:
-        assert question.raw["messages"] == members["messages"]
-        assert question.raw["tools"] == members["tools"]
+    for upstream_request in front.backend.upstream_requests:
+        assert upstream_request.raw["messages"] == members["messages"]
+        assert upstream_request.raw["tools"] == members["tools"]
     assert len(front.backend.upstream_requests) == 2
     assert guarded.body == plain.body
 
@@ -79,9 +79,9 @@ async def test_default_call_equals_the_upstream_one(*, stream: bool) -> None:
     async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
         guarded = await front.send(body_of(members, stream=stream))
         plain = await front.send(body_of(members, stream=stream), {"x-temper-guardrails": "off"})
-    assert {question.raw["tools"] for question in front.backend.upstream_requests} == {
-        members["tools"]
-    }
+    assert {
+        upstream_request.raw["tools"] for upstream_request in front.backend.upstream_requests
+    } == {members["tools"]}
     assert (guarded.calls, guarded.reason) == (plain.calls, plain.reason)
 
 
@@ -100,7 +100,7 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
     scripts = (calls("odd", "{}"), calls("odd", "{}"), says("{}"))
     async with temper(*scripts) as front:
         await front.send(body_of(members, stream=stream))
-    first, *others = (question.raw for question in front.backend.upstream_requests)
+    first, *others = (upstream_request.raw for upstream_request in front.backend.upstream_requests)
     assert len(others) == 2
     bounded = {"max_tokens", "max_completion_tokens"}  # of the constrained attempt
     kept = (set(ODD) - {"messages"} - bounded) | {"tools"}

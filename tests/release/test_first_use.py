@@ -91,7 +91,7 @@ def test_a_model_is_served_with_calls(served: httpx.Client) -> None:
     assert called(served, "What is the weather in Oslo?") == "get_weather"
 
 
-@pytest.mark.parametrize("names_it", [True, False], ids=["by its name", "as it is found"])
+@pytest.mark.parametrize("names_it", [True, False], ids=["named", "discovered"])
 def test_an_ollama_is_served_with_calls(installed: Installed, *, names_it: bool) -> None:
     ollama = RightOllama()
     with listening_in_thread(ollama.app) as url:

@@ -26,8 +26,8 @@ UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
 
 
 @dataclass
-class Heard:
-    """Records the commands that a store received."""
+class RecordingObserver:
+    """Records the reported states of the store and the failed operations."""
 
     states: list[bool] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ async def test_replicas_work_alone_during_a_store_outage(
 
 
 async def test_a_rush_of_keys_shares_a_few_connections(store: StoreServer) -> None:
-    async with open_valkey(store.url, PATIENCE_SECONDS, Heard()) as opened:
+    async with open_valkey(store.url, PATIENCE_SECONDS, RecordingObserver()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         rush = [claims.attempt(("chat", f"key-{i}"), b"") for i in range(200)]
         assert all(isinstance(claim, OwnClaim) for claim in await asyncio.gather(*rush))
@@ -130,7 +130,7 @@ async def test_a_full_store_is_read_but_not_written(
 
 
 async def test_lost_claim_is_claimed_again(store: StoreServer) -> None:
-    async with open_valkey(store.url, PATIENCE_SECONDS, Heard()) as opened:
+    async with open_valkey(store.url, PATIENCE_SECONDS, RecordingObserver()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         claim = await claims.attempt(("chat", "k"), b"")
         assert isinstance(claim, OwnClaim)
@@ -149,7 +149,7 @@ async def test_missing_ping_permission_is_probed_once(
 ) -> None:
     monkeypatch.setattr("proxy.state.valkey._CHECK_SECONDS", 0.0)
     store.ask(*only("+set"))
-    log = Heard()
+    log = RecordingObserver()
     url = store.url.replace("//", "//temper:right@")
     async with open_valkey(url, PATIENCE_SECONDS, log) as opened:
         await until(lambda: log.states == [True, False])
