@@ -18,7 +18,9 @@ from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, 
 
 _PREFIX = "BFCL_v4_"
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+# BFCL's checker ignores these characters in strings
 _UNWANTED = re.compile(r"[ ,./\-_*^]")
+# categories in which the right reply makes no call
 _NONE_DUE = ("irrelevance", "live_irrelevance")
 
 
@@ -29,13 +31,8 @@ class BfclWorld:
     calls: list[PlannedCall] = field(default_factory=list)
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        """Note a call."""
         self.calls.append(PlannedCall(name, arguments))
         return '{"status":"done"}'
-
-    def snapshot(self) -> JsonValue:
-        """Return how many calls were made."""
-        return len(self.calls)
 
     def calls_of_first_reply(self, transcript: Transcript) -> Sequence[PlannedCall]:
         """Return the calls that the first reply of a run has made."""
@@ -46,6 +43,7 @@ class BfclWorld:
 class BfclScenario:
     """A question with its possible answers."""
 
+    # the first reply is judged; the second one only lets the loop end
     limit = 2
 
     def __init__(self, category: str, question: JsonObject, truth: Sequence[JsonObject]) -> None:
@@ -76,7 +74,7 @@ class BfclScenario:
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
         made = end.calls_of_first_reply(transcript)
         if self._is_none_due:
-            return Judgement(right=not made, why="it called, and nothing fits" if made else "")
+            return Judgement(right=not made, why="needless call: no function fits" if made else "")
         why = objection_to_calls(made, self.truth)
         return Judgement(right=not why, why=why)
 
@@ -85,7 +83,7 @@ def installed_data() -> Path:
     """Return the data folder of an installed `bfcl-eval`; raises InvalidConfiguration."""
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
-        problem = "needs the data: pip install --no-deps bfcl-eval, or --bfcl FOLDER"
+        problem = "requires the data: pip install --no-deps bfcl-eval, or pass --bfcl FOLDER"
         raise InvalidConfiguration("--suite", problem)
     return Path(spec.origin).parent / "data"
 
@@ -95,7 +93,7 @@ def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
     path = folder / f"{_PREFIX}{category}.json"
     if not path.is_file():
         known = sorted(path.stem.removeprefix(_PREFIX) for path in folder.glob(f"{_PREFIX}*.json"))
-        problem = f"no {path.name} in {folder}; it has: {', '.join(known) or 'nothing of BFCL'}"
+        problem = f"no {path.name} in {folder}; found: {', '.join(known) or 'no BFCL data'}"
         raise InvalidConfiguration("--bfcl", problem)
     answers = folder / "possible_answer" / path.name
     truths = (
@@ -161,14 +159,14 @@ def _objection(call: PlannedCall, wanted: JsonObject) -> str:
         return f"{call.name} instead of {name}"
     values = allowed if isinstance(allowed, dict) else {}
     if extra := [argument for argument in call.arguments if argument not in values]:
-        return f"an argument {extra[0]} that there is not"
+        return f"unknown argument {extra[0]}"
     for parameter, choices in values.items():
         listed = choices if isinstance(choices, list) else []
         if parameter not in call.arguments:
             if "" not in listed:
-                return f"no argument {parameter}"
+                return f"missing argument {parameter}"
         elif not any(_is_same(call.arguments[parameter], choice) for choice in listed):
-            return f"a wrong value of {parameter}"
+            return f"wrong value of {parameter}"
     return ""
 
 

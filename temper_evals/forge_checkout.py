@@ -83,20 +83,17 @@ class ForgeWorld:
     def call(self, name: str, arguments: JsonObject) -> str:
         tool = self.workflow.tools.get(name)
         if tool is None:
-            raise ToolFailed(f"there is no tool {name!r}")
+            raise ToolFailed(f"unknown tool {name!r}")
         try:
             tool.spec.parameters.model_validate(arguments)
             result = tool.callable(**arguments)
         except ValidationError as error:
             raise ToolFailed(str(error.errors(include_url=False)[0]["msg"])) from error
+        # tools of a foreign checkout may raise any exception; it goes back to the model
         except Exception as error:
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
         self.calls.append(PlannedCall(name, arguments))
         return str(result)
-
-    def snapshot(self) -> JsonValue:
-        """Return the calls that were made."""
-        return [call.name for call in self.calls]
 
 
 class ForgeScenario:
@@ -132,7 +129,7 @@ class ForgeScenario:
         assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
         last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
         if not last:
-            why = f"it never called {end.workflow.terminal_tool}"
+            why = f"missing call: {end.workflow.terminal_tool}"
         elif self._own.validate is not None and not self._own.validate(last[-1].arguments):
             why = "the arguments of the last call are wrong"
         elif end.is_good is not None and not end.is_good():

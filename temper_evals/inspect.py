@@ -97,7 +97,7 @@ async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorl
             output = await get_model().generate(
                 state.messages, tools=_tools(task), tool_choice=choice, config=config
             )
-        except RuntimeError as failure:  # what a provider says no to, once it was asked again
+        except RuntimeError as failure:  # the provider refused the request after all retries
             return f"the request failed: {str(failure)[-_MOST_CHARACTERS:]}"
         state.output = output
         state.messages.append(output.message)
@@ -106,7 +106,7 @@ async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorl
         state.messages += [
             _answer_call(tool_call, world) for tool_call in output.message.tool_calls
         ]
-    return "it came to no answer within its limit"
+    return "no answer within the limit"
 
 
 def _tools(task: PlannedTask) -> list[ToolInfo]:
@@ -131,7 +131,7 @@ def _choice(first: JsonObject) -> ToolChoice:
 def _answer_call(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
     """Run a call; an unreadable call becomes an error result, as in the other loop."""
     if call.parse_error is not None:
-        content = error_text("the arguments are no JSON object")
+        content = error_text("the arguments are not a JSON object")
     else:
         content = try_call(world, PlannedCall(call.function, call.arguments))
     return ChatMessageTool(content=content, tool_call_id=call.id, function=call.function)

@@ -80,7 +80,7 @@ def events_in(lines: Iterable[str]) -> Iterable[JsonObject]:
             try:
                 event = json.parse(text)
             except ValueError as error:
-                raise ReplyFailed(f"an event is no JSON: {text[:80]}") from error
+                raise ReplyFailed(f"an event is not JSON: {text[:80]}") from error
             if isinstance(event, dict):
                 yield event
 

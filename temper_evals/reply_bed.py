@@ -30,9 +30,9 @@ from temper_evals.scenarios.worlds import function_of
 from temper_evals.simulated.server import CaseUsage, serve
 
 QUESTIONS = "questions"
-NO_CALL, NEEDLESS = "no call", "a call, and none is due"
+NO_CALL, NEEDLESS = "no call", "needless call"
 _ENDS = (".jsonl.gz", ".jsonl")
-_PIECE = 24  # characters of a reply that come at once
+_PIECE = 24  # characters per delta
 _DONE = "Done."
 _PUBLISHED = {"handler_right": "own", "retried": "asked"}
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -135,7 +135,7 @@ class RecordedServer:
         return Response(stream + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _text_for(self, body: JsonObject) -> str:
-        # what follows a call is no part of the question, be it nudged or not
+        # a request with tool results comes after the recorded reply, whether retried or not
         if any(message.get("role") == "tool" for message in _objects(body.get("messages"))):
             return _DONE
         key = body.get("seed")
@@ -161,6 +161,7 @@ class RecordedSetup:
 
     name: str
     scenarios: tuple[ReplyScenario, ...]
+    # made by `open`, so that every arm starts with zero counts
     _server: RecordedServer | None = None
 
     @asynccontextmanager
@@ -220,7 +221,7 @@ def _lines(path: Path) -> Iterator[JsonObject]:
             try:
                 value = json.parse(line)
             except ValueError as error:
-                problem = f"line {number} is no JSON"
+                problem = f"line {number} is not JSON"
                 raise InvalidConfiguration(str(path), problem) from error
             if isinstance(value, dict):
                 yield value

@@ -31,7 +31,6 @@ _MEMBERS = {
 
 
 def tags_of(scenario: Scenario) -> list[str]:
-    """Return the tags of a scenario, its family first."""
     request = {**scenario.request(0), **scenario.first_fields()}
     tools, messages = request.get("tools"), request.get("messages")
     count = len(tools) if isinstance(tools, list) else 0
@@ -59,5 +58,5 @@ def with_tags(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[
     for tag in wanted:
         if tag not in known:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(known.items()))
-            raise InvalidConfiguration("--tag", f"no task here has {tag!r}; there are: {listed}")
+            raise InvalidConfiguration("--tag", f"no task has the tag {tag!r}; known: {listed}")
     return [scenario for scenario in scenarios if not {*wanted}.isdisjoint(tags[scenario.name])]

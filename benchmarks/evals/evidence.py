@@ -22,48 +22,49 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-[Two real models](guides/real-models.md#results) ran in a closed loop, apart from this page. The
-model here is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
-sources in `config/evals/profiles`). So this page shows what follows *if* a model fails and reacts
-like that. It does not show that a particular model gets better: `temper eval` and `temper tune`
-measure yours.
+The model on this page is **simulated**: it makes errors at rates that others published
+([method](guides/evaluating.md), sources in `config/evals/profiles`). The page shows the effect of
+Temper *if* a model fails and reacts like that, not that a particular model gets better. Measure
+your model with `temper eval` and `temper tune`. Results of
+[real models in a closed loop](guides/real-models.md#results) are on a separate page.
 
-The same plain agent loop runs the same tasks with the same random numbers: directly at a model
-(`direct`), through Temper with its defaults (`temper`; `temper-again` is the same once more), with
-what `temper tune` earned on other random numbers (`temper-tuned`), and through other proxies as
-their documentation recommends.
+The same plain agent loop runs the same tasks with the same random numbers in several arms:
+directly at the model (`direct`), through Temper with its defaults (`temper`, and the control
+`temper-again`), with the settings that `temper tune` found on other random numbers
+(`temper-tuned`), and through other proxies as their documentation recommends.
 
 """
 _LIMITS = """
 ## What this does not show
 
-- Nothing here is a claim about a named model: `temper eval --model FILE` asks yours.
-- Intervals are about this suite, whose families are a fixed list. The author of most families knows
-  Temper's guardrails; the author of the held-out ones ([above](#held-out)) does not.
-- Real errors cluster by model and template, simulated ones do not. Rates come from few models.
-- Tools of the suite refuse what their schema forbids; some real ones are more lenient.
-- Times are from a shared machine and a model that takes no time: they compare arms.
-  They are no benchmark ([performance](performance.md) is one).
-- A bound on harm needs many runs that were right before. "Not shown" means that no harm was seen,
-  but in too few runs.
+- The page makes no claim about a named model: measure yours with `temper eval --model FILE`.
+- Intervals apply to this suite, whose families are a fixed list. The author of most families knows
+  Temper's guardrails; the author of the held-out families ([above](#held-out)) does not.
+- Real errors cluster by model and template; simulated errors do not. The rates come from few
+  models.
+- The tools of the suite refuse arguments that violate their schema; some real tools are more
+  lenient.
+- Times were measured on a shared machine with a model that takes no time. They compare arms and are
+  not a benchmark (see [performance](performance.md)).
+- A bound on harm needs many runs that were right before. "Not shown" means that no harm occurred in
+  too few runs.
 """
-_HARMS = """A run that is right directly and wrong with Temper.
-[Decision 27](decisions/0027-close-out-check.md) has the causes that were found by
-reading such runs, and what was changed. Those that are left: a needless call as text, which only
-looked right because nobody had read it; a needless call that was corrected; a call that a tool's
-result quotes and whose values the user names; and a run that met other random numbers behind a
-reply that was asked for again or mended.
+_HARMS = """A harm is a run that is right directly and wrong with Temper.
+[Decision 27](decisions/0027-close-out-check.md) lists the causes that were found in such runs, and
+the changes. The remaining causes are: a needless call written as text, which is right without a
+proxy only because it is not parsed; a needless call that a retry corrected into a valid one; a call
+that a tool's result quotes and whose values the user names; and different random numbers after a
+reply that was retried or repaired.
 
 """
 _SMALL_MODELS = "Small models that repeat calls and echo results"
 _ORIGIN = (
-    "The goals are those of the design, written before any run; three beds had been run when this\n"
-    "table of them was made.\n\n"
+    "The goals were fixed in the design before any run. This table was made when three beds had\n"
+    "been run.\n\n"
 )
 
 
 def page(folder: Path, versions: Mapping[str, str]) -> str:
-    """Return the page of the records in a folder."""
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name != REPLIES]
     parts = {folder.name: [*read_runs(folder)] for folder in folders}
     verdicts = _tuned(folder)
@@ -95,11 +96,11 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _table("Every arm", evidence.results.get("main", ())),
             _families(evidence),
             _held_out(evidence),
-            _table("Models that act again when asked", evidence.results.get("over-acting", ())),
+            _table("Models that act again after a retry", evidence.results.get("over-acting", ())),
             _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
-            _table("Controls: what must show nothing", evidence.results.get("controls", ())),
+            _table("Controls: arms that must show no effect", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
-            _table("Where nothing is to be called", evidence.results.get("restraint", ())),
+            _table("Tasks without a due call", evidence.results.get("restraint", ())),
             _left_out(evidence),
             _answer_tool(folder, evidence),
             _grid(folder, evidence),
@@ -140,10 +141,10 @@ def _replies(folder: Path) -> str:
     models = len({bed for _, bed, _ in counts} - {"all"})
     text = (
         f"\n## Replies of real models\n\nUp to {choice.most} recorded replies of each of {models} "
-        "models and each category, played by a scripted backend\n([what the columns mean]"
-        "(guides/evaluating.md#recorded-replies)). No loop is closed here. A few questions have\n"
-        "possible answers that changed since, and count as wrong for everybody. Guardrails and "
-        f"nudges `{protocol.get('guardrails')}`.\n\n"
+        "models and each category, played by a scripted backend\n([columns]"
+        "(guides/evaluating.md#recorded-replies)). There is no closed loop. The possible answers\n"
+        "to a few questions have changed since; these count as wrong in every arm. Guardrails "
+        f"and nudges `{protocol.get('guardrails')}`.\n\n"
     )
     return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(every)
 
@@ -159,7 +160,6 @@ def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
 
 
 def _tuned(folder: Path) -> dict[str, list[str]]:
-    """Return the verdicts of tuning, by bed."""
     files = sorted((folder / TUNING).glob("*.json"))
     documents = {file.stem: json.parse(file.read_bytes()) for file in files}
     verdicts = {
@@ -205,9 +205,10 @@ def _ceilings(evidence: Evidence) -> str:
         for bed, both in ceilings.items()
     ]
     text = (
-        "\n## Two ceilings\n\n*Perfect* is the model without all errors that a proxy could see or "
-        "prevent. *Detectable* is what is right\nwithout help, and what is wrong with an error "
-        "that shows in a reply by itself. Asking behind an end can\ngo beyond the second.\n\n"
+        "\n## Two ceilings\n\n*Perfect* is the success of the model without all errors that a "
+        "proxy could see or prevent. *Detectable* adds to\nthe runs that are right without help "
+        "those with an error that is visible in a reply. A close-out check can\nexceed the second "
+        "ceiling.\n\n"
     )
     return text + markdown_table(("bed", "perfect", "detectable"), cells) if cells else ""
 
@@ -224,8 +225,8 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
 
 def _promises(promises: Sequence[Promise]) -> str:
     text = (
-        "\n## Promises of the first edition\n\nThe thresholds are older than the rates of today's "
-        "simulated model, and as they were; of traps more are\nneeded than then.\n\n"
+        "\n## Promises of the first edition\n\nThe thresholds are unchanged and older than the "
+        "rates of today's simulated model; more traps are\nneeded than then.\n\n"
     )
     return text + markdown_table(_COLUMNS, _cells(promises))
 
@@ -271,9 +272,9 @@ def _held_out(evidence: Evidence) -> str:
     columns = ("right", "lift (95 %)", "gap closed", "harmed")
     headings = ("bed", "arm", *(f"{column}, held out" for column in columns), *columns)
     text = (
-        f"\n## Held out\n\nThe families {', '.join(HELD_OUT)}, and how broken calls look in them,\n"
-        "are by a second author who has not read how Temper repairs, and were used only for this\n"
-        "page. The other columns have all other families.\n\n"
+        f"\n## Held out\n\nThe families {', '.join(HELD_OUT)} and their broken calls\n"
+        "are by a second author who has not read how Temper repairs. They were used only for this\n"
+        "page. The other columns contain all other families.\n\n"
     )
     return text + markdown_table(headings, cells)
 
@@ -313,7 +314,7 @@ def _left_out(evidence: Evidence) -> str:
         for name, paired in compared.items()
     ]
     headings = ("p-small", "against all parts (95 %)", "better", "worse", "p (Holm)")
-    text = "\n## What each part is worth\n\n"
+    text = "\n## The effect of each part\n\n"
     return text + markdown_table(headings, cells)
 
 
@@ -323,8 +324,9 @@ def _answer_tool(folder: Path, evidence: Evidence) -> str:
     if not results:
         return ""
     text = (
-        "\n## Models that a tool for answers holds back\n\nHow often such a tool prevents a "
-        "needless call is assumed (0.4 for `p-small`), so it is swept.\nFive seeds of the quick "
+        "\n## Models that an answer tool restrains\n\nThe rate at which such a tool "
+        "prevents a needless call is an assumption (0.4 for `p-small`), so it is varied.\n"
+        "Five seeds of the quick "
         f"tasks. {_code_of(folder, 'answer-tool')}\n\n"
     )
     return text + markdown_table(HEADINGS, rows(results))
@@ -351,8 +353,8 @@ def _grid(folder: Path, evidence: Evidence) -> str:
     pairs = max(result.runs for result in evidence.results["grid"])
     text = (
         "\n## The grid\n\nRates, correction and constrained errors at the low, middle and high end "
-        "of what is published, and each\nreaction that is swept by itself. One seed of the quick "
-        f"tasks, {pairs} pairs a cell. {_code_of(folder, 'grid')}\n\n"
+        "of the published values, and each\nreaction varied separately. One seed of the quick "
+        f"tasks, {pairs} pairs per cell. {_code_of(folder, 'grid')}\n\n"
     )
     return text + markdown_table(
         ("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells)

@@ -11,7 +11,7 @@ from benchmarks.load.replies import event_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-_MOST = 3  # questions for one request
+_MOST = 3  # upstream requests for one request
 _LOST = "The model produced output that does not match the expected peg-native format"
 _SILENT = Wanted()
 
@@ -70,7 +70,7 @@ def _broken_json(material: Material) -> Plan:
     call = material.call()
     raw = json.dump_text(call.arguments)
     broken = [f"{raw[:-1]},}}", raw.replace('"', "'")]
-    if not raw[-2].isdigit():  # of a number nobody knows whether it is whole
+    if not raw[-2].isdigit():  # a cut-off number cannot be told from a complete one
         broken.append(raw[:-1])
     text = material.chance.choice(broken)
     play = says(speech.call(call.name, speech.pieces(text)), reason="tool_calls")
@@ -249,10 +249,10 @@ FAULTS = (
     Fault("model: arguments of wrong types", 25, _wrong_types),
     Fault("model: a near miss of a name", 15, _near_miss),
     Fault("model: arguments of broken JSON", 20, _broken_json),
-    Fault("model: a bad call, good when asked again", 15, _nudged),
+    Fault("model: a bad call, good after a retry", 15, _nudged),
     Fault("model: two bad calls, then a constrained one", 8, _constrained),
     Fault("model: bad calls only", 8, _never_good),
-    Fault("model: prose, a call when asked again", 8, _prose_then_call),
+    Fault("model: prose, a call after a retry", 8, _prose_then_call),
     Fault("model: prose only", 8, _only_prose),
     Fault("model: a call quoted in prose", 8, _quoted_call),
     Fault("model: what its server cannot parse", 15, _lost_by_the_parser),

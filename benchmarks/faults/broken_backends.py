@@ -14,11 +14,11 @@ from proxy.conversation.json import JsonObject
 _UNAVAILABLE = frozenset({502})
 _TIMED_OUT = frozenset({504})
 _PAUSE = 0.1
-_AT_ONCE = 40  # texts in a delta
-_MOST_BYTES = 64 * 2**20  # more than anybody takes
+_AT_ONCE = 40  # repetitions of the text in a delta
+_MOST_BYTES = 64 * 2**20  # more than any limit of Temper
 
 _STATUSES = (400, 401, 403, 404, 409, 422, 429, 500, 501, 502, 503, 504, 529)
-_KEPT = (501, 503, 504)  # of those that are a server's fault
+_KEPT = (501, 503, 504)  # server errors that Temper passes on
 
 
 def _fails(

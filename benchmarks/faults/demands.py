@@ -78,7 +78,6 @@ class Seen:
 
     @property
     def kind(self) -> Kind:
-        """The kind of this response."""
         if self.is_disconnected:
             return Kind.LEFT
         if self.error is not None:

@@ -67,7 +67,6 @@ class Findings(msgspec.Struct):
 
 
 def save(findings: Findings, file: Path) -> None:
-    """Write findings as JSON."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(findings)) + b"\n")
 
 
@@ -78,13 +77,13 @@ def page(findings: Findings) -> str:
 
 
 def _heading(findings: Findings) -> Iterator[str]:
-    yield "# The soak with faults on"
+    yield "# Soak with faults"
     yield ""
     yield _INTRODUCTION
     yield ""
     yield f"    {findings.command} --page docs/soak.md"
     yield ""
-    yield f"Run on {findings.date}: {findings.machine}. Temper's settings beside the defaults:"
+    yield f"Run on {findings.date}: {findings.machine}. Temper's settings other than the defaults:"
     yield ""
     yield from (f"    {line}".rstrip() for line in findings.settings.splitlines())
 
@@ -124,7 +123,7 @@ def _result(findings: Findings) -> Iterator[str]:
     yield f"| generations | {findings.generations:,} |"
     if findings.outlived:
         last = percentile(findings.outlived, 100)
-        yield f"| longest that one outlived its client | {last * 1000:.0f} ms |"
+        yield f"| longest generation after its client left | {last * 1000:.0f} ms |"
     yield from _flat("memory, MB", of_memory(findings.samples))
     yield from _flat("descriptors", of_descriptors(findings.samples))
     if findings.at_rest is not None:
@@ -133,7 +132,7 @@ def _result(findings: Findings) -> Iterator[str]:
         yield f"| descriptors at rest, before and after | {descriptors} |"
     if findings.samples:
         most = max(sample.memory_mb for sample in findings.samples)
-        yield f"| most memory that was seen, MB | {most:.0f} |"
+        yield f"| peak memory, MB | {most:.0f} |"
     yield f"| CPU time, s | {findings.cpu_seconds:.0f} |"
 
 
@@ -156,7 +155,7 @@ def _judged(text: str, *, is_good: bool) -> str:
 
 
 def _faults(findings: Findings) -> Iterator[str]:
-    yield "## What happened to each fault"
+    yield "## Results by fault"
     yield ""
     yield "| | requests | answers | errors | error events | left | lost |"
     yield "|---|---|---|---|---|---|---|"

@@ -9,8 +9,8 @@ from proxy.conversation import json
 
 _PAUSE = 0.05
 _HALF = 0.5
-_LARGE = 1_500  # deltas: more than all buffers on the way hold
-_SEGMENT = 3  # bytes, so that characters are cut
+_LARGE = 1_500  # deltas: more than all buffers in between can hold
+_SEGMENT = 3  # bytes, so that multi-byte characters are split
 
 
 def as_call(call: Call, material: Material, *, index: int = 0) -> bytes:
@@ -20,9 +20,9 @@ def as_call(call: Call, material: Material, *, index: int = 0) -> bytes:
     return speech.call(call.name, speech.pieces(arguments, size), index=index)
 
 
-def says(*said: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
+def says(*deltas: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
     """Play a whole reply."""
-    return sends(chunked(speech.reply(*said, reason=reason)), then=then)
+    return sends(chunked(speech.reply(*deltas, reason=reason)), then=then)
 
 
 def calls(call: Call, material: Material) -> Toxic:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive the interest of its client
+LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive its client
 
 
 class Generation(msgspec.Struct):
@@ -35,7 +35,6 @@ class Ledger(msgspec.Struct):
         return max((generation.ended - over for generation in self.made(number)), default=0.0)
 
     def made(self, number: int) -> list[Generation]:
-        """Return the generations of a request."""
         return self.generations.get(number, [])
 
     def problems(self, number: int, over: float, questions: int) -> Iterator[str]:

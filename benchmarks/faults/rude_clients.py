@@ -10,7 +10,7 @@ from benchmarks.faults.toxics import Then, Toxic, chunk, chunked, repeats, sends
 
 _PAUSE = 0.05
 
-# Members of a request, as they are written, that make it a bad one.
+# Raw fields that make a request invalid.
 _BAD_MEMBERS = (
     b'"messages": 5',
     b'"messages": []',
@@ -109,17 +109,17 @@ def _stops_reading(material: Material) -> Plan:
     return Plan(request, (_talks(0),), manner=Manner.STOPS_READING)
 
 
-def _asks_twice(material: Material) -> Plan:
+def _sends_twice(material: Material) -> Plan:
     """Send a request twice at the same time with one idempotency key: one generation is due."""
     text = material.text()
     request = material.request(tools=False).with_header("idempotency-key", f"key-{material.number}")
     play = says(speech.text(speech.pieces(text)))
     demand = Demand((Wanted(text),))
-    return Plan(request, (play,), demand, Manner.ASKS_TWICE)
+    return Plan(request, (play,), demand, Manner.SENDS_TWICE)
 
 
 FAULTS = (
-    Fault("client: asks twice with one key", 15, _asks_twice),
+    Fault("client: sends twice with one key", 15, _sends_twice),
     Fault("client: a bad body", 15, _bad_body),
     Fault("client: a bad field", 20, _bad_member),
     Fault("client: a wrong name, type, path or method", 15, _wrong_door),

@@ -26,7 +26,7 @@ class Ledger:
         self._received.append(received)
         return received, is_again
 
-    def handed_out(self) -> bytes:
+    def dump_and_clear(self) -> bytes:
         """Return the ledger as JSON, and clear it."""
         document = msgspec.json.encode(self._received)
         self._received, self._ids = [], set()

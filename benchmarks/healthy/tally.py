@@ -20,7 +20,7 @@ from benchmarks.load.figures import Figures, percentile
 
 DIRECT, THROUGH = "direct", "temper"
 WAYS = {"streamed": True, "whole": False}
-# What prose is worth: the default is asked for by saying nothing.
+# Text policies with their headers; the default needs no header.
 POLICIES: dict[str, Mapping[str, str]] = {
     "auto": {},
     **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
@@ -55,7 +55,6 @@ class Batch:
     ledger: dict[str, list[ReceivedRequest]] = field(default_factory=dict)
 
     def received(self, pair: Pair, side: str) -> list[ReceivedRequest]:
-        """Return the requests that the backend received for one side of a pair."""
         return self.ledger.get(pair.wish.named(side), [])
 
 
@@ -83,7 +82,7 @@ def prompt_differences(batch: Batch) -> Iterator[str]:
             yield "no question arrived"
 
 
-def told(name: str, batch: Batch) -> list[str]:
+def problems_of(name: str, batch: Batch) -> list[str]:
     """Name the first differences of a batch."""
     problems = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     problems += prompt_differences(batch)
@@ -177,12 +176,10 @@ def _first_held(pair: Pair) -> Iterator[int]:
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:
-    """Return the name of a timed figure."""
     return f"{kind} ({way}): {figure}"
 
 
 def counted_name(policy: str, kind: str, figure: str) -> str:
-    """Name a figure of a kind under a policy."""
     return f"{policy}: {kind}: {figure}"
 
 

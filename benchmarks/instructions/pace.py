@@ -11,7 +11,7 @@ from benchmarks.healthy.ledger import Ledger
 from benchmarks.load import backend
 from benchmarks.load.client import Connection
 
-# The next token comes by the clock if the proxy holds the one before.
+# After this time the next token is sent even if the proxy holds the last one back.
 _PATIENCE_SECONDS = 0.5
 
 
@@ -61,8 +61,8 @@ class PacedBackend(backend.Connection):
             self._pace.questions += 1
         super().on_message_complete()
 
-    def _continue(self, speech: backend.Speech, index: int, due: float) -> None:
-        self._timer = self._pace.wait(index, lambda: self._say(speech, index, due))
+    def _continue(self, stream: backend.TimedStream, index: int, due: float) -> None:
+        self._timer = self._pace.wait(index, lambda: self._send_token(stream, index, due))
 
 
 class PacedClient(Connection):

@@ -58,12 +58,12 @@ def _as_responses(body: JsonObject) -> JsonObject:
 
 def _as_ollama(body: JsonObject) -> JsonObject:
     """Write a request as clients of Ollama do: arguments are objects."""
-    conversation: JsonObject = {"messages": [*map(_spoken, objects_in(body["messages"]))]}
+    conversation: JsonObject = {"messages": [*map(_ollama_message, objects_in(body["messages"]))]}
     rest: JsonObject = {"model": body["model"], "stream": body["stream"], **conversation}
     return {**rest, "options": {"temperature": body["temperature"]}, "tools": body["tools"]}
 
 
-def _spoken(message: JsonObject) -> JsonObject:
+def _ollama_message(message: JsonObject) -> JsonObject:
     calls: list[JsonValue] = [
         {"id": call_id, "function": {"name": name, "arguments": json.parse(arguments)}}
         for call_id, name, arguments in _calls(message)

@@ -16,8 +16,9 @@ CREATED = 1_700_000_000
 RESPOND = "respond"
 WORD = "word"
 
-# A token of a slow stream is the microsecond in which it was sent: whoever receives it knows how
-# long it travelled. In a rendered event zeros hold its place.
+# A token of a slow stream is the microsecond at which it was sent, so the client can compute its
+# travel time. A rendered event has zeros in its place.
+# microseconds of the monotonic clock, which all processes on the machine share
 STAMP_DIGITS = 15
 STAMP = b"%%0%dd" % STAMP_DIGITS
 _PLACE = "0" * STAMP_DIGITS
@@ -72,7 +73,6 @@ def behaviour_of(wish: bytes) -> Behaviour:
 
 
 def mark(behaviour: Behaviour) -> str:
-    """Write the mark that selects a reply."""
     return f"[[{behaviour.kind};tokens={behaviour.tokens};delay_ms={behaviour.delay_ms:g}]]"
 
 
@@ -183,5 +183,4 @@ def members(kind: str) -> JsonObject:
 
 
 def event_of(value: JsonValue) -> bytes:
-    """Write a server-sent event."""
     return b"data: " + json.dump(value) + b"\n\n"

@@ -255,7 +255,7 @@ def _measured(figures: Figures, *batches: Batch) -> Measured:
     problems = [problem for batch in batches for problem in batch.problems]
     known = {name: value for name, value in figures.items() if not isnan(value)}
     if not all(batch.answers for batch in batches):
-        known = {}  # what a failure takes is no figure
+        known = {}  # the duration of a failure is not a figure
     return Measured({**known, "errors": len(problems)}, tuple(problems[:3]))
 
 

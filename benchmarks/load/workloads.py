@@ -45,7 +45,6 @@ class Workload:
 
     @property
     def body(self) -> bytes:
-        """The request's body."""
         body: JsonObject = {
             "model": "mock",
             "messages": _conversation(self.messages, self.padding, mark(self.behaviour)),
@@ -101,10 +100,10 @@ def _round(number: int, padding: int) -> tuple[JsonValue, ...]:
 def _tool(number: int) -> JsonObject:
     """Describe a tool; the first three are those that the model calls or has called."""
     name, properties = _TOOLS[number] if number < len(_TOOLS) else (f"inspect_{number}", _MANY)
-    return described(name, properties, required=[*properties])
+    return describe_tool(name, properties, required=[*properties])
 
 
-def described(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
+def describe_tool(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
     """Describe a tool as a client does."""
     parameters: JsonObject = {
         "type": "object",

@@ -17,13 +17,14 @@ from temper_evals.results import ArmResult
 from temper_evals.simulated.profiles import Level
 from temper_evals.statistics import Interval, wilson
 
-_WIDTH, _ROW = 9.5, 0.24  # in inches, as all sizes of figures
+_WIDTH, _ROW = 9.5, 0.24  # in inches, like all sizes of figures
 _MARGIN = 0.9  # for the title and the labels of the axis
 _COLOURS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
 _GOOD, _BAD = "#2a9d5c", "#d1495b"
+# text stays searchable, and a fixed salt makes the bytes reproducible
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "temper"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two names would overlap
+_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two labels would overlap
 
 Point: TypeAlias = tuple[float, float]
 Row: TypeAlias = tuple[str, Interval, str, str]
@@ -130,9 +131,9 @@ def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
 
 
 def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPicture:
-    """Draw generations a request against success."""
+    """Draw generations per request against success."""
     arms = [result for result in results if result.bed == bed]
-    figure, axes = _axes(f"{bed}: success (up) against generations a request", 12)
+    figure, axes = _axes(f"{bed}: success (up) against generations per request", 12)
     most = max([1.5, *(arm.cost.generations_per_request for arm in arms)])
     named: dict[Point, list[str]] = {}
     for number, arm in enumerate(arms):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 
 Transcript: TypeAlias = Sequence[JsonObject]
 
@@ -76,9 +76,6 @@ class World(Protocol):
 
     def call(self, name: str, arguments: JsonObject) -> str:
         """Run a tool; raises ToolFailed."""
-
-    def snapshot(self) -> JsonValue:
-        """Return all that was changed."""
 
 
 class Scenario(Protocol):

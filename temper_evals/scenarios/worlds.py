@@ -86,10 +86,6 @@ class CannedWorld:
             self.changes.append(self.calls[-1])
         return _return_value(self.setting, self.calls[-1], outcome)
 
-    def snapshot(self) -> JsonValue:
-        """Return all changes in a sorted order."""
-        return [*sorted(key_of(change.name, change.arguments) for change in self.changes)]
-
     def _check(self, name: str, arguments: JsonObject) -> None:
         if (problem := objection(self.setting.tools, name, arguments)) is not None:
             raise ToolFailed(problem)
@@ -100,7 +96,7 @@ def objection(tools: tuple[JsonObject, ...], name: str, arguments: JsonObject) -
     schema = schema_of(tools, name)
     if schema is None:
         known = ", ".join(map(tool_name, tools))
-        return f"there is no tool {name!r}; there are: {known}"
+        return f"unknown tool {name!r}; known tools: {known}"
     error = next(iter(_validator(json.dump_text(schema)).iter_errors(arguments)), None)
     if error is None:
         return None
@@ -115,6 +111,7 @@ def _validator(schema: str) -> jsonschema_rs.Validator:
 
 def validator_of(schema: JsonObject | str) -> jsonschema_rs.Validator:
     """Compile a schema without fetching references; raises ValueError."""
+    # a scenario file must not make the machine fetch URLs
     return jsonschema_rs.validator_for(schema, retriever=_refuse)
 
 
@@ -162,7 +159,6 @@ def function_of(tool: JsonObject) -> JsonObject:
 
 
 def tool_name(tool: JsonObject) -> str:
-    """Return the name of a tool of a request."""
     return str(function_of(tool).get("name", ""))
 
 

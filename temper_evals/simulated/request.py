@@ -9,7 +9,7 @@ from temper_evals.scenarios.suite import task_named
 from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import function_of, tool_name
 
-# "answer only DONE": an instruction as models know it, whoever writes it
+# "answer only DONE": an instruction that models follow, from any author
 _ONLY_WORD = re.compile(r"\banswer only ([A-Z]+)\b")
 _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
@@ -46,7 +46,7 @@ class SimulatedRequest:
         return frozenset(tool_name(tool) for tool in _tools_in(self.schema or {}))
 
     @property
-    def way_out(self) -> JsonObject | None:
+    def hidden_answer_tool(self) -> JsonObject | None:
         """An answer tool that occurs only in the schema of a constrained reply."""
         known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in _tools_in(self.schema or {}):

@@ -13,11 +13,11 @@ from benchmarks.faults.mixture import draw
 SEED = 3
 QUICK = (
     *("good: a call", "good: text", "good: an answer beside tools", "good: to a slow reader"),
-    *("model: a call written as text", "model: a bad call, good when asked again"),
+    *("model: a call written as text", "model: a bad call, good after a retry"),
     *("model: what its server cannot parse", "backend: down", "backend: ends amid a call"),
     *("backend: refuses", "backend: loading", "backend: no HTTP", "client: a bad field"),
     *("client: leaves amid a stream", "client: leaves before the first token"),
-    "client: asks twice with one key",
+    "client: sends twice with one key",
 )
 
 

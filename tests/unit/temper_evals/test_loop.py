@@ -162,7 +162,7 @@ async def test_streamed_and_whole_runs_are_the_same() -> None:
                 world = task.world()
                 loop = AgentLoop(client, TARGET, Habits(streams=streams))
                 run = await loop.run(task, 5, world)
-                ends.append((world.snapshot(), run.ending, task.judge(world, run.transcript)))
+                ends.append((world.changes, run.ending, task.judge(world, run.transcript)))
             assert ends[0] == ends[1]
 
 

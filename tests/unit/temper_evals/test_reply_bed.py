@@ -99,7 +99,7 @@ def test_what_the_own_handler_read_and_a_proxy_did_not_is_lost_asked_or_wrong() 
     again = ReplyCounts()
     again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
     assert (again.lost, again.retried, again.again) == (0, 1, 1)
-    assert counted(right=False, why="a wrong value of a").wrong == 1
+    assert counted(right=False, why="wrong value of a").wrong == 1
     nobody = counted(right=False, why=NO_CALL, own=False)
     assert (nobody.lost, nobody.retried, nobody.wrong) == (0, 0, 0)
     assert counted(right=False, why=NEEDLESS).needless == 1
@@ -125,7 +125,7 @@ def test_as_many_are_read_of_each_category_as_wished(folder: Path) -> None:
     [
         ("questions.jsonl.gz", None, "has no questions.jsonl"),
         ("small model.jsonl", b"", "has no reply to any"),
-        ("small model.jsonl", b"{\n", "line 1 is no JSON"),
+        ("small model.jsonl", b"{\n", "line 1 is not JSON"),
     ],
 )
 def test_a_folder_without_replies_is_refused(

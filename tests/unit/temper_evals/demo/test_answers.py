@@ -79,7 +79,7 @@ def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("attempts", "repairs", "effort"),
     [
-        ("2", "announced", "asked 2 times; announced, and made when asked"),
+        ("2", "announced", "asked 2 times; announced, and made after a retry"),
         ("1", "", ""),
         ("3", "", "asked 3 times"),
         ("1", "rescued=hermes", "call found in the text: hermes"),
