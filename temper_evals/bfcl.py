@@ -15,6 +15,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.worlds import objects_in
 
 _PREFIX = "BFCL_v4_"
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
@@ -55,11 +56,7 @@ class BfclScenario:
     def request(self, seed: int) -> JsonObject:
         turns = self._question.get("question")
         messages = turns[0] if isinstance(turns, list) and turns else []
-        functions = self._question.get("function")
-        listed = functions if isinstance(functions, list) else []
-        tools: list[JsonValue] = [
-            _tool(function) for function in listed if isinstance(function, dict)
-        ]
+        tools: list[JsonValue] = [*map(_tool, objects_in(self._question.get("function")))]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
@@ -100,7 +97,11 @@ def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
         {str(answer.get("id")): answer for answer in _lines(answers)} if answers.is_file() else {}
     )
     return [
-        BfclScenario(category, question, _truth(truths.get(str(question.get("id")), {})))
+        BfclScenario(
+            category,
+            question,
+            objects_in(truths.get(str(question.get("id")), {}).get("ground_truth")),
+        )
         for question in _lines(path)
     ]
 
@@ -108,11 +109,6 @@ def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
 def _lines(path: Path) -> list[JsonObject]:
     parsed = (json.parse(line) for line in path.read_text(encoding="utf-8").splitlines() if line)
     return [value for value in parsed if isinstance(value, dict)]
-
-
-def _truth(answer: JsonObject) -> list[JsonObject]:
-    truth = answer.get("ground_truth")
-    return [call for call in truth if isinstance(call, dict)] if isinstance(truth, list) else []
 
 
 def _tool(function: JsonObject) -> JsonObject:

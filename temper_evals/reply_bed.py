@@ -26,7 +26,7 @@ from temper_evals.bfcl import BfclWorld, objection_to_calls
 from temper_evals.loop import ModelTarget
 from temper_evals.records import RunRecord
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Scenario, Transcript, World
-from temper_evals.scenarios.worlds import function_of
+from temper_evals.scenarios.worlds import function_of, objects_in
 from temper_evals.simulated.server import CaseUsage, serve
 
 QUESTIONS = "questions"
@@ -136,7 +136,7 @@ class RecordedServer:
 
     def _text_for(self, body: JsonObject) -> str:
         # a request with tool results comes after the recorded reply, whether retried or not
-        if any(message.get("role") == "tool" for message in _objects(body.get("messages"))):
+        if any(message.get("role") == "tool" for message in objects_in(body.get("messages"))):
             return _DONE
         key = body.get("seed")
         number = key if isinstance(key, int) else -1
@@ -192,7 +192,7 @@ def load_replies(folder: Path, most: int | None = None) -> list[RecordedSetup]:
         (str(question.get("category")), str(question.get("id"))): RecordedQuestion(
             _list(question.get("messages")),
             _list(question.get("tools")),
-            _objects(question.get("truth")),
+            objects_in(question.get("truth")),
         )
         for question in _lines(files.pop(QUESTIONS))
     }
@@ -239,10 +239,6 @@ def _reply(line: JsonObject) -> RecordedReply:
 
 def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in _list(value) if isinstance(item, dict)]
 
 
 def _few(replies: Iterable[RecordedReply], most: int | None) -> Iterator[RecordedReply]:

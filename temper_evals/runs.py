@@ -18,6 +18,7 @@ from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
 from temper_evals.scenarios.scenario import Judgement, Scenario
 from temper_evals.scenarios.task import calls_of
+from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.server import CaseUsage
 
 # Temper limits concurrent retries (decision 0021): up to this many runs never hit that limit, so
@@ -217,12 +218,7 @@ def make_client() -> httpx.AsyncClient:
 
 def first_messages(scenario: Scenario, seed: int) -> list[JsonObject]:
     """Return the messages that a run begins with."""
-    messages = scenario.request(seed)["messages"]
-    return (
-        [message for message in messages if isinstance(message, dict)]
-        if isinstance(messages, list)
-        else []
-    )
+    return objects_in(scenario.request(seed)["messages"])
 
 
 def wasted_calls(transcript: Sequence[JsonObject]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import HELD_OUT, RESTRAINT
+from temper_evals.scenarios.worlds import objects_in
 
 _MANY_TOOLS = 10
 _FAMILIES: Mapping[str, Set[str]] = {
@@ -32,10 +33,8 @@ _MEMBERS = {
 
 def tags_of(scenario: Scenario) -> list[str]:
     request = {**scenario.request(0), **scenario.first_fields()}
-    tools, messages = request.get("tools"), request.get("messages")
-    count = len(tools) if isinstance(tools, list) else 0
-    history = messages if isinstance(messages, list) else []
-    roles = {message.get("role") for message in history if isinstance(message, dict)}
+    count = len(objects_in(request.get("tools")))
+    roles = {message.get("role") for message in objects_in(request.get("messages"))}
     conditions = {
         **{name: scenario.family in families for name, families in _FAMILIES.items()},
         **{name: not members.isdisjoint(request) for name, members in _MEMBERS.items()},

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.worlds import objects_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,6 @@ def _calls(message: JsonObject) -> list[tuple[str, str, str]]:
 
 def _functions(body: JsonObject) -> list[JsonObject]:
     return objects_in([tool["function"] for tool in objects_in(body.get("tools", []))])
-
-
-def objects_in(values: JsonValue) -> list[JsonObject]:
-    return (
-        [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-    )
 
 
 CHAT = Language("/v1/chat/completions", lambda body: body)

@@ -29,6 +29,7 @@ from temper_evals.scenarios.worlds import (
     error_text,
     key_of,
     objection,
+    objects_in,
     possible_results,
 )
 
@@ -238,8 +239,7 @@ def read_call(call: JsonObject) -> PlannedCall | None:
 
 
 def calls_of(message: JsonObject) -> list[JsonObject]:
-    calls = message.get("tool_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return objects_in(message.get("tool_calls"))
 
 
 def last_words(transcript: Transcript) -> str | None:

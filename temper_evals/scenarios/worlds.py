@@ -152,6 +152,11 @@ def outcome_text(result: JsonValue) -> str:
     return result if isinstance(result, str) else json.dump_text(result)
 
 
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list; empty for any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def function_of(tool: JsonObject) -> JsonObject:
     """Return the function that a tool of a request describes."""
     function = tool.get("function")
