@@ -14,7 +14,7 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
 from temper_evals.scenarios.worlds import objects_in
 
 _PREFIX = "BFCL_v4_"
@@ -66,14 +66,14 @@ class BfclScenario:
         """Make a world in which nothing was called yet."""
         return BfclWorld()
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
         made = end.calls_of_first_reply(transcript)
         if self._is_none_due:
-            return Judgement(right=not made, why="needless call: no function fits" if made else "")
+            return Judgment(right=not made, why="needless call: no function fits" if made else "")
         why = objection_to_calls(made, self.truth)
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 def installed_data() -> Path:

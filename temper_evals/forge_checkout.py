@@ -1,4 +1,4 @@
-"""forge's scenarios from a checkout of forge: its tasks, tools and judgement in this loop.
+"""forge's scenarios from a checkout of forge: its tasks, tools and judgment in this loop.
 
 The modules of the checkout are executed unchanged. They import three classes from forge; the
 classes in this module replace them, so that forge need not be installed.
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, ToolFailed, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, ToolFailed, Transcript, World
 
 _PLACE = Path("tests/eval/scenarios/__init__.py")
 _MODULE = "proxy_evals_forge_scenarios"
@@ -124,7 +124,7 @@ class ForgeScenario:
             return ForgeWorld(*self._own.build_workflow())
         return ForgeWorld(self._own.workflow, self._own.validate_state)
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run as forge does: by the call that ends it, and by the state."""
         assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
         last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
@@ -136,7 +136,7 @@ class ForgeScenario:
             why = "the state is wrong"
         else:
             why = ""
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 def load_forge(checkout: Path) -> list[ForgeScenario]:

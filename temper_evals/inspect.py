@@ -2,7 +2,7 @@
 
     inspect eval proxy/temper_suite --model openai-api/local/NAME -T families=chain,trap --epochs 5
 
-The judgement is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
+The judgment is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
 schemas of tools and does not stream, so figures of the two must not be mixed.
 """
 
@@ -164,7 +164,7 @@ def _text(call: ToolCall) -> str:
 
 @scorer(metrics=[accuracy(), stderr(), grouped(accuracy(), "family")])
 def judgement() -> Scorer:
-    """Score by the task's judgement; damage and promoted calls become metadata."""
+    """Score by the task's judgment; damage and promoted calls become metadata."""
 
     async def score(state: TaskState, _target: Target) -> Score:
         judged = state.metadata[_JUDGEMENT]

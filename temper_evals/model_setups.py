@@ -12,7 +12,7 @@ from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.start_progress import StartProgress
 from temper_evals.loop import ModelTarget
-from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
 from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
 
@@ -73,7 +73,7 @@ class MeteredScenario:
     def world(self) -> World:
         return self.scenario.world()
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         return self.scenario.judge(end, transcript)
 
 

@@ -24,7 +24,7 @@ TRANSCRIPTS = "transcripts"
 
 Key: TypeAlias = tuple[str, str, str, int]
 
-# everything that decides requests, replies and judgements; the arms and the report do not
+# everything that decides requests, replies and judgments; the arms and the report do not
 _CODE = ("scenarios", "simulated", "loop.py", "replies.py")
 
 
@@ -71,7 +71,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 def protocol_hash() -> str:
-    """Return a hash of everything that decides requests, judgements and simulated errors."""
+    """Return a hash of everything that decides requests, judgments and simulated errors."""
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     for name in _CODE:

@@ -25,7 +25,7 @@ from proxy.errors import InvalidConfiguration
 from temper_evals.bfcl import BfclWorld, objection_to_calls
 from temper_evals.loop import ModelTarget
 from temper_evals.records import RunRecord
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Scenario, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Scenario, Transcript, World
 from temper_evals.scenarios.worlds import function_of, objects_in
 from temper_evals.simulated.server import CaseUsage, serve
 
@@ -91,18 +91,18 @@ class ReplyScenario:
     def world(self) -> BfclWorld:
         return BfclWorld()
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
         made = end.calls_of_first_reply(transcript)
         truth = self.question.truth
         if not truth:
-            return Judgement(right=not made, why=NEEDLESS if made else "")
+            return Judgment(right=not made, why=NEEDLESS if made else "")
         if not made:
-            return Judgement(right=False, why=NO_CALL)
+            return Judgment(right=False, why=NO_CALL)
         plain = [PlannedCall(call.name.replace(".", "_"), call.arguments) for call in made]
         why = objection_to_calls(plain, truth)
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 @dataclass(slots=True)

@@ -242,10 +242,10 @@ def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
     best, direct, observed = arms[CEILING], arms[DIRECT], arms[OBSERVED]
     has_labels = any(run.flaws for run in direct)
     shows = _has_visible_flaw if has_labels else _was_seen
-    labelled = direct if has_labels else observed
+    labeled = direct if has_labels else observed
     return Ceilings(
         sum(run.right for run in best) / len(best) if best else None,
-        sum(run.right or shows(run) for run in labelled) / len(labelled) if labelled else None,
+        sum(run.right or shows(run) for run in labeled) / len(labeled) if labeled else None,
     )
 
 

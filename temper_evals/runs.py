@@ -16,7 +16,7 @@ from temper_evals.arms import Arm
 from temper_evals.loop import AgentLoop, Ending, ScenarioRun
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
-from temper_evals.scenarios.scenario import Judgement, Scenario
+from temper_evals.scenarios.scenario import Judgment, Scenario
 from temper_evals.scenarios.task import calls_of
 from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.server import CaseUsage
@@ -134,7 +134,7 @@ class CaseRunner:
         return record
 
     def _record(
-        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgement, spent: CaseUsage
+        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgment, spent: CaseUsage
     ) -> RunRecord:
         scenario, seed = case
         has_answered = run.ending is Ending.ANSWERED

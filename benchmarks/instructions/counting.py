@@ -25,7 +25,7 @@ from benchmarks.load.candidates import Situation, temper_arguments
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import free_port, started
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 CALLS = 200
@@ -41,9 +41,9 @@ _CALLGRIND = (
     *("valgrind", "--tool=callgrind", f"--dump-before={MARK}"),
     *(f"--callgrind-out-file={_DUMPS}", "--log-file=valgrind.log"),
 )
-_CALL = Workload(Behaviour("call"), is_streamed=False)
-_STREAM = Workload(Behaviour("prose", TOKENS, 1))
-_SHORT_STREAM = Workload(Behaviour("prose", 20, 1))
+_CALL = Workload(Behavior("call"), is_streamed=False)
+_STREAM = Workload(Behavior("prose", TOKENS, 1))
+_SHORT_STREAM = Workload(Behavior("prose", 20, 1))
 _WARM_UP_CALLS, _WARM_UP_STREAMS = 20, 2
 
 _START_SECONDS = 600.0  # callgrind slows the start down fifty times, more on a busy machine

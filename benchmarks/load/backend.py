@@ -23,10 +23,10 @@ from benchmarks.load.replies import (
     RESPOND,
     STAMP,
     STAMP_DIGITS,
-    Behaviour,
+    Behavior,
     Event,
     Reply,
-    behaviour_of,
+    behavior_of,
     streamed,
     whole,
     wish_of,
@@ -142,17 +142,17 @@ class Connection(asyncio.Protocol):
             if wish.startswith(_HEALTHY):
                 self._answer_healthily(request, healthy.read_wish(wish), body)
                 return
-            behaviour = behaviour_of(wish)
+            behavior = behavior_of(wish)
         except ValueError as error:
             self._write(_refusal(400, str(error)))
             return
-        responds = behaviour.kind == "prose" and request.offers_respond
+        responds = behavior.kind == "prose" and request.offers_respond
         if request.stream:
             self._send_stream(
-                _render_stream(behaviour, responds=responds, has_usage=request.has_usage)
+                _render_stream(behavior, responds=responds, has_usage=request.has_usage)
             )
         else:
-            self._answer_whole(behaviour, whole(behaviour, responds=responds))
+            self._answer_whole(behavior, whole(behavior, responds=responds))
 
     def _answer_healthily(self, request: _Request, wish: healthy.Wish, body: bytes) -> None:
         """Send the healthy reply; a repeated request gets the reply to a retry."""
@@ -176,15 +176,15 @@ class Connection(asyncio.Protocol):
             now = asyncio.get_running_loop().time()
             self._continue(stream, 0, now + stream.delay)
 
-    def _answer_whole(self, behaviour: Behaviour, body: bytes) -> None:
+    def _answer_whole(self, behavior: Behavior, body: bytes) -> None:
         """Send a whole response after the time that a model would need to write it."""
-        if not behaviour.delay_ms:
+        if not behavior.delay_ms:
             self._write(_headed(b"200 OK", body))
             return
-        now, delay = time.monotonic_ns() // 1000, behaviour.delay_ms * 1000
+        now, delay = time.monotonic_ns() // 1000, behavior.delay_ms * 1000
         stamps = tuple(int(now + delay * number) for number in range(1, body.count(STAMP) + 1))
         answer = _headed(b"200 OK", body % stamps)
-        seconds = delay * behaviour.tokens / 1e6
+        seconds = delay * behavior.tokens / 1e6
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
     def _continue(self, stream: "TimedStream", index: int, due: float) -> None:
@@ -218,9 +218,9 @@ class TimedStream:
 
 
 @lru_cache
-def _render_stream(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> TimedStream:
-    rendered = streamed(behaviour, responds=responds, has_usage=has_usage)
-    return _timed_stream(rendered, behaviour.delay_ms)
+def _render_stream(behavior: Behavior, *, responds: bool, has_usage: bool) -> TimedStream:
+    rendered = streamed(behavior, responds=responds, has_usage=has_usage)
+    return _timed_stream(rendered, behavior.delay_ms)
 
 
 def _timed_stream(reply: Reply, delay_ms: float) -> TimedStream:

@@ -78,7 +78,7 @@ def judge(task: Task, calls: Sequence[MadeCall], effects: Collection[str]) -> Ve
     open_needs, met = list(task.needs), list[Need]()
     seen = set[str]()
     needless, repeated = list[str](), list[str]()
-    # in the order of the transcript: the first match fulfils a need, a later copy is a repetition
+    # in the order of the transcript: the first match fulfills a need, a later copy is a repetition
     for call in calls:
         if not task.needs:
             needless.append(call.key)

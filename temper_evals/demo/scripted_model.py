@@ -88,7 +88,7 @@ def build_scripted_model(
 
     The keys of `scripts` are the triggers, any text; `default`, which must be there, answers
     where no trigger occurs. A script is a text, or a sequence of chunks where the cuts between
-    streamed deltas matter (neighbours are joined if another token has the same text). One ending
+    streamed deltas matter (neighbors are joined if another token has the same text). One ending
     in "\0" never stops. Raises ValueError for scripts that cannot be built.
     """
     if DEFAULT not in scripts or len(scripts) - 1 > _MOST_TRIGGERS:

@@ -19,7 +19,7 @@ from temper_evals.statistics import Interval, wilson
 
 _WIDTH, _ROW = 9.5, 0.24  # in inches, like all sizes of figures
 _MARGIN = 0.9  # for the title and the labels of the axis
-_COLOURS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
+_COLORS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
 _GOOD, _BAD = "#2a9d5c", "#d1495b"
 # text stays searchable, and a fixed salt makes the bytes reproducible
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "temper"}
@@ -70,9 +70,9 @@ def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None
 
 
 def _draw_intervals(axes: Axes, rows: Sequence[Row]) -> None:
-    for index, (_, interval, _, colour) in enumerate(rows):
+    for index, (_, interval, _, color) in enumerate(rows):
         errors = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
-        axes.errorbar([interval.estimate], [index], xerr=errors, fmt="o", ms=4, color=colour)
+        axes.errorbar([interval.estimate], [index], xerr=errors, fmt="o", ms=4, color=color)
     _draw_rows(axes, [row[0] for row in rows], [row[2] for row in rows])
 
 
@@ -89,7 +89,7 @@ def forest(results: Sequence[ArmResult], bed: str) -> ResultPicture:
         if family in arm.families:
             right, of = arm.families[family]
             name = f"{family}   {arm.arm}"
-            rows.append((name, wilson(right, of), f"{right}/{of}", _COLOURS[number % 6]))
+            rows.append((name, wilson(right, of), f"{right}/{of}", _COLORS[number % 6]))
     figure, axes = _axes(f"{bed}: success by family, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.set_xlim(0, 1)
@@ -102,8 +102,8 @@ def lifts(results: Sequence[ArmResult]) -> ResultPicture:
     for arm in results:
         if arm.against is not None:
             lift = Interval(*(100 * bound for bound in _bounds(arm.against.lift)))
-            name, colour = f"{arm.bed} {arm.arm}", _COLOURS[arm.arm == TEMPER]
-            rows.append((name, lift, f"{lift.estimate:+.1f}", colour))
+            name, color = f"{arm.bed} {arm.arm}", _COLORS[arm.arm == TEMPER]
+            rows.append((name, lift, f"{lift.estimate:+.1f}", color))
     figure, axes = _axes("Lift over direct in points, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.axvline(0, color="#888888", linestyle=":")
@@ -138,7 +138,7 @@ def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPictur
     named: dict[Point, list[str]] = {}
     for number, arm in enumerate(arms):
         point = (arm.cost.generations_per_request, arm.success.estimate)
-        axes.plot(*point, "o", color=_COLOURS[number % 6], clip_on=False)
+        axes.plot(*point, "o", color=_COLORS[number % 6], clip_on=False)
         named.setdefault(_near(point, named, most - 0.9), []).append(arm.arm)
     for point, names in named.items():
         axes.annotate(

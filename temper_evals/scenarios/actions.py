@@ -1,4 +1,4 @@
-"""Requests in one sentence, each with the one call that fulfils it."""
+"""Requests in one sentence, each with the one call that fulfills it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from proxy.files import read_toml
 from temper_evals.scenarios.raw_answers import objection_to_raw
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
 from temper_evals.scenarios.worlds import (
     CannedOutcome,
@@ -108,7 +108,7 @@ class FileScenario:
     def world(self) -> CannedWorld:
         return CannedWorld(self.setting)
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its calls and by its answer."""
         assert isinstance(end, CannedWorld)  # noqa: S101 - made above
         made = {key_of(call.name, call.arguments) for call in end.calls}
@@ -116,7 +116,7 @@ class FileScenario:
         changes = Counter(key_of(change.name, change.arguments) for change in end.changes)
         extra = [*(changes - due).elements()]
         why = self._objection(made, {*due}, extra) or self._objection_to_words(transcript)
-        return Judgement(right=not why, why=why, damage=len(extra))
+        return Judgment(right=not why, why=why, damage=len(extra))
 
     @property
     def _due(self) -> list[PlannedCall]:

@@ -15,7 +15,7 @@ from temper_evals.scenarios.scenario import (
     Action,
     CallTools,
     GiveAnswer,
-    Judgement,
+    Judgment,
     NotKnown,
     PlannedCall,
     Position,
@@ -138,17 +138,17 @@ class PlannedTask:
                 furthest = passed
         return furthest
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its changes and by its answer."""
         if not isinstance(end, CannedWorld):
-            return Judgement(right=False, why="it ran in another world")
+            return Judgment(right=False, why="it ran in another world")
         made = Counter(map(_key, end.changes))
         due = Counter(map(_key, self._changes()))
         quoted = self.expected.quoted
         promoted = sum(1 for call in end.calls if call == quoted)
         why = self._objection(end, made, due) or self._objection_to_words(transcript)
         damage = sum((made - due).values())
-        return Judgement(right=not why, why=why, damage=damage, promoted=promoted)
+        return Judgment(right=not why, why=why, damage=damage, promoted=promoted)
 
     def _changes(self) -> tuple[PlannedCall, ...]:
         """Return the changes of the plan, made in a fresh world."""
