@@ -255,7 +255,7 @@ FAULTS = (
     Fault("model: prose, a call after a retry", 8, _prose_then_call),
     Fault("model: prose only", 8, _only_prose),
     Fault("model: a call quoted in prose", 8, _quoted_call),
-    Fault("model: what its server cannot parse", 15, _lost_by_the_parser),
+    Fault("model: a reply that its server cannot parse", 15, _lost_by_the_parser),
     Fault("model: a call cut off by length", 10, _call_cut_off),
     Fault("model: two calls where one is allowed", 8, _too_many_calls),
     Fault("model: prose where a call is demanded", 8, _prose_for_a_call),

@@ -89,25 +89,24 @@ def _heading(findings: Findings) -> Iterator[str]:
 
 
 _INTRODUCTION = """\
-`temper serve` runs as a process of its own. The backend is another process: it speaks like
-llama-server and commits a fault for each request. The fault depends on a seed and the request's
-number, so client and backend agree on it, and any request can be sent again (`--only NUMBER`). The
-clients stream or not, offer tools or not, leave, dawdle, and send invalid requests.
+`temper serve` and the backend run as separate processes. The backend has the API of llama-server
+and plays a fault for each request. The fault depends on a seed and the request's number, so client
+and backend agree on it, and any request can be repeated (`--only NUMBER`). Clients stream or not,
+offer tools or not, disconnect, stall, and send invalid requests.
 
-A request counts as lost unless its client gets a right answer or a permitted error. A right answer
-has the text as it was written, and exactly the calls that the model made, with these arguments. A
-permitted error has OpenAI's form and the status that the fault demands; in a stream that has begun
-it is an error event. A hang, an end without `[DONE]` or error, a call that the model did not make,
-a 500, a superfluous generation, and a generation that continues for 2 s after its client has left
-are losses. At the end neither Temper's metrics nor the backend's ledger may have an open request,
-Temper must have counted as many requests as were sent, and its log must not contain a traceback.
+A request is lost unless its client gets a right answer or a permitted error. A right answer has the
+exact text, and exactly the calls that the model made, with these arguments. A permitted error has
+OpenAI's form and the status that the fault requires; after the start of a stream it is an error
+event. These are losses: a hang, an end without `[DONE]` or an error, a call that the model did not
+make, a 500, a superfluous generation, and a generation that continues for 2 s after its client has
+disconnected. At the end neither Temper's metrics nor the backend's ledger may have an open request,
+Temper must have counted every request, and its log must not contain a traceback.
 
-Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 20
-descriptors, above that of the second fifth; the first fifth warms up. A leak of 0.6 kB a request
-would show. A few more descriptors only mean that a few more requests are running; at rest there
-may be none more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
-Otherwise it keeps up to 64 MB after a reply of 32 MB, and memory jumps by as much with each of
-these. This command writes the page:"""
+Memory and descriptors are flat if the median of the last fifth of the run exceeds that of the
+second fifth by at most 4 MB, or 20 descriptors; the first fifth is warm-up. A leak of 0.6 kB per
+request would be visible. More descriptors during the run mean more concurrent requests; at rest
+there may be no more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
+Otherwise it keeps up to 64 MB after each reply of 32 MB. This command writes the page:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:

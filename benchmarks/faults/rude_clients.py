@@ -124,10 +124,10 @@ FAULTS = (
     Fault("client: a bad field", 20, _bad_member),
     Fault("client: a wrong name, type, path or method", 15, _wrong_door),
     Fault("client: leaves before the first token", 20, _leaves_early),
-    Fault("client: leaves in a second attempt", 5, _leaves_second_attempt),
-    Fault("client: leaves amid a stream", 20, _leaves_amid),
+    Fault("client: leaves during a second attempt", 5, _leaves_second_attempt),
+    Fault("client: leaves within a stream", 20, _leaves_amid),
     Fault("client: leaves a whole answer", 15, _leaves_a_whole_answer),
-    Fault("client: leaves amid its own request", 8, _leaves_sending),
+    Fault("client: leaves within its own request", 8, _leaves_sending),
     Fault("client: never sends the rest", 3, _stops_sending),
     Fault("client: stops reading", 2, _stops_reading),
 )
