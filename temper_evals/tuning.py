@@ -106,10 +106,8 @@ class Price:
 
     @property
     def is_too_high(self) -> bool:
-        generations = self.generations_per_request
-        return generations > MOST_GENERATIONS and generations > CHEAP + _generations_per_request(
-            self.before
-        )
+        limit = max(MOST_GENERATIONS, CHEAP + _generations_per_request(self.before))
+        return self.generations_per_request > limit
 
 
 @dataclass(slots=True)
@@ -129,7 +127,7 @@ class Verdict:
     @property
     def decision(self) -> Decision:
         """The decision of the test, unless the price is too high."""
-        tested, is_priced = self._found, len(self.price.after) >= _PRICED
+        tested, is_priced = self._without_price, len(self.price.after) >= _PRICED
         if tested is Decision.OFF or not self.price.is_too_high:
             return tested
         return Decision.OFF if tested is Decision.ON or is_priced else tested
@@ -139,7 +137,7 @@ class Verdict:
         return self.candidate.is_effort and self.price.share_of_tokens <= SAVING
 
     @property
-    def _found(self) -> Decision:
+    def _without_price(self) -> Decision:
         """The decision of the test; a setting that saves tokens is on unless it loses."""
         if self._saves:
             return _OF_SAVINGS[self.test.loses]
@@ -183,7 +181,7 @@ class Verdict:
 
     @property
     def _reason(self) -> str:
-        if self._found is not Decision.OFF:
+        if self._without_price is not Decision.OFF:
             return f" ({self.price.generations_per_request:.2f} generations per request)"
         if self.test.decision is Decision.ON:
             return self._tokens

@@ -114,17 +114,17 @@ def _problem_of_error(demand: Demand, seen: Seen) -> str:
 
 
 def _problem_of_answer(demand: Demand, seen: Seen) -> str:
-    if any(_is(wanted, demand, seen) for wanted in demand.answers):
+    if any(_equals(wanted, demand, seen) for wanted in demand.answers):
         return ""
     is_withheld = "withheld=" in seen.report.get("repairs", "")
-    if is_withheld and any(_is(wanted, demand, seen) for wanted in demand.withheld):
+    if is_withheld and any(_equals(wanted, demand, seen) for wanted in demand.withheld):
         return ""
     got = f"{seen.text[:200]!r}, {seen.calls}, {seen.reason!r}, {seen.report}"
     wanted = demand.answers or "an error"
     return f"another answer than {str(wanted)[:400]}: {got}"
 
 
-def _is(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
+def _equals(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
     is_text = seen.text == wanted.text
     if demand.is_endless:
         is_text = bool(seen.text) and _begins(demand, seen.text, wanted.text)

@@ -38,14 +38,14 @@ def releases(kind: str, number: int) -> tuple[int, ...]:
     for index, event in enumerate(map(_upstream_event, reply.deltas)):
         waiting.see(turn.receive(event), index)
     waiting.see(turn.receive(ReplyFinished(reply.reason)), len(reply.deltas))
-    return tuple(waiting.let_out)
+    return tuple(waiting.released_at)
 
 
 class _Waiting:
     """The deltas of a reply that the client has not seen yet, by their channels."""
 
     def __init__(self, deltas: tuple[Delta, ...]) -> None:
-        self.let_out = [len(deltas)] * len(deltas)
+        self.released_at = [len(deltas)] * len(deltas)
         self._shown: dict[str, int] = {}
         self._due: dict[str, deque[tuple[int, int]]] = {}
         ends: dict[str, int] = {}
@@ -60,7 +60,7 @@ class _Waiting:
                 self._shown[channel] = self._shown.get(channel, 0) + len(text)
                 due = self._due.get(channel, ())
                 while due and due[0][1] <= self._shown[channel]:
-                    self.let_out[due.popleft()[0]] = now
+                    self.released_at[due.popleft()[0]] = now
 
 
 def _upstream_event(delta: Delta) -> ReplyEvent:

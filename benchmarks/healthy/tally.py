@@ -164,8 +164,8 @@ def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> It
 
 def _held(pair: Pair) -> Iterator[int]:
     """Yield for each delta the number of later deltas that the rules wait for."""
-    for index, let_out in enumerate(releases(pair.wish.kind, pair.wish.number)):
-        yield let_out - index
+    for index, released_at in enumerate(releases(pair.wish.kind, pair.wish.number)):
+        yield released_at - index
 
 
 def _first_held(pair: Pair) -> Iterator[int]:

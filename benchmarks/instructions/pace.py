@@ -30,15 +30,15 @@ class Pace:
     def wait(self, sent: int, send: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `send` when this many tokens have arrived, or after a timeout."""
         self._sent, self._send = sent, send
-        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._go_on)
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._send_next)
         return self._timer
 
     def note(self, arrived: int) -> None:
         """Note that the client has read something, and how many tokens it has by now."""
         if arrived >= self._sent:
-            self._go_on()
+            self._send_next()
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         send, self._send, self._timer = self._send, _nothing, None
