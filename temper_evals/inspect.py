@@ -70,7 +70,7 @@ def agent_loop() -> Solver:
     async def solve(state: TaskState, _generate: Generate) -> TaskState:
         task = task_named(str(state.sample_id))
         if task is None:
-            raise InvalidConfiguration("sample", f"there is no task {state.sample_id!r}")
+            raise InvalidConfiguration("sample", f"unknown task {state.sample_id!r}")
         world, seed = task.world(), state.epoch - 1
         state.messages = [_as_message(message) for message in first_messages(task, seed)]
         problem = await _run(task, seed, state, world)
