@@ -106,7 +106,7 @@ def prompt(command: str) -> str:
 
 
 def send_prompts(url: str) -> None:
-    """Put the questions of the demonstration."""
+    """Send the prompts of the demonstration."""
     with httpx.Client(timeout=_SILENCE, trust_env=False) as client:
         for scenario in SCENARIOS:
             body = {**request_for(scenario.prompt), "model": "demo"}

@@ -90,30 +90,30 @@ def _bad(material: Material) -> Toxic:
 
 def _nudged(material: Material) -> Plan:
     call = material.call()
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (_bad(material), calls(call, material)), demand)
 
 
 def _constrained(material: Material) -> Plan:
     call = material.call()
     plays = (_bad(material), _bad(material), _prose(_raw(call)))
-    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), questions=_MOST))
+    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), attempts=_MOST))
 
 
 def _never_good(material: Material) -> Plan:
     plays = tuple(_bad(material) for _ in range(_MOST))
-    return _plan(material, plays, Demand((_SILENT,), questions=_MOST))
+    return _plan(material, plays, Demand((_SILENT,), attempts=_MOST))
 
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
 
 def _only_prose(material: Material) -> Plan:
     first, second = material.text(), material.text()
-    demand = Demand((Wanted(second),), withheld=(Wanted(first),), questions=_MOST)
+    demand = Demand((Wanted(second),), withheld=(Wanted(first),), attempts=_MOST)
     return _plan(material, (_prose(first), _prose(second)), demand)
 
 
@@ -121,7 +121,7 @@ def _quoted_call(material: Material) -> Plan:
     """Show a call as an example: it is text, and must not become a call."""
     example = f"<tool_call>{_raw(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
-    return _plan(material, (_prose(text),), Demand((Wanted(text),), questions=_MOST))
+    return _plan(material, (_prose(text),), Demand((Wanted(text),), attempts=_MOST))
 
 
 def _lost_by_the_parser(material: Material) -> Plan:
@@ -135,7 +135,7 @@ def _lost_by_the_parser(material: Material) -> Plan:
         )
     )
     raw = _prose(f"<tool_call>\n{_raw(call)}\n</tool_call>")
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (lost, raw), demand)
 
 
@@ -143,7 +143,7 @@ def _call_cut_off(material: Material) -> Plan:
     call = material.forecast()
     cut = json.dump_text(call.arguments)[:-5]
     play = says(speech.call(call.name, speech.pieces(cut)), reason="length")
-    return _plan(material, (play,), Demand((Wanted(reason="length"),), questions=_MOST))
+    return _plan(material, (play,), Demand((Wanted(reason="length"),), attempts=_MOST))
 
 
 def _too_many_calls(material: Material) -> Plan:
@@ -159,7 +159,7 @@ def _prose_for_a_call(material: Material) -> Plan:
     """Write prose where the client demands a call."""
     text, call = material.text(), material.call()
     request = material.request(tools=True, tool_choice="required")
-    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
     return Plan(request, (_prose(text), calls(call, material)), demand)
 
 
@@ -168,7 +168,7 @@ def _another_tool(material: Material) -> Plan:
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
     request = material.request(tools=True, tool_choice=named)
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return Plan(request, (calls(wrong, material), calls(call, material)), demand)
 
 
@@ -185,7 +185,7 @@ def _another_form(material: Material) -> Plan:
     request = material.request(
         tools=True, response_format={"type": "json_schema", "json_schema": described}
     )
-    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), attempts=_MOST)
     return Plan(request, (_prose(text), _prose(answer)), demand)
 
 
@@ -196,7 +196,7 @@ def _text_and_bad_call(material: Material) -> Plan:
     first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
     request = material.request(tools=True).with_header("x-temper-text-policy", "accept")
     demand = Demand(
-        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), questions=_MOST
+        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), attempts=_MOST
     )
     return Plan(request, (first, calls(call, material)), demand)
 
@@ -206,7 +206,7 @@ def _good_and_bad_call(material: Material) -> Plan:
     good, wanted = material.call(), material.call()
     deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
     first = says(deltas, reason="tool_calls")
-    demand = Demand((called(wanted),), withheld=(called(good),), questions=_MOST)
+    demand = Demand((called(wanted),), withheld=(called(good),), attempts=_MOST)
     return _plan(material, (first, calls(wanted, material)), demand)
 
 
@@ -222,12 +222,12 @@ def _same_id_twice(material: Material) -> Plan:
 def _prose_then_failure(material: Material) -> Plan:
     """Fail the second attempt: the reply of the first attempt is still a valid answer."""
     text = material.text()
-    demand = Demand((Wanted(text),), questions=_MOST)
+    demand = Demand((Wanted(text),), attempts=_MOST)
     return _plan(material, (_prose(text), _failure(material)), demand)
 
 
 def _bad_then_failure(material: Material) -> Plan:
-    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), questions=_MOST)
+    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), attempts=_MOST)
     return _plan(material, (_bad(material), _failure(material)), demand)
 
 

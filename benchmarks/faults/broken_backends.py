@@ -30,7 +30,7 @@ def _fails(
 
 def _refused(material: Material) -> Plan:
     request = material.request(tools=False, model=GONE)
-    return Plan(request, (), Demand(failures=_UNAVAILABLE, questions=0))
+    return Plan(request, (), Demand(failures=_UNAVAILABLE, attempts=0))
 
 
 def _ends_without_answer(material: Material) -> Plan:
@@ -44,7 +44,7 @@ def _ends_without_answer(material: Material) -> Plan:
         (b"", b"HTTP/1.1 200 OK\r\ncontent-le", chunked(is_whole=False))
     )
     request = material.request(tools=material.chance.random() < 0.5)
-    return Plan(request, (sends(response, then=then),), Demand(failures=_UNAVAILABLE, questions=2))
+    return Plan(request, (sends(response, then=then),), Demand(failures=_UNAVAILABLE, attempts=2))
 
 
 def _ends_amid_text(material: Material) -> Plan:
@@ -166,7 +166,7 @@ def _loading(material: Material) -> Plan:
     failure = speech.failure(503, "Loading model", "unavailable_error")
     loading = sends(whole(json.dump(failure), status="503 Unavailable"), then=Then.NEXT)
     plays = (loading, says(speech.text(speech.pieces(text))))
-    return Plan(material.request(tools=False), plays, Demand((Wanted(text),), questions=2))
+    return Plan(material.request(tools=False), plays, Demand((Wanted(text),), attempts=2))
 
 
 def _without_end_slowly(material: Material) -> Plan:

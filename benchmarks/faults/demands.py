@@ -44,7 +44,7 @@ class Demand:
     `answers` are right at any time; `withheld` answers only if a retry was due, Temper fell back to
     an earlier attempt and reports that. `failures` are the permitted status codes; a stream may
     show a beginning of `shown` and `thoughts` before its error event. A backend that `is_endless`
-    repeats its text forever, and any beginning of that is right. `questions` limits the upstream
+    repeats its text forever, and any beginning of that is right. `attempts` limits the upstream
     requests.
     """
 
@@ -54,7 +54,7 @@ class Demand:
     shown: str = ""
     thoughts: str = ""
     is_endless: bool = False
-    questions: int = 1
+    attempts: int = 1
 
 
 @dataclass(slots=True)

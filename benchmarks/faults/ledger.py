@@ -37,11 +37,11 @@ class Ledger(msgspec.Struct):
     def made(self, number: int) -> list[Generation]:
         return self.generations.get(number, [])
 
-    def problems(self, number: int, over: float, questions: int) -> Iterator[str]:
-        """Yield the problems of a request that may have cost at most `questions` generations."""
+    def problems(self, number: int, over: float, attempts: int) -> Iterator[str]:
+        """Yield the problems of a request that may have cost at most `attempts` generations."""
         made = len(self.made(number))
-        if made > questions:
-            yield f"asked {made} times, {questions} at most were due"
+        if made > attempts:
+            yield f"{made} generations, at most {attempts} were due"
         outlived = self.outlived(number, over)
         if outlived > LONGEST_OUTLIVING:
             yield f"a generation outlived its client by {outlived:.1f} s"

@@ -99,7 +99,7 @@ class Plan:
 
 
 def number_in(request: bytes) -> int | None:
-    """Find which request of the run a question belongs to."""
+    """Return the number of the request that an upstream request belongs to."""
     match = _MARK.search(request)
     return None if match is None else int(match[1])
 
@@ -136,7 +136,7 @@ class Material:
         stream = drawn if stream is None else stream
         body: JsonObject = {
             "model": self.chance.choice(NAMES),
-            "messages": [*self._history(), self.question()],
+            "messages": [*self._history(), self.user_message()],
             "stream": stream,
             "temperature": 0.2,
         }
@@ -146,7 +146,7 @@ class Material:
             body["tools"] = [*TOOLS]
         return ChatRequest(json.dump({**body, **more}), self.headers())
 
-    def question(self) -> JsonObject:
+    def user_message(self) -> JsonObject:
         """Return the last user message, which contains the mark."""
         return {"role": "user", "content": f"{self.text(20)} [[request {self.number}]]"}
 

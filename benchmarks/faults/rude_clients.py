@@ -56,7 +56,7 @@ def _wrong_door(material: Material) -> Plan:
 
 
 def _refused(request: ChatRequest, status: int) -> Plan:
-    return Plan(request, demand=Demand(failures=frozenset({status}), questions=0))
+    return Plan(request, demand=Demand(failures=frozenset({status}), attempts=0))
 
 
 def _leaves_early(material: Material) -> Plan:
@@ -75,7 +75,7 @@ def _leaves_early(material: Material) -> Plan:
 def _leaves_second_attempt(material: Material) -> Plan:
     bad = calls(Call("launch_rocket", {}), material)
     plays = (bad, sends(b"", then=Then.SILENCE))
-    demand = Demand(withheld=(Wanted(),), questions=2)
+    demand = Demand(withheld=(Wanted(),), attempts=2)
     return Plan(material.request(tools=True), plays, demand, Manner.LEAVES_EARLY)
 
 
@@ -96,11 +96,11 @@ def _leaves_a_whole_answer(material: Material) -> Plan:
 
 def _leaves_sending(material: Material) -> Plan:
     request = material.request(tools=False)
-    return Plan(request, demand=Demand(questions=0), manner=Manner.LEAVES_SENDING)
+    return Plan(request, demand=Demand(attempts=0), manner=Manner.LEAVES_SENDING)
 
 
 def _stops_sending(material: Material) -> Plan:
-    demand = Demand(failures=frozenset({408}), questions=0)
+    demand = Demand(failures=frozenset({408}), attempts=0)
     return Plan(material.request(tools=False), demand=demand, manner=Manner.STOPS_SENDING)
 
 

@@ -65,7 +65,7 @@ class _Past:
 
     fault: str
     over: float
-    questions: int
+    attempts: int
     is_chat: bool
 
 
@@ -131,7 +131,7 @@ class _Run:
     async def _send_one(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
         sent = await clients.send(number, plan)
         demand = plan.demand
-        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.request.is_chat)
+        self.past[number] = _Past(fault.name, sent.over, demand.attempts, plan.request.is_chat)
         self.findings.note(fault.name, sent.seen.kind)
         if problem := problem_of(demand, sent.seen):
             self._lose(number, problem)
@@ -178,7 +178,7 @@ class _Run:
             self.findings.generations += len(ledger.made(number))
             if (outlived := ledger.outlived(number, request.over)) > 0:
                 self.findings.outlived.append(outlived)
-            for problem in ledger.problems(number, request.over, request.questions):
+            for problem in ledger.problems(number, request.over, request.attempts):
                 self._lose(number, problem)
 
 

@@ -12,7 +12,7 @@ class ReceivedRequest(msgspec.Struct):
 
 
 class Ledger:
-    """All questions since it was last handed out."""
+    """All requests since the ledger was last cleared."""
 
     def __init__(self) -> None:
         self._received: list[ReceivedRequest] = []

@@ -60,13 +60,13 @@ class Batch:
 
 def counted(batch: Batch) -> Figures:
     """Count the replies, the changed and the retried ones, and the changed prompts."""
-    questions = [batch.received(pair, THROUGH) for pair in batch.pairs]
+    upstream = [batch.received(pair, THROUGH) for pair in batch.pairs]
     changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     return {
         "replies": len(batch.pairs),
         "changed": sum(map(bool, changed)),
-        "again": sum(len(received) > 1 for received in questions),
-        "generations": sum(map(len, questions)),
+        "again": sum(len(received) > 1 for received in upstream),
+        "generations": sum(map(len, upstream)),
         "prompts": sum(map(bool, prompt_differences(batch))),
     }
 
@@ -79,7 +79,7 @@ def prompt_differences(batch: Batch) -> Iterator[str]:
             mark = pair.wish.named(DIRECT).encode(), pair.wish.named(THROUGH).encode()
             yield comparison.prompt_difference(sent[0].body.replace(*mark), received[0])
         else:
-            yield "no question arrived"
+            yield "no request arrived"
 
 
 def problems_of(name: str, batch: Batch) -> list[str]:

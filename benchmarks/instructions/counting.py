@@ -193,10 +193,10 @@ class _Counted:
         happened is repeated, because the time until the request depends on the machine.
         """
         for _ in range(_TRIES):
-            before = self._pace.questions
+            before = self._pace.other_requests
             await work(self)
             figure = await self._mark(name)
-            if self._pace.questions == before or name == "start":
+            if self._pace.other_requests == before or name == "start":
                 return figure
         raise NotAvailable("the machine is too slow: the proxy asks for models all the time")
 

@@ -18,11 +18,11 @@ _PATIENCE_SECONDS = 0.5
 class Pace:
     """Sends a token when the client has received all earlier ones.
 
-    `questions` counts the proxy's requests other than chats, such as for the list of models.
+    `other_requests` counts the proxy's requests other than chats, such as for the list of models.
     """
 
     def __init__(self) -> None:
-        self.questions = 0
+        self.other_requests = 0
         self._timer: asyncio.TimerHandle | None = None
         self._send: Callable[[], None] = _nothing
         self._sent = 0
@@ -58,7 +58,7 @@ class PacedBackend(backend.Connection):
 
     def on_message_complete(self) -> None:
         if not self.is_chat:
-            self._pace.questions += 1
+            self._pace.other_requests += 1
         super().on_message_complete()
 
     def _continue(self, stream: backend.TimedStream, index: int, due: float) -> None:

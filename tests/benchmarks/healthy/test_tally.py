@@ -48,7 +48,7 @@ def test_a_prompt_that_was_changed_is_counted_and_named() -> None:
     assert counted(found)["prompts"] == 1
     assert problems_of("prose", found) == ["prose: the messages were changed"]
     found.ledger.clear()
-    assert problems_of("prose", found) == ["prose: no question arrived"]
+    assert problems_of("prose", found) == ["prose: no request arrived"]
 
 
 def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -> None:
