@@ -23,6 +23,7 @@ from benchmarks.load.subjects import Subject
 from benchmarks.load.workloads import Workload, large
 
 _MS = 1000
+CLIENTS = (1, 4, 16, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,18 @@ async def call(subject: Subject, size: Size) -> Measured:
     figures |= _cpu("cpu_us_per_request_alone", at_first, before, len(alone.answers))
     figures |= _cpu("cpu_us_per_request", before, subject.usage(), len(many.answers))
     return _measured(figures, alone, many)
+
+
+async def clients(subject: Subject, size: Size) -> Measured:
+    """Send calls from 1, 4, 16 and 64 clients at once, the columns of ai-gateway-bench."""
+    workload = Workload(Behaviour("call"), is_streamed=False)
+    await send(subject.target, workload, Effort(requests=20, at_once=4))
+    batches = {
+        count: await send(subject.target, workload, Effort(seconds=size.seconds, at_once=count))
+        for count in CLIENTS
+    }
+    figures = {f"p99_{count}": _totals(batch)["p99"] for count, batch in batches.items()}
+    return _measured(figures, *batches.values())
 
 
 async def stream_with_tools(subject: Subject, size: Size) -> Measured:
@@ -261,6 +274,7 @@ def _measured(figures: Figures, *batches: Batch) -> Measured:
 
 SCENARIOS: dict[str, Scenario] = {
     "call": Scenario("whole answer with one call, 10 messages, 3 tools", call),
+    "clients": Scenario("the same from 1, 4, 16 and 64 clients at once", clients),
     "prose-accept": Scenario(
         "stream with tools, prose accepted, 200 tokens at 5 ms", stream_with_tools, "accept"
     ),

@@ -18,6 +18,12 @@ ROWS: dict[str, dict[str, str]] = {
         "cpu_us_per_request": "the same: CPU per request, us",
         "cpu_us_per_request_alone": "one at a time: CPU per request, us",
     },
+    "clients": {
+        "p99_1": "one call from 1 client: p99, ms",
+        "p99_4": "from 4 clients at once: p99, ms",
+        "p99_16": "from 16: p99, ms",
+        "p99_64": "from 64: p99, ms",
+    },
     "prose-accept": {
         "first_content": "tools, prose accepted: first content, ms",
         "total": "the same: total, ms",
