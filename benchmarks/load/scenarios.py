@@ -100,7 +100,7 @@ async def call(subject: Subject, size: Size) -> Measured:
 
 async def clients(subject: Subject, size: Size) -> Measured:
     """Send calls from 1, 4, 16 and 64 clients at once, the columns of ai-gateway-bench."""
-    workload = Workload(Behaviour("call"), is_streamed=False)
+    workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     batches = {
         count: await send(subject.target, workload, Effort(seconds=size.seconds, at_once=count))
