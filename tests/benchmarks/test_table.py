@@ -42,7 +42,7 @@ def test_candidates_stand_side_by_side_with_their_medians() -> None:
 def test_goals_are_judged_by_what_was_measured() -> None:
     shown = rows(RESULTS)
     assert shown["`call` added p50, relative to forge"][1:] == ["<= 0.333", "0.25", "yes"]
-    assert shown["`call` added p50, of litellm's"][2:] == ["-", "not measured"]
+    assert shown["`call` added p50, relative to litellm"][2:] == ["-", "not measured"]
     assert shown["`call` requests/s at 16, relative to forge"][1:] == [">= 8", "10", "yes"]
 
 

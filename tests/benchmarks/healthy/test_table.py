@@ -38,7 +38,7 @@ def test_what_was_added_stands_in_milliseconds_beside_the_counts() -> None:
 def test_what_was_changed_stands_beside_the_policies() -> None:
     shown = table.harm(RESULTS)
     assert row(shown, "") == ["`auto`", "`accept`", "`respond`", "`require`"]
-    assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 asked again"]
+    assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 retried"]
 
 
 def test_pages_get_them_beside_other_figures_or_alone() -> None:

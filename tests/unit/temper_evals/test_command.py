@@ -90,7 +90,7 @@ def test_evaluations_are_compared() -> None:
     [
         (("--suite", "half"), "unknown suite"),
         (("--arms", "tamper"), "no arm"),
-        (("--profile", "large"), "unknown family 'large'"),
+        (("--profile", "large"), "unknown profile 'large'"),
         (("--resume", "nowhere"), "no evaluation"),
         (("report", "nowhere"), "no evaluation"),
         (("compare", "nowhere", "nowhere"), "no evaluation"),
@@ -158,5 +158,5 @@ def test_only_tasks_with_a_tag_are_run() -> None:
 def test_a_tag_that_nothing_has_is_refused_with_those_there_are() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
-    told = "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
+    told = "--tag: no task has the tag 'slow'; known: errors (4), failing (4), several-steps (4)"
     assert told in " ".join(done.stderr.split())

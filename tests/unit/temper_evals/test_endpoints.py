@@ -35,7 +35,7 @@ async def test_the_only_model_of_a_server_is_asked_by_its_name() -> None:
 
 async def test_of_several_models_one_has_to_be_named() -> None:
     async with server_with("a", "b") as url:
-        with pytest.raises(InvalidConfiguration, match=r"name one with --backend-model: a, b"):
+        with pytest.raises(InvalidConfiguration, match=r"select one with --backend-model: a, b"):
             await find_target("--backend-url", url)
     async with server_with("a", "b") as url:
         assert (await find_target("--backend-url", url, "b")).model == "b"

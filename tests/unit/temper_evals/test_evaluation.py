@@ -73,7 +73,7 @@ def test_beds_are_profiles_in_one_cell_or_in_all() -> None:
     assert [one.name for one in simulated_setups(EvaluationChoice())] == ["n-8b"]
     names = [one.name for one in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
-    with pytest.raises(InvalidConfiguration, match="there is no 'x'"):
+    with pytest.raises(InvalidConfiguration, match="unknown profile 'x'"):
         simulated_setups(EvaluationChoice(profiles=("x",)))
 
 

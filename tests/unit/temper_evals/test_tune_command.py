@@ -217,7 +217,7 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
-    told = "not one case was finished with a setting and without it. Pass --minutes 1."
+    told = "too short to finish a case with and without a setting. Pass --minutes 1."
     assert told in " ".join(done.stdout.split())
     assert advise_minutes(10, 601) == (
         "The time was too short to decide everything; undecided settings are off. "

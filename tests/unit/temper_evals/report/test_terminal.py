@@ -103,7 +103,7 @@ def test_the_detectable_ceiling_is_what_labels_or_the_observer_saw() -> None:
     [
         ("answered", "missing call: book {}", "missing call"),
         ("answered", "unrequested change: book {}", "unrequested change"),
-        ("answered", "it called book, and nothing was to be called", "needless call"),
+        ("answered", "needless call: book", "needless call"),
         ("answered", "the answer lacks '3'", "wrong answer"),
         ("answered", "no argument city", "other"),
         ("limit", "limit", "limit reached"),
