@@ -140,7 +140,7 @@ def test_a_file_is_served_by_a_llama_server_that_ends_with_the_demonstration(
     [
         ([], (), "has no models: load one there, then try again"),
         (None, (), "has no models: load one there, then try again"),
-        (models("a", "b"), (), "name one with --backend-model: a, b"),
+        (models("a", "b"), (), "select one with --backend-model: a, b"),
         (models("a", "b"), ("--backend-model", "c"), "has no 'c'; it has: a, b"),
     ],
 )
