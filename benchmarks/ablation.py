@@ -114,7 +114,7 @@ class Data:
         self._cases_of_tests = labeled_cases(chosen.step)
         self._prose = _read(corpus, "announce_dev.jsonl")
         self._setups = load_replies(chosen.replies, chosen.limit) if chosen.replies else []
-        self._is_told: bool = chosen.told
+        self._uses_profiles: bool = chosen.told
         self._run = runpy.run_path(str(fields / "run.py")) if fields else {}
         self._fields = [case for case in _read(fields, "cases_*.json") if _texts_of(case)]
 
@@ -153,7 +153,7 @@ class Data:
 
     def _replies(self, outcome: Outcome) -> None:
         for setup in self._setups:
-            quirks = quirks_of(setup.name) if self._is_told else GENERIC
+            quirks = quirks_of(setup.name) if self._uses_profiles else GENERIC
             for scenario in setup.scenarios:
                 answer = play(scenario.request(0), [scenario.reply.text], quirks)
                 outcome.replies[f"reply {setup.name} {scenario.name}"] = answer
@@ -241,8 +241,10 @@ def row(name: str, outcome: Outcome | None, base: Outcome) -> str:
 def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     """Run `work` in a copy of this process; None if it fails or takes too long."""
     reading, writing = os.pipe()
+    # a fork, because a switch changes the modules of its process for good
     child = os.fork()
     if child == 0:
+        # CPU time, so that other work on the machine does not end a fork
         signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
         sent = b""
         try:

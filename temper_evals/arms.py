@@ -16,10 +16,10 @@ from temper_evals.temper_server import temper_in_front
 
 DIRECT = "direct"
 TEMPER = "temper"
-OBSERVED = "temper-observe"  # its replies are the model's own, and Temper tells what it saw
-AGAIN = "temper-again"  # the same once more: what differs is noise of the measurement
+OBSERVED = "temper-observe"  # passes replies on unchanged, and reports its findings
+AGAIN = "temper-again"  # a control: differences are noise of the measurement
 TUNED = "temper-tuned"
-STRUCTURAL = "temper-structural"  # asked whether something is left behind a failed tool
+STRUCTURAL = "temper-structural"  # close-out check after failed tools
 CEILING = "ceiling"
 PARTS: tuple[Part, ...] = (
     "rescue",
@@ -31,7 +31,7 @@ PARTS: tuple[Part, ...] = (
     "compaction",
 )
 
-# Opens the way from a backend to what is asked; the target ends with the block.
+# Opens the way from a backend to a target, which ends with the block.
 Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
 
 
@@ -96,12 +96,13 @@ def usual_arms() -> dict[str, Arm]:
     shapes |= {
         f"temper-only-{part}": _without(other for other in PARTS if other != part) for part in PARTS
     }
-    # a text policy of its own is what makes the tool for answers be offered at all
+    # without this text policy the answer tool would not be offered at all
     shapes["temper-only-respond"] |= _policy("respond")
     tempered = {name: Arm(name, _temper(environment)) for name, environment in shapes.items()}
     return straight | tempered
 
 
+# the two `direct` variants show how much a client achieves without any proxy
 QUICK_ARMS = (DIRECT, "direct-urged", "direct-required", TEMPER, "temper-off", CEILING)
 FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
 

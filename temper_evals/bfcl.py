@@ -14,11 +14,14 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
+from temper_evals.scenarios.worlds import objects_in
 
 _PREFIX = "BFCL_v4_"
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+# BFCL's checker ignores these characters in strings
 _UNWANTED = re.compile(r"[ ,./\-_*^]")
+# categories in which the right reply makes no call
 _NONE_DUE = ("irrelevance", "live_irrelevance")
 
 
@@ -29,13 +32,8 @@ class BfclWorld:
     calls: list[PlannedCall] = field(default_factory=list)
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        """Note a call."""
         self.calls.append(PlannedCall(name, arguments))
         return '{"status":"done"}'
-
-    def snapshot(self) -> JsonValue:
-        """Return how many calls were made."""
-        return len(self.calls)
 
     def calls_of_first_reply(self, transcript: Transcript) -> Sequence[PlannedCall]:
         """Return the calls that the first reply of a run has made."""
@@ -46,6 +44,7 @@ class BfclWorld:
 class BfclScenario:
     """A question with its possible answers."""
 
+    # the first reply is judged; the second one only lets the loop end
     limit = 2
 
     def __init__(self, category: str, question: JsonObject, truth: Sequence[JsonObject]) -> None:
@@ -57,11 +56,7 @@ class BfclScenario:
     def request(self, seed: int) -> JsonObject:
         turns = self._question.get("question")
         messages = turns[0] if isinstance(turns, list) and turns else []
-        functions = self._question.get("function")
-        listed = functions if isinstance(functions, list) else []
-        tools: list[JsonValue] = [
-            _tool(function) for function in listed if isinstance(function, dict)
-        ]
+        tools: list[JsonValue] = [*map(_tool, objects_in(self._question.get("function")))]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
@@ -71,21 +66,21 @@ class BfclScenario:
         """Make a world in which nothing was called yet."""
         return BfclWorld()
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
         made = end.calls_of_first_reply(transcript)
         if self._is_none_due:
-            return Judgement(right=not made, why="it called, and nothing fits" if made else "")
+            return Judgment(right=not made, why="needless call: no function fits" if made else "")
         why = objection_to_calls(made, self.truth)
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 def installed_data() -> Path:
     """Return the data folder of an installed `bfcl-eval`; raises InvalidConfiguration."""
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
-        problem = "needs the data: pip install --no-deps bfcl-eval, or --bfcl FOLDER"
+        problem = "requires the data: pip install --no-deps bfcl-eval, or pass --bfcl FOLDER"
         raise InvalidConfiguration("--suite", problem)
     return Path(spec.origin).parent / "data"
 
@@ -95,14 +90,18 @@ def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
     path = folder / f"{_PREFIX}{category}.json"
     if not path.is_file():
         known = sorted(path.stem.removeprefix(_PREFIX) for path in folder.glob(f"{_PREFIX}*.json"))
-        problem = f"no {path.name} in {folder}; it has: {', '.join(known) or 'nothing of BFCL'}"
+        problem = f"no {path.name} in {folder}; found: {', '.join(known) or 'no BFCL data'}"
         raise InvalidConfiguration("--bfcl", problem)
     answers = folder / "possible_answer" / path.name
     truths = (
         {str(answer.get("id")): answer for answer in _lines(answers)} if answers.is_file() else {}
     )
     return [
-        BfclScenario(category, question, _truth(truths.get(str(question.get("id")), {})))
+        BfclScenario(
+            category,
+            question,
+            objects_in(truths.get(str(question.get("id")), {}).get("ground_truth")),
+        )
         for question in _lines(path)
     ]
 
@@ -110,11 +109,6 @@ def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
 def _lines(path: Path) -> list[JsonObject]:
     parsed = (json.parse(line) for line in path.read_text(encoding="utf-8").splitlines() if line)
     return [value for value in parsed if isinstance(value, dict)]
-
-
-def _truth(answer: JsonObject) -> list[JsonObject]:
-    truth = answer.get("ground_truth")
-    return [call for call in truth if isinstance(call, dict)] if isinstance(truth, list) else []
 
 
 def _tool(function: JsonObject) -> JsonObject:
@@ -161,14 +155,14 @@ def _objection(call: PlannedCall, wanted: JsonObject) -> str:
         return f"{call.name} instead of {name}"
     values = allowed if isinstance(allowed, dict) else {}
     if extra := [argument for argument in call.arguments if argument not in values]:
-        return f"an argument {extra[0]} that there is not"
+        return f"unknown argument {extra[0]}"
     for parameter, choices in values.items():
         listed = choices if isinstance(choices, list) else []
         if parameter not in call.arguments:
             if "" not in listed:
-                return f"no argument {parameter}"
+                return f"missing argument {parameter}"
         elif not any(_is_same(call.arguments[parameter], choice) for choice in listed):
-            return f"a wrong value of {parameter}"
+            return f"wrong value of {parameter}"
     return ""
 
 

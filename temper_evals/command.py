@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from temper_evals.reply_bed import ReplyCounts
     from temper_evals.runs import ArmProgress
 
+# options of the output, which do not change any run
 _BESIDE_RESUME = frozenset({"resume", "as_json", "groups"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
-_WIDTH = 100  # of what is written into a file
+_WIDTH = 100  # of output that is not a terminal
 _BY = click.option(
     "--by",
     "groups",
     type=click.Choice(["family", "failure"]),
     multiple=True,
-    help="Show right runs by family, or wrong ones by how they ended.",
+    help="Show right runs by family, or wrong runs by cause.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
@@ -63,14 +64,14 @@ class _Lists(Group):
     "--suite",
     default="quick",
     show_default=True,
-    help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, as bfcl:multiple.",
+    help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, such as bfcl:multiple.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="How often each task is run, every time with other luck.",
+    help="How often each task is run, each time with another random seed.",
 )
 @click.option(
     "--profile",
@@ -78,7 +79,7 @@ class _Lists(Group):
     multiple=True,
     help="A simulated model, such as p-small or mismatch; default: n-8b.",
 )
-@click.option("--grid", "has_grid", is_flag=True, help="All that is published or assumed.")
+@click.option("--grid", "has_grid", is_flag=True, help="Every cell of the grid of error rates.")
 @click.option(
     "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
 )
@@ -86,40 +87,40 @@ class _Lists(Group):
     "--tag",
     "tags",
     multiple=True,
-    help="Tasks that have this tag, or one of several, such as errors; --list shows them.",
+    help="Only tasks with this tag, such as errors; --list shows all tags.",
 )
 @click.option("--list", "lists", is_flag=True, help="List the tasks with their tags; run nothing.")
-@click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never looks at.")
-@click.option("--arms", help="What is compared, with commas between, such as direct,temper.")
-@click.option("--without", multiple=True, help="A part of Temper to leave out in a further arm.")
+@click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never uses.")
+@click.option("--arms", help="Arms to compare, separated by commas, such as direct,temper.")
+@click.option("--without", multiple=True, help="Add an arm without this part of Temper.")
 @click.option(
     "--model",
     "models",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A GGUF file, for which a server is started.",
+    help="A GGUF file to start a server for.",
 )
 @click.option(
     "--backend-url",
     "backend_urls",
     multiple=True,
-    help="A server that runs, such as http://127.0.0.1:8080.",
+    help="A running server, such as http://127.0.0.1:8080.",
 )
-@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
-@click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
-@click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
-@click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
-@click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")
-@click.option("--replies", type=_FOLDER, help="Recorded replies of models, played again.")
-@click.option("--most", type=click.IntRange(1), help="Replies of each model and category.")
-@click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
-@click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
+@click.option("--backend-model", default="", help="The model to use, if the server has several.")
+@click.option("--ollama", multiple=True, help="A model of the local Ollama.")
+@click.option("--scenarios", type=_FOLDER, help="A folder with your scenarios in TOML.")
+@click.option("--forge-checkout", type=_FOLDER, help="Run forge's scenarios from this checkout.")
+@click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: that of bfcl-eval.")
+@click.option("--replies", type=_FOLDER, help="A folder of recorded replies to play.")
+@click.option("--most", type=click.IntRange(1), help="Limit of replies per model and category.")
+@click.option("--output", type=_FOLDER, help="Folder for records; default: a temporary one.")
+@click.option("--resume", type=_FOLDER, help="Continue the evaluation in this folder.")
 @click.option(
     "--pace",
     type=float,
     default=0.02,
     show_default=True,
-    help="Seconds to wait for one second of a simulated model; 0 does not wait.",
+    help="Seconds to wait per second of a simulated model; 0 does not wait.",
 )
 @click.option(
     "--keep-all", "keeps_all", is_flag=True, help="Keep the transcripts of good runs, too."
@@ -161,7 +162,6 @@ def evaluation(
 
 
 def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
-    """Show each task with its tags."""
     from temper_evals.evaluation import scenarios_of
     from temper_evals.tags import tags_of
 
@@ -184,19 +184,21 @@ def _check_resumed(context: click.Context) -> None:
         and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
-        problem = f"goes on with the options it was begun with: leave out {', '.join(given)}"
+        problem = f"keeps the original options: remove {', '.join(given)}"
         raise InvalidConfiguration("--resume", problem)
 
 
 @evaluation.command()
 @click.argument("folder", type=_FOLDER)
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page to this file.")
-@click.option("--progress", "form", flag_value="progress", help="Tell only what is missing.")
+@click.option(
+    "--progress", "form", flag_value="progress", help="Show only the number of missing runs."
+)
 @click.option("--markdown", "form", flag_value="markdown", help="Print the table as Markdown.")
 @click.option(
     "--price",
     type=(float, float),
-    help="What a million tokens cost, of prompts and of replies: a column of the Markdown.",
+    help="Price of a million tokens of prompts and of replies; adds a column to the Markdown.",
 )
 @_BY
 @_JSON
@@ -216,8 +218,9 @@ def report(
     protocol, runs = read_protocol(folder), [*read_runs(folder)]
     if form == "progress":
         for arm, count in missing_runs(protocol, runs).items():
-            echo(f"{arm}: {count} runs are missing")
+            echo(f"{arm}: {count} runs missing")
         return
+    # imported here: matplotlib takes longer to import than the whole text report
     if html is not None:
         from temper_evals.report.page import write_page
 
@@ -281,15 +284,15 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 
     async def work() -> bool:
         with open_status_line(is_wanted=not is_quiet) as status:
-            teller = _ArmTeller(status, in_progress.describe, is_quiet=is_quiet)
+            display = _ProgressDisplay(status, in_progress.describe, is_quiet=is_quiet)
             status.begin("starting")
             try:
                 await evaluate(
-                    choice, folder, teller.show, on_step=status.begin, in_progress=in_progress
+                    choice, folder, display.show, on_step=status.begin, in_progress=in_progress
                 )
             except asyncio.CancelledError:
                 status.end()
-                _tell_stopped(choice, folder)
+                _print_resume_command(choice, folder)
                 return False
             return True
 
@@ -297,7 +300,7 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
     return [*read_runs(folder)]
 
 
-def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
+def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
     """Print the command that resumes a stopped evaluation; the protocol exists before any run."""
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
@@ -321,7 +324,7 @@ def _count_replies(
     return count_replies(runs, load_replies(choice.replies, choice.most)) if choice.replies else {}
 
 
-class _ArmTeller:
+class _ProgressDisplay:
     """Shows the current runs of an arm in the status line; a finished arm gets a line that stays.
 
     `describe` describes the current runs.
@@ -330,7 +333,7 @@ class _ArmTeller:
     def __init__(self, status: StatusLine, describe: Callable[[], str], *, is_quiet: bool) -> None:
         self._status, self._describe, self._is_quiet = status, describe, is_quiet
         self._arm: ArmProgress | None = None
-        self._done_before = 0  # by an evaluation that this one resumes
+        self._done_before = 0  # by the resumed evaluation
         self._began = time.monotonic()
 
     def show(self, arm: "ArmProgress") -> None:
@@ -354,7 +357,7 @@ class _ArmTeller:
         if made and arm.done < arm.of:
             seconds = (time.monotonic() - self._began) / made * (arm.of - arm.done)
             counts += f", {arm.right} right, about {format_seconds(seconds)} left"
-        # the end may be cut off
+        # in this order, because a narrow terminal cuts off the end
         return f"{counts}: {self._describe() or 'starting'}; {arm.bed}"
 
 

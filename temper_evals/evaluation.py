@@ -53,8 +53,9 @@ from temper_evals.tuning import halves
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
+# functions, which cannot be stored in the protocol
 _OF_PROGRAMS = frozenset({"extra_arms"})
-# two evaluations may differ in these, and may share a folder
+# evaluations that differ only in these may share a folder
 _OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
 
 
@@ -117,7 +118,7 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     category = choice.suite.removeprefix(_BFCL)
     is_bfcl = category != choice.suite
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
-        problem = "needs a model: --model, --backend-url or --ollama"
+        problem = "requires a model: add --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
@@ -215,8 +216,8 @@ def check_folder(folder: Path, choice: EvaluationChoice) -> None:
         name for name in now if name not in _OF_NO_RUN and known.get(name, now[name]) != now[name]
     ]
     if changed:
-        problem = f"{folder} was begun with other options ({', '.join(changed)})"
-        remedy = f"take another folder, or go on by --resume {folder}"
+        problem = f"{folder} has runs with other options ({', '.join(changed)})"
+        remedy = f"choose another folder, or continue with --resume {folder}"
         raise InvalidConfiguration("--output", f"{problem}: {remedy}")
 
 
@@ -250,6 +251,7 @@ def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise InvalidConfiguration(f"--{first['loc'][0]}", str(first["msg"])) from error
+    # stored with the choice: a resumed evaluation must not move to another Ollama
     return replace(choice, ollama_url=choice.ollama_url or _ollama_url())
 
 

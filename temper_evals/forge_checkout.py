@@ -1,4 +1,4 @@
-"""forge's scenarios from a checkout of forge: its tasks, tools and judgement in this loop.
+"""forge's scenarios from a checkout of forge: its tasks, tools and judgment in this loop.
 
 The modules of the checkout are executed unchanged. They import three classes from forge; the
 classes in this module replace them, so that forge need not be installed.
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, ToolFailed, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, ToolFailed, Transcript, World
 
 _PLACE = Path("tests/eval/scenarios/__init__.py")
 _MODULE = "proxy_evals_forge_scenarios"
@@ -83,20 +83,17 @@ class ForgeWorld:
     def call(self, name: str, arguments: JsonObject) -> str:
         tool = self.workflow.tools.get(name)
         if tool is None:
-            raise ToolFailed(f"there is no tool {name!r}")
+            raise ToolFailed(f"unknown tool {name!r}")
         try:
             tool.spec.parameters.model_validate(arguments)
             result = tool.callable(**arguments)
         except ValidationError as error:
             raise ToolFailed(str(error.errors(include_url=False)[0]["msg"])) from error
+        # tools of a foreign checkout may raise any exception; it goes back to the model
         except Exception as error:
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
         self.calls.append(PlannedCall(name, arguments))
         return str(result)
-
-    def snapshot(self) -> JsonValue:
-        """Return the calls that were made."""
-        return [call.name for call in self.calls]
 
 
 class ForgeScenario:
@@ -127,19 +124,19 @@ class ForgeScenario:
             return ForgeWorld(*self._own.build_workflow())
         return ForgeWorld(self._own.workflow, self._own.validate_state)
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run as forge does: by the call that ends it, and by the state."""
         assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
         last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
         if not last:
-            why = f"it never called {end.workflow.terminal_tool}"
+            why = f"missing call: {end.workflow.terminal_tool}"
         elif self._own.validate is not None and not self._own.validate(last[-1].arguments):
             why = "the arguments of the last call are wrong"
         elif end.is_good is not None and not end.is_good():
             why = "the state is wrong"
         else:
             why = ""
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 def load_forge(checkout: Path) -> list[ForgeScenario]:

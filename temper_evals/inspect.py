@@ -2,7 +2,7 @@
 
     inspect eval proxy/temper_suite --model openai-api/local/NAME -T families=chain,trap --epochs 5
 
-The judgement is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
+The judgment is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
 schemas of tools and does not stream, so figures of the two must not be mixed.
 """
 
@@ -70,7 +70,7 @@ def agent_loop() -> Solver:
     async def solve(state: TaskState, _generate: Generate) -> TaskState:
         task = task_named(str(state.sample_id))
         if task is None:
-            raise InvalidConfiguration("sample", f"there is no task {state.sample_id!r}")
+            raise InvalidConfiguration("sample", f"unknown task {state.sample_id!r}")
         world, seed = task.world(), state.epoch - 1
         state.messages = [_as_message(message) for message in first_messages(task, seed)]
         problem = await _run(task, seed, state, world)
@@ -97,7 +97,7 @@ async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorl
             output = await get_model().generate(
                 state.messages, tools=_tools(task), tool_choice=choice, config=config
             )
-        except RuntimeError as failure:  # what a provider says no to, once it was asked again
+        except RuntimeError as failure:  # the provider refused the request after all retries
             return f"the request failed: {str(failure)[-_MOST_CHARACTERS:]}"
         state.output = output
         state.messages.append(output.message)
@@ -106,7 +106,7 @@ async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorl
         state.messages += [
             _answer_call(tool_call, world) for tool_call in output.message.tool_calls
         ]
-    return "it came to no answer within its limit"
+    return "no answer within the limit"
 
 
 def _tools(task: PlannedTask) -> list[ToolInfo]:
@@ -131,7 +131,7 @@ def _choice(first: JsonObject) -> ToolChoice:
 def _answer_call(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
     """Run a call; an unreadable call becomes an error result, as in the other loop."""
     if call.parse_error is not None:
-        content = error_text("the arguments are no JSON object")
+        content = error_text("the arguments are not a JSON object")
     else:
         content = try_call(world, PlannedCall(call.function, call.arguments))
     return ChatMessageTool(content=content, tool_call_id=call.id, function=call.function)
@@ -164,7 +164,7 @@ def _text(call: ToolCall) -> str:
 
 @scorer(metrics=[accuracy(), stderr(), grouped(accuracy(), "family")])
 def judgement() -> Scorer:
-    """Score by the task's judgement; damage and promoted calls become metadata."""
+    """Score by the task's judgment; damage and promoted calls become metadata."""
 
     async def score(state: TaskState, _target: Target) -> Score:
         judged = state.metadata[_JUDGEMENT]

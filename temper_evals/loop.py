@@ -15,14 +15,15 @@ import httpx
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.replies import ReadMessage, ReplyFailed, events_in, has_content, problem_of
-from temper_evals.scenarios.scenario import PlannedCall, Scenario, ToolFailed, World
-from temper_evals.scenarios.task import calls_of, read_call
+from temper_evals.scenarios.scenario import Scenario, World
+from temper_evals.scenarios.task import calls_of, read_call, try_call
 from temper_evals.scenarios.worlds import error_text
 
 CHAT = "/v1/chat/completions"
 _URGING = "Continue, or say that you are done."
 _REPORT = re.compile(r"(attempts|outcome)=(\w+)")
 _TOLD = ("attempts", "outcome")
+# "function_call" is the reason of the legacy functions API
 _GOOD_ENDS = ("stop", "tool_calls", "function_call", "")
 
 
@@ -67,7 +68,7 @@ class ScenarioRun:
     outcomes: list[str] = field(default_factory=list)
     attempts: int = 0
     usages: list[JsonObject] = field(default_factory=list)
-    chunks: int = 0  # of the current reply, so far
+    chunks: int = 0  # in the current reply so far
 
     @property
     def tokens(self) -> int:
@@ -107,12 +108,12 @@ class AgentLoop:
         while run.requests < scenario.limit and run.ending is Ending.LIMIT:
             extra = self._first(scenario, body) if run.requests == 0 else {}
             messages = [*history, *run.transcript]
-            message = await self._ask({**body, **extra, "messages": messages}, run)
+            message = await self._request_reply({**body, **extra, "messages": messages}, run)
             if message is None:
                 break
             run.transcript.append(message)
             if calls := calls_of(message):
-                run.transcript += [_answer_call(call, world) for call in calls]
+                run.transcript += [_run_call(call, world) for call in calls]
             elif self.habits.urges and not has_urged:
                 has_urged = True
                 run.transcript.append({"role": "user", "content": _URGING})
@@ -125,7 +126,7 @@ class AgentLoop:
         wanted: JsonObject = {"tool_choice": "required"} if self.habits.requires else {}
         return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
 
-    async def _ask(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
+    async def _request_reply(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
         """Request one reply; returns None if the run ends here."""
         run.requests += 1
         run.chunks = 0
@@ -152,7 +153,7 @@ class AgentLoop:
         async with self.client.stream("POST", url, content=sent, headers=headers) as answer:
             _note_report({name: answer.headers.get(f"x-temper-{name}", "") for name in _TOLD}, run)
             if answer.status_code != httpx.codes.OK or not self.habits.streams:
-                self._take_whole(await answer.aread(), answer.status_code, reply)
+                self._read_whole(await answer.aread(), answer.status_code, reply)
                 return
             async for line in answer.aiter_lines():
                 if line.startswith(": x-temper "):
@@ -162,11 +163,12 @@ class AgentLoop:
                     had = reply.has_text, bool(reply.calls)
                     reply.take(event)
                     _clock(reply, had, time.monotonic() - begun, run)
+        # a dropped connection also ends the stream, and a partial call must not be run
         if not reply.reason:
             raise ReplyFailed("the stream ended without a finish reason")
 
     @staticmethod
-    def _take_whole(document: bytes, status: int, reply: ReadMessage) -> None:
+    def _read_whole(document: bytes, status: int, reply: ReadMessage) -> None:
         try:
             body = json.parse(document)
         except ValueError:
@@ -194,18 +196,10 @@ def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Scen
         run.call_seconds.append(seconds)
 
 
-def _answer_call(call: JsonObject, world: World) -> JsonObject:
-    """Run a call; returns the message with its result."""
+def _run_call(call: JsonObject, world: World) -> JsonObject:
     planned = read_call(call)
     if planned is None:
-        text = error_text("the arguments are no JSON object")
+        text = error_text("the arguments are not a JSON object")
     else:
-        text = _run(planned, world)
+        text = try_call(world, planned)
     return {"role": "tool", "tool_call_id": call.get("id"), "content": text}
-
-
-def _run(call: PlannedCall, world: World) -> str:
-    try:
-        return world.call(call.name, call.arguments)
-    except ToolFailed as failure:
-        return error_text(str(failure))

@@ -12,14 +12,14 @@ from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.start_progress import StartProgress
 from temper_evals.loop import ModelTarget
-from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
 from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
 
 _LARGE_WINDOW = 65_536
 _WINDOW, _SLOTS = 8192, 4
 
-# Gets the name of a step that may take long, before it begins.
+# Receives the name of a step that may take long, before it begins.
 OnStep = Callable[[str], object]
 
 
@@ -73,7 +73,7 @@ class MeteredScenario:
     def world(self) -> World:
         return self.scenario.world()
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         return self.scenario.judge(end, transcript)
 
 
@@ -113,6 +113,7 @@ class SimulatedSetup:
         """Start the model; the ceiling makes only invisible errors and has a large window."""
         profile = load_profile(self.profile, self.cell)
         if is_ceiling:
+            # wrong values stay: no proxy could see them, so no proxy could reach more
             profile = profile.without(frozenset(Flaw) - UNSEEN)
             self._server = SimulatedServer(profile, self.pace, window=_LARGE_WINDOW)
         else:
@@ -138,7 +139,7 @@ def simulated_setup(name: str, pace: float = 0.0) -> SimulatedSetup:
     cells = {"": MID, **{cell.name: cell for cell in grid()}}
     if wanted not in cells:
         known = ", ".join(filter(None, cells))
-        raise InvalidConfiguration("--profile", f"there is no cell {wanted!r}; known: {known}")
+        raise InvalidConfiguration("--profile", f"unknown cell {wanted!r}; known: {known}")
     return SimulatedSetup(profile, cells[wanted], pace)
 
 

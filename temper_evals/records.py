@@ -24,6 +24,7 @@ TRANSCRIPTS = "transcripts"
 
 Key: TypeAlias = tuple[str, str, str, int]
 
+# everything that decides requests, replies and judgments; the arms and the report do not
 _CODE = ("scenarios", "simulated", "loop.py", "replies.py")
 
 
@@ -70,7 +71,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 def protocol_hash() -> str:
-    """Return a hash of everything that decides requests, judgements and simulated errors."""
+    """Return a hash of everything that decides requests, judgments and simulated errors."""
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     for name in _CODE:
@@ -95,7 +96,9 @@ class Records:
         self.runs = [*read_runs(folder)]
         _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
         self._by_key = {run.key: run for run in self.runs}
+        # otherwise the next record would continue the partial line
         _cut_off_remains(folder / RUNS)
+        # unbuffered, so that each run is in the file before the next one ends
         self._file = FileIO(folder / RUNS, "a")
 
     def has(self, key: Key) -> bool:
@@ -140,7 +143,9 @@ def read_protocol(folder: Path) -> JsonObject:
     try:
         value = json.parse((folder / PROTOCOL).read_bytes())
     except (OSError, ValueError) as error:
-        raise InvalidConfiguration(str(folder), "holds no evaluation") from error
+        raise InvalidConfiguration(
+            str(folder), "contains no evaluation: pass the --output folder of `temper eval`"
+        ) from error
     return value if isinstance(value, dict) else {}
 
 
@@ -158,8 +163,8 @@ def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
     before = read_protocol(path.parent)
     for name, what in (("hash", "protocol"), ("guardrails", "guardrails")):
         if before.get(name) != protocol.get(name):
-            problem = f"was made by {what} {before.get(name)}, and this is {protocol.get(name)}"
-            raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
+            problem = f"was made by {what} {before.get(name)}, not by {protocol.get(name)}"
+            raise InvalidConfiguration(str(path.parent), f"{problem}: choose another folder")
 
 
 def _cut_off_remains(path: Path) -> None:

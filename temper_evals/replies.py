@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.worlds import objects_in
 
 
 class ReplyFailed(Exception):
@@ -35,7 +36,7 @@ class ReadMessage:
             raise ReplyFailed(problem_of(event))
         if isinstance(usage := event.get("usage"), dict):
             self.usage = usage
-        for choice in _objects(event.get("choices")):
+        for choice in objects_in(event.get("choices")):
             delta = choice.get("delta", choice.get("message"))
             self._read(delta if isinstance(delta, dict) else {})
             self.reason = str(choice.get("finish_reason") or self.reason)
@@ -44,7 +45,7 @@ class ReadMessage:
         content = delta.get("content")
         if isinstance(content, str):
             self.text.append(content)
-        for position, piece in enumerate(_objects(delta.get("tool_calls"))):
+        for position, piece in enumerate(objects_in(delta.get("tool_calls"))):
             index = piece.get("index")
             call = self.calls.setdefault(index if isinstance(index, int) else position, ReadCall())
             function = piece.get("function")
@@ -80,7 +81,7 @@ def events_in(lines: Iterable[str]) -> Iterable[JsonObject]:
             try:
                 event = json.parse(text)
             except ValueError as error:
-                raise ReplyFailed(f"an event is no JSON: {text[:80]}") from error
+                raise ReplyFailed(f"an event is not JSON: {text[:80]}") from error
             if isinstance(event, dict):
                 yield event
 
@@ -96,10 +97,6 @@ def problem_of(body: JsonObject) -> str:
 
 def has_content(event: JsonObject) -> bool:
     """Return whether an event brings anything that the model wrote, thoughts and calls included."""
-    deltas = [choice.get("delta") for choice in _objects(event.get("choices"))]
+    deltas = [choice.get("delta") for choice in objects_in(event.get("choices"))]
     names = ("content", "reasoning_content", "reasoning", "tool_calls")
     return any(isinstance(delta, dict) and any(map(delta.get, names)) for delta in deltas)
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

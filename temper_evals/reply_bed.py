@@ -25,14 +25,14 @@ from proxy.errors import InvalidConfiguration
 from temper_evals.bfcl import BfclWorld, objection_to_calls
 from temper_evals.loop import ModelTarget
 from temper_evals.records import RunRecord
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Scenario, Transcript, World
-from temper_evals.scenarios.worlds import function_of
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Scenario, Transcript, World
+from temper_evals.scenarios.worlds import function_of, objects_in
 from temper_evals.simulated.server import CaseUsage, serve
 
 QUESTIONS = "questions"
-NO_CALL, NEEDLESS = "no call", "a call, and none is due"
+NO_CALL, NEEDLESS = "no call", "needless call"
 _ENDS = (".jsonl.gz", ".jsonl")
-_PIECE = 24  # characters of a reply that come at once
+_PIECE = 24  # characters per delta
 _DONE = "Done."
 _PUBLISHED = {"handler_right": "own", "retried": "asked"}
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -91,18 +91,18 @@ class ReplyScenario:
     def world(self) -> BfclWorld:
         return BfclWorld()
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
         made = end.calls_of_first_reply(transcript)
         truth = self.question.truth
         if not truth:
-            return Judgement(right=not made, why=NEEDLESS if made else "")
+            return Judgment(right=not made, why=NEEDLESS if made else "")
         if not made:
-            return Judgement(right=False, why=NO_CALL)
+            return Judgment(right=False, why=NO_CALL)
         plain = [PlannedCall(call.name.replace(".", "_"), call.arguments) for call in made]
         why = objection_to_calls(plain, truth)
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 @dataclass(slots=True)
@@ -135,8 +135,8 @@ class RecordedServer:
         return Response(stream + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _text_for(self, body: JsonObject) -> str:
-        # what follows a call is no part of the question, be it nudged or not
-        if any(message.get("role") == "tool" for message in _objects(body.get("messages"))):
+        # a request with tool results comes after the recorded reply, whether retried or not
+        if any(message.get("role") == "tool" for message in objects_in(body.get("messages"))):
             return _DONE
         key = body.get("seed")
         number = key if isinstance(key, int) else -1
@@ -161,6 +161,7 @@ class RecordedSetup:
 
     name: str
     scenarios: tuple[ReplyScenario, ...]
+    # made by `open`, so that every arm starts with zero counts
     _server: RecordedServer | None = None
 
     @asynccontextmanager
@@ -191,7 +192,7 @@ def load_replies(folder: Path, most: int | None = None) -> list[RecordedSetup]:
         (str(question.get("category")), str(question.get("id"))): RecordedQuestion(
             _list(question.get("messages")),
             _list(question.get("tools")),
-            _objects(question.get("truth")),
+            objects_in(question.get("truth")),
         )
         for question in _lines(files.pop(QUESTIONS))
     }
@@ -220,7 +221,7 @@ def _lines(path: Path) -> Iterator[JsonObject]:
             try:
                 value = json.parse(line)
             except ValueError as error:
-                problem = f"line {number} is no JSON"
+                problem = f"line {number} is not JSON"
                 raise InvalidConfiguration(str(path), problem) from error
             if isinstance(value, dict):
                 yield value
@@ -238,10 +239,6 @@ def _reply(line: JsonObject) -> RecordedReply:
 
 def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in _list(value) if isinstance(item, dict)]
 
 
 def _few(replies: Iterable[RecordedReply], most: int | None) -> Iterator[RecordedReply]:

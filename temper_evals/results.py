@@ -13,7 +13,6 @@ from temper_evals.statistics import (
     Interval,
     Strata,
     difference,
-    leave_one_out,
     mcnemar,
     mean,
     percentile,
@@ -40,13 +39,7 @@ class Paired:
     right_before: int
     p: float
     harm_bound: float
-    extremes: tuple[float, float]
     harms: tuple[RunRecord, ...] = ()
-
-    @property
-    def harm(self) -> float:
-        """The share of harmed runs among those that were right."""
-        return self.harmed / self.right_before if self.right_before else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +118,27 @@ def _result(
 
 def compare_runs(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
     """Compare two arms on the cases that both ran."""
-    first = {run.pair: run for run in before}
-    both = [(first[run.pair], run) for run in after if run.pair in first]
-    helped = sum(two.right and not first.right for first, two in both)
-    harms = tuple(two for first, two in both if first.right and not two.right)
+    both = _pairs(before, after)
+    helped = sum(second.right and not first.right for first, second in both)
+    harms = tuple(second for first, second in both if first.right and not second.right)
     right_before = sum(first.right for first, _ in both)
-    strata = strata_of(both)
     return Paired(
         len(both),
-        difference(strata, resamples),
+        difference(strata_of(both), resamples),
         helped,
         len(harms),
         right_before,
         mcnemar(helped, len(harms)),
         upper_bound(len(harms), right_before),
-        leave_one_out(strata),
         harms,
     )
+
+
+def _pairs(
+    before: Sequence[RunRecord], after: Sequence[RunRecord]
+) -> list[tuple[RunRecord, RunRecord]]:
+    first = {run.pair: run for run in before}
+    return [(first[run.pair], run) for run in after if run.pair in first]
 
 
 def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
@@ -173,12 +170,10 @@ def _gap(
 
 
 def _between(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> Strata:
-    first = {run.pair: run for run in before}
-    return strata_of((first[run.pair], run) for run in after if run.pair in first)
+    return strata_of(_pairs(before, after))
 
 
 def cost_of(runs: Sequence[RunRecord]) -> Cost:
-    """Return the average cost of a run."""
     count, requests = max(1, len(runs)), max(1, sum(run.requests for run in runs))
     prompt = sum(run.prompt for run in runs)
     texts = [second for run in runs for second in run.text_seconds]
@@ -247,10 +242,10 @@ def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
     best, direct, observed = arms[CEILING], arms[DIRECT], arms[OBSERVED]
     has_labels = any(run.flaws for run in direct)
     shows = _has_visible_flaw if has_labels else _was_seen
-    labelled = direct if has_labels else observed
+    labeled = direct if has_labels else observed
     return Ceilings(
         sum(run.right for run in best) / len(best) if best else None,
-        sum(run.right or shows(run) for run in labelled) / len(labelled) if labelled else None,
+        sum(run.right or shows(run) for run in labeled) / len(labeled) if labeled else None,
     )
 
 

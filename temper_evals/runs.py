@@ -16,17 +16,19 @@ from temper_evals.arms import Arm
 from temper_evals.loop import AgentLoop, Ending, ScenarioRun
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
-from temper_evals.scenarios.scenario import Judgement, Scenario
+from temper_evals.scenarios.scenario import Judgment, Scenario
 from temper_evals.scenarios.task import calls_of
+from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.server import CaseUsage
 
-# as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
+# Temper limits concurrent retries (decision 0021): up to this many runs never hit that limit, so
+# timing cannot change a result
 AT_ONCE = 3
 _SECONDS = 120.0
-# Until the next byte: a slow machine reads a prompt of 8,000 tokens in four minutes, and a server
-# whose slots are busy lets a request wait for as long as others take.
+# Until the next byte: a slow machine reads a prompt of 8,000 tokens in four minutes, and with busy
+# slots a request waits for other generations.
 _READ_SECONDS = 900.0
-# some servers end a connection without a word after an answer, which is not what is measured
+# some servers close connections silently after a response, which would count as a failure
 _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
 
@@ -118,6 +120,7 @@ class CaseRunner:
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
         world, case = scenario.world(), f"{scenario.name}/{seed}"
         known = self.bed.usage_of(case) or CaseUsage()
+        # a copy: the server goes on counting in the same object
         before = replace(known, flaws=[*known.flaws])
         with self.in_progress.follow(scenario.name) as run:
             await self.loop.run(self.bed.adapt(scenario), seed, world, run)
@@ -131,7 +134,7 @@ class CaseRunner:
         return record
 
     def _record(
-        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgement, spent: CaseUsage
+        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgment, spent: CaseUsage
     ) -> RunRecord:
         scenario, seed = case
         has_answered = run.ending is Ending.ANSWERED
@@ -164,8 +167,6 @@ class CaseRunner:
 
 @dataclass(slots=True)
 class _ArmRuns:
-    """The runs of one arm on one bed."""
-
     plan: EvaluationPlan
     records: Records
     bed: ModelSetup
@@ -183,7 +184,7 @@ class _ArmRuns:
         if not waiting:
             return
         jobs = iter(waiting)
-        self._tell()
+        self._report_progress()
         async with (
             self.bed.open(is_ceiling=self.arm.is_ceiling) as backend,
             self.arm.opening(backend) as target,
@@ -200,9 +201,9 @@ class _ArmRuns:
     async def _work(self, jobs: Iterator[tuple[Scenario, int]], runner: CaseRunner) -> None:
         for scenario, seed in jobs:
             await runner.run(scenario, seed)
-            self._tell()
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         key = self.bed.name, self.arm.name
         made = [run for run in self.records.runs if (run.bed, run.arm) == key]
         right = sum(run.right for run in made)
@@ -217,12 +218,7 @@ def make_client() -> httpx.AsyncClient:
 
 def first_messages(scenario: Scenario, seed: int) -> list[JsonObject]:
     """Return the messages that a run begins with."""
-    messages = scenario.request(seed)["messages"]
-    return (
-        [message for message in messages if isinstance(message, dict)]
-        if isinstance(messages, list)
-        else []
-    )
+    return objects_in(scenario.request(seed)["messages"])
 
 
 def wasted_calls(transcript: Sequence[JsonObject]) -> int:

@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+# under EVEN a setting helps and harms alike; BETTER is four helped runs for one harmed
 EVEN, BETTER = 0.5, 0.8
-FALSE_ON, FALSE_OFF = 0.05, 0.10  # by Wald's bounds neither is exceeded by more than their product
-RARE = 0.02  # of all pairs: what differs less often is not worth its price
+FALSE_ON, FALSE_OFF = 0.05, 0.10  # Wald's bounds exceed neither by more than their product
+RARE = 0.02  # share of all pairs; a setting that changes fewer is not worth its price
 
 _HELP = math.log(BETTER / EVEN)
 _HARM = math.log((1 - BETTER) / (1 - EVEN))

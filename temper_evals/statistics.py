@@ -17,7 +17,8 @@ import numpy.typing as npt
 from scipy import stats
 
 RESAMPLES = 10_000
-_BATCH = 1_000  # of resamples, whose values are in memory at once
+_BATCH = 1_000  # resamples in memory at once
+# fixed, so that a report of the same records has the same intervals
 _SEED = 20_260_822
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -67,7 +68,6 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def mean(strata: Strata) -> float:
-    """Return the mean over all instances."""
     values = [value for family in strata.values() for value in family]
     return sum(values) / len(values) if values else 0.0
 
@@ -85,7 +85,7 @@ def _bootstrap(families: tuple[tuple[float, ...], ...], resamples: int) -> Inter
     varied = [family for family in families if len({*family}) > 1]
     if not varied:
         return Interval(estimate, estimate, estimate)
-    # families that never vary have no part in the interval, and scipy refuses some of them
+    # constant families do not affect the interval, and scipy refuses some of them
     constant = sum(sum(family) for family in families if len({*family}) == 1)
 
     def mean_of_all(*samples: FloatArray, axis: int) -> FloatArray:
@@ -102,14 +102,6 @@ def _bootstrap(families: tuple[tuple[float, ...], ...], resamples: int) -> Inter
         rng=_SEED,
     ).confidence_interval
     return Interval(estimate, float(interval.low), float(interval.high))
-
-
-def leave_one_out(strata: Strata) -> tuple[float, float]:
-    """Return the lowest and highest mean without any one family."""
-    means = [
-        mean({name: value for name, value in strata.items() if name != family}) for family in strata
-    ]
-    return (min(means), max(means)) if len(means) > 1 else (mean(strata), mean(strata))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import HELD_OUT, RESTRAINT
+from temper_evals.scenarios.worlds import objects_in
 
 _MANY_TOOLS = 10
 _FAMILIES: Mapping[str, Set[str]] = {
@@ -31,12 +32,9 @@ _MEMBERS = {
 
 
 def tags_of(scenario: Scenario) -> list[str]:
-    """Return the tags of a scenario, its family first."""
     request = {**scenario.request(0), **scenario.first_fields()}
-    tools, messages = request.get("tools"), request.get("messages")
-    count = len(tools) if isinstance(tools, list) else 0
-    history = messages if isinstance(messages, list) else []
-    roles = {message.get("role") for message in history if isinstance(message, dict)}
+    count = len(objects_in(request.get("tools")))
+    roles = {message.get("role") for message in objects_in(request.get("messages"))}
     conditions = {
         **{name: scenario.family in families for name, families in _FAMILIES.items()},
         **{name: not members.isdisjoint(request) for name, members in _MEMBERS.items()},
@@ -59,5 +57,5 @@ def with_tags(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[
     for tag in wanted:
         if tag not in known:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(known.items()))
-            raise InvalidConfiguration("--tag", f"no task here has {tag!r}; there are: {listed}")
+            raise InvalidConfiguration("--tag", f"no task has the tag {tag!r}; known: {listed}")
     return [scenario for scenario in scenarios if not {*wanted}.isdisjoint(tags[scenario.name])]

@@ -13,8 +13,8 @@ from proxy.processes.process import Process, python_module
 from temper_evals.loop import ModelTarget
 
 _READY_SECONDS = 60.0
-# Nobody waits for its answers any more. On a busy machine a Temper was seen to take all of the
-# usual 3 s, once for each of two Tempers, so that Ctrl-C seemed to do nothing.
+# No client waits any more. On a busy machine two Tempers each took the default of 3 s, so that
+# Ctrl-C seemed to have no effect.
 _GRACE_SECONDS = 0.5
 _NAME = "temper serve"
 
@@ -35,7 +35,7 @@ async def temper_in_front(
             url.set_result(address)
 
     with tempfile.TemporaryDirectory(prefix="temper-eval-") as folder:
-        # an empty file: the settings of whoever runs this are not what is measured
+        # an empty file, so that the user's temper.toml does not affect the measurement
         settings = Path(folder) / "temper.toml"
         settings.write_text("", encoding="utf-8")
         command = (
@@ -45,6 +45,7 @@ async def temper_in_front(
             *("--config", str(settings), "--log-format", "json"),
         )
         quiet = {"TEMPER_LOGGING__LEVEL": "error"}
+        # tuned settings are in the cache folder; an empty one hides them
         state = {} if takes_tuned else {"XDG_CACHE_HOME": folder}
         process = await Process.start(
             command,
@@ -61,6 +62,7 @@ async def temper_in_front(
 
 async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
     """Wait until it serves; raises NeverBecameReady."""
+    # wait for the exit as well: a crashed process would never print its URL
     ended = asyncio.create_task(process.wait())
     either: set[asyncio.Future[str] | asyncio.Task[int]] = {url, ended}
     await asyncio.wait(either, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)

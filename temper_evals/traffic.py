@@ -59,7 +59,6 @@ class RuleEffect:
             yield escape(f"    {exchange.id}  {'; '.join(changes)}")
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         changed: list[JsonValue] = [
             {"id": exchange.id, "changes": [asdict(change) for change in exchange.changes]}
             for exchange in self.changed

@@ -29,16 +29,17 @@ from temper_evals.scenarios.scenario import Scenario
 from temper_evals.sequential import Decision, SequentialTest
 from temper_evals.temper_server import temper_in_front
 
+# a server that refuses every request would otherwise use up all minutes
 _FIRST_FAILURES = 6  # in a row, before anything was measured
-# All that is earned together may cost so many generations a request, on average; a setting that
-# adds next to nothing is not to blame for what a model costs anyway.
+# Limit of generations per request with all earned settings together; a setting that adds less than
+# CHEAP is not rejected for the cost that the model has without it.
 MOST_GENERATIONS, CHEAP = 1.45, 0.1
-SAVING = 0.9  # of the tokens generated without it, at most: what does not save them has to help
-_PRICED = 60  # cases, after which the price is known well enough to stop for it
+SAVING = 0.9  # an effort that generates more than this share of the tokens must help
+_PRICED = 60  # cases after which the price is certain enough to reject a setting
 
-# Settings by section and name, as they stand in temper.toml.
+# Settings by section and name, as in temper.toml.
 Values = Mapping[str, Mapping[str, JsonValue]]
-# The first seed; whoever reports on tuned settings takes others.
+# The first seed of tuning; reports on tuned settings use other seeds.
 FIRST_SEED = 1_000
 
 
@@ -105,10 +106,8 @@ class Price:
 
     @property
     def is_too_high(self) -> bool:
-        generations = self.generations_per_request
-        return generations > MOST_GENERATIONS and generations > CHEAP + _generations_per_request(
-            self.before
-        )
+        limit = max(MOST_GENERATIONS, CHEAP + _generations_per_request(self.before))
+        return self.generations_per_request > limit
 
 
 @dataclass(slots=True)
@@ -128,7 +127,7 @@ class Verdict:
     @property
     def decision(self) -> Decision:
         """The decision of the test, unless the price is too high."""
-        tested, is_priced = self._found, len(self.price.after) >= _PRICED
+        tested, is_priced = self._without_price, len(self.price.after) >= _PRICED
         if tested is Decision.OFF or not self.price.is_too_high:
             return tested
         return Decision.OFF if tested is Decision.ON or is_priced else tested
@@ -138,7 +137,7 @@ class Verdict:
         return self.candidate.is_effort and self.price.share_of_tokens <= SAVING
 
     @property
-    def _found(self) -> Decision:
+    def _without_price(self) -> Decision:
         """The decision of the test; a setting that saves tokens is on unless it loses."""
         if self._saves:
             return _OF_SAVINGS[self.test.loses]
@@ -161,12 +160,11 @@ class Verdict:
         return self.decision is Decision.OFF and not self.test.is_rare
 
     def sentence(self) -> str:
-        """Return the result as one line."""
         name, test = self.candidate.name, self.test
         if not self.was_tried:
             return f"{name}: not tried: off"
         if not test.pairs:
-            return f"{name}: no case was finished: off"
+            return f"{name}: no finished case: off"
         counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
         match self.decision:
             case Decision.ON:
@@ -183,14 +181,13 @@ class Verdict:
 
     @property
     def _reason(self) -> str:
-        if self._found is not Decision.OFF:
-            return f" ({self.price.generations_per_request:.2f} generations a request)"
+        if self._without_price is not Decision.OFF:
+            return f" ({self.price.generations_per_request:.2f} generations per request)"
         if self.test.decision is Decision.ON:
             return self._tokens
-        return " (it changes next to nothing)" if self.test.is_rare else ""
+        return " (changes almost nothing)" if self.test.is_rare else ""
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         test = self.test
         return {
             "name": self.candidate.name,
@@ -214,7 +211,7 @@ class Runner(Protocol):
         """Run a case, unless a record has its result."""
 
 
-# Opens the way to a model with some settings; the runner ends with the block.
+# Opens a runner with some settings; it ends with the block.
 OpenRunner: TypeAlias = Callable[[Values], AbstractAsyncContextManager[Runner]]
 
 
@@ -230,7 +227,7 @@ class TemperRunners:
     @asynccontextmanager
     async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
         environment = environment_of(values)
-        if key := key_of(self.target):  # what is known of the model is asked for with it, too
+        if key := key_of(self.target):  # Temper also needs it to identify the model
             environment["TEMPER_BACKEND__API_KEY"] = key
         async with temper_in_front(self.target, environment) as temper, make_client() as client:
             loop, name = AgentLoop(client, temper), describe(values)
@@ -315,8 +312,8 @@ class Tuning:
             self._compared_seconds += self.clock() - began
 
     async def _compare(self, verdict: Verdict) -> None:
-        before = merged(self.base, earned_by(self.verdicts))
-        after = merged(before, verdict.candidate.values)
+        before = merge_settings(self.base, earned_by(self.verdicts))
+        after = merge_settings(before, verdict.candidate.values)
         name = verdict.candidate.name
         async with self.open_runner(before) as first, self.open_runner(after) as second:
             for batch in _batches(self._cases()):
@@ -327,7 +324,7 @@ class Tuning:
                     await _run_all(first, batch, old)
                     self.on_step(f"with {name}")
                     await _run_all(second, batch, new)
-                finally:  # the time may be over amid a batch
+                finally:  # the time may end within a batch
                     for number in sorted(old.keys() & new.keys()):
                         if verdict.decision is Decision.UNDECIDED:
                             self._count(verdict, old[number], new[number])
@@ -351,7 +348,7 @@ class Tuning:
             return
         self._failed += 1
         if not verdict.test.pairs and self._failed >= _FIRST_FAILURES:
-            raise InvalidConfiguration("temper tune", f"every request fails: {failed[0].why}")
+            raise InvalidConfiguration("temper tune", f"every request failed: {failed[0].why}")
 
 
 def _generations_per_request(runs: Sequence[RunRecord]) -> float:
@@ -371,7 +368,7 @@ async def _run_all(
 
 def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
     """Return the settings that are on so far."""
-    return merged(*(verdict.candidate.values for verdict in verdicts if verdict.is_on))
+    return merge_settings(*(verdict.candidate.values for verdict in verdicts if verdict.is_on))
 
 
 def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario]]:
@@ -386,7 +383,7 @@ def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario
     )
 
 
-def merged(*layers: Values) -> dict[str, dict[str, JsonValue]]:
+def merge_settings(*layers: Values) -> dict[str, dict[str, JsonValue]]:
     """Merge settings; later ones win."""
     layers_merged: dict[str, dict[str, JsonValue]] = {}
     for layer in layers:

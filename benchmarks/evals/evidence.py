@@ -22,49 +22,49 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-The models on this page are **simulated**: they make errors at published rates
-([method](guides/evaluating.md#the-simulated-model), sources in `config/evals/profiles`). So this
-page shows the effect of Temper *if* a model fails and reacts like that. It does not show that a
-particular model improves: `temper eval` and `temper tune` measure yours. A separate page has the
-results of [two real models](guides/real-models.md#results).
+The model on this page is **simulated**: it makes errors at rates that others published
+([method](guides/evaluating.md), sources in `config/evals/profiles`). The page shows the effect of
+Temper *if* a model fails and reacts like that, not that a particular model gets better. Measure
+your model with `temper eval` and `temper tune`. Results of
+[real models in a closed loop](guides/real-models.md#results) are on a separate page.
 
-One plain agent loop runs the same tasks with the same random numbers in several *arms*: directly
-with the model (`direct`), through Temper with its defaults (`temper`, and `temper-again` as a
-repetition), through Temper with the settings that `temper tune` selected on other random numbers
-(`temper-tuned`), and through other proxies as their documentation recommends. `forge-respond` is
-forge with the `respond` tool. A *bed* is a simulated model, named after its profile.
+The same plain agent loop runs the same tasks with the same random numbers in several arms:
+directly at the model (`direct`), through Temper with its defaults (`temper`, and the control
+`temper-again`), with the settings that `temper tune` found on other random numbers
+(`temper-tuned`), and through other proxies as their documentation recommends.
 
 """
 _LIMITS = """
 ## Limits of these results
 
-- The results say nothing about a particular model: `temper eval --model FILE` measures yours.
-- The intervals apply to this suite, whose families are a fixed list. The author of most families
-  knows Temper's guardrails; the author of the [held-out](#held-out) families does not.
-- Real errors cluster by model and template, simulated errors do not. Rates come from few models.
-- The suite's tools reject arguments that violate their schema; some real tools are more lenient.
-- Times were measured on a shared machine, with a model that takes no time. They only compare the
-  arms; [performance](performance.md) has the benchmark.
-- A bound on harm needs many runs that are right without a proxy. "Not shown" means that there was
-  no harm, but in too few runs.
+- The page makes no claim about a named model: measure yours with `temper eval --model FILE`.
+- Intervals apply to this suite, whose families are a fixed list. The author of most families knows
+  Temper's guardrails; the author of the held-out families ([above](#held-out)) does not.
+- Real errors cluster by model and template; simulated errors do not. The rates come from few
+  models.
+- The tools of the suite refuse arguments that violate their schema; some real tools are more
+  lenient.
+- Times were measured on a shared machine with a model that takes no time. They compare arms and are
+  not a benchmark (see [performance](performance.md)).
+- A bound on harm needs many runs that were right before. "Not shown" means that no harm occurred in
+  too few runs.
 """
-_HARMS = """These runs are right directly and wrong with Temper. Each line: part, bed, task/seed.
-[Decision 27](decisions/0027-close-out-check.md) has the causes that were found in such runs, and
-the changes that followed. The remaining causes are: a needless call in text, which `direct` does
-not execute; a needless call whose arguments Temper corrected; a call that a tool's result quotes
-and whose values the user names; and a run that continues with other random numbers after a retry
-or a repair.
+_HARMS = """A harm is a run that is right directly and wrong with Temper.
+[Decision 27](decisions/0027-close-out-check.md) lists the causes that were found in such runs, and
+the changes. The remaining causes are: a needless call written as text, which is right without a
+proxy only because it is not parsed; a needless call that a retry corrected into a valid one; a call
+that a tool's result quotes and whose values the user names; and different random numbers after a
+reply that was retried or repaired.
 
 """
 _SMALL_MODELS = "Small models that repeat calls and echo results"
 _ORIGIN = (
-    "The goals are those of the design, which was written before any run. When they were put into "
-    "this\ntable, three beds had already been run.\n\n"
+    "The goals were fixed in the design before any run. This table was made when three beds had\n"
+    "been run.\n\n"
 )
 
 
 def page(folder: Path, versions: Mapping[str, str]) -> str:
-    """Return the page of the records in a folder."""
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name != REPLIES]
     parts = {folder.name: [*read_runs(folder)] for folder in folders}
     verdicts = _tuned(folder)
@@ -96,14 +96,11 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _table("Every arm", evidence.results.get("main", ())),
             _families(evidence),
             _held_out(evidence),
-            _table(
-                "Models that act again after a close-out check",
-                evidence.results.get("over-acting", ()),
-            ),
+            _table("Models that act again after a retry", evidence.results.get("over-acting", ())),
             _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
-            _table("Controls: no effect is expected", evidence.results.get("controls", ())),
+            _table("Controls: arms that must show no effect", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
-            _table("Tasks without a call", evidence.results.get("restraint", ())),
+            _table("Tasks without a due call", evidence.results.get("restraint", ())),
             _left_out(evidence),
             _answer_tool(folder, evidence),
             _grid(folder, evidence),
@@ -144,10 +141,10 @@ def _replies(folder: Path) -> str:
     models = len({bed for _, bed, _ in counts} - {"all"})
     text = (
         f"\n## Replies of real models\n\nUp to {choice.most} recorded replies of each of {models} "
-        "models and each category, returned by a scripted backend\n([meaning of the columns]"
-        "(guides/evaluating.md#recorded-replies)). There is no agent loop. A few tasks have\n"
-        "expected answers that are outdated; they count as wrong in all arms. Guardrails and "
-        f"nudges `{protocol.get('guardrails')}`.\n\n"
+        "models and each category, played by a scripted backend\n([columns]"
+        "(guides/evaluating.md#recorded-replies)). There is no closed loop. The possible answers\n"
+        "to a few questions have changed since; these count as wrong in every arm. Guardrails "
+        f"and nudges `{protocol.get('guardrails')}`.\n\n"
     )
     return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(every)
 
@@ -163,7 +160,6 @@ def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
 
 
 def _tuned(folder: Path) -> dict[str, list[str]]:
-    """Return the verdicts of tuning, by bed."""
     files = sorted((folder / TUNING).glob("*.json"))
     documents = {file.stem: json.parse(file.read_bytes()) for file in files}
     verdicts = {
@@ -209,10 +205,10 @@ def _ceilings(evidence: Evidence) -> str:
         for bed, both in ceilings.items()
     ]
     text = (
-        "\n## Two ceilings\n\n*Perfect* is the share of right runs of a model without the errors "
-        "that a proxy could detect or prevent.\n*Detectable* counts the runs that are right "
-        "without help, and the wrong runs with an error that is visible\nin a single reply. "
-        "Close-out checks can exceed *detectable*.\n\n"
+        "\n## Two ceilings\n\n*Perfect* is the success of the model without all errors that a "
+        "proxy could see or prevent. *Detectable* adds to\nthe runs that are right without help "
+        "those with an error that is visible in a reply. A close-out check can\nexceed the second "
+        "ceiling.\n\n"
     )
     return text + markdown_table(("bed", "perfect", "detectable"), cells) if cells else ""
 
@@ -229,8 +225,8 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
 
 def _promises(promises: Sequence[Promise]) -> str:
     text = (
-        "\n## Goals of the first edition\n\nThe thresholds are unchanged, although the rates of "
-        "the simulated models are newer; only the number of\ntraps was increased.\n\n"
+        "\n## Promises of the first edition\n\nThe thresholds are unchanged and older than the "
+        "rates of today's simulated model; more traps are\nneeded than then.\n\n"
     )
     return text + markdown_table(_COLUMNS, _cells(promises))
 
@@ -276,9 +272,9 @@ def _held_out(evidence: Evidence) -> str:
     columns = ("right", "lift (95 %)", "gap closed", "harmed")
     headings = ("bed", "arm", *(f"{column}, held out" for column in columns), *columns)
     text = (
-        "\n## Held out\n\nA second author, who has not read Temper's repair code, wrote the "
-        f"families {', '.join(HELD_OUT)}\nand the forms of their broken calls. They were used only "
-        "for this page. The other columns have all other families.\n\n"
+        f"\n## Held out\n\nThe families {', '.join(HELD_OUT)} and their broken calls\n"
+        "are by a second author who has not read how Temper repairs. They were used only for this\n"
+        "page. The other columns contain all other families.\n\n"
     )
     return text + markdown_table(headings, cells)
 
@@ -318,7 +314,7 @@ def _left_out(evidence: Evidence) -> str:
         for name, paired in compared.items()
     ]
     headings = ("p-small", "against all parts (95 %)", "better", "worse", "p (Holm)")
-    text = "\n## Value of each part\n\n"
+    text = "\n## The effect of each part\n\n"
     return text + markdown_table(headings, cells)
 
 
@@ -328,9 +324,10 @@ def _answer_tool(folder: Path, evidence: Evidence) -> str:
     if not results:
         return ""
     text = (
-        "\n## Effect of the `respond` tool on needless calls\n\nThe probability that a tool for "
-        "answers prevents a needless call is an assumption (0.4 for `p-small`),\nso several values "
-        f"are tried. Five seeds of the quick tasks. {_code_of(folder, 'answer-tool')}\n\n"
+        "\n## Models that an answer tool restrains\n\nThe rate at which such a tool "
+        "prevents a needless call is an assumption (0.4 for `p-small`), so it is varied.\n"
+        "Five seeds of the quick "
+        f"tasks. {_code_of(folder, 'answer-tool')}\n\n"
     )
     return text + markdown_table(HEADINGS, rows(results))
 
@@ -355,9 +352,9 @@ def _grid(folder: Path, evidence: Evidence) -> str:
         return ""
     pairs = max(result.runs for result in evidence.results["grid"])
     text = (
-        "\n## The grid\n\nThe cells combine low, middle and high published values of the error "
-        "rates, of corrections and of constrained\nerrors; other cells change one reaction. One "
-        f"seed of the quick tasks, {pairs} pairs per cell. {_code_of(folder, 'grid')}\n\n"
+        "\n## The grid\n\nRates, correction and constrained errors at the low, middle and high end "
+        "of the published values, and each\nreaction varied separately. One seed of the quick "
+        f"tasks, {pairs} pairs per cell. {_code_of(folder, 'grid')}\n\n"
     )
     return text + markdown_table(
         ("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells)

@@ -5,7 +5,7 @@ A missed goal is published as missed, and a goal with too few runs as not shown.
 
 from collections.abc import Iterator
 
-from benchmarks.evals.thresholds import Evidence, Outcome, Promise
+from benchmarks.evals.thresholds import Evidence, Outcome, Promise, judged
 from temper_evals.arms import AGAIN, DIRECT, TEMPER, TUNED
 from temper_evals.reply_bed import ReplyCounts
 from temper_evals.report.table import points
@@ -14,9 +14,9 @@ from temper_evals.statistics import RESAMPLES
 
 _FORGE = "forge"
 _LOWER = -0.01
-_LOST, _WRONG = 0.01, 0.005  # of recorded replies that an own handler read right
-_HARM = 1 / 8  # of forge's
-_SECONDS, _TOKENS = 0.7, 0.6  # of forge's
+_LOST, _WRONG = 0.01, 0.005  # shares of the recorded replies
+_HARM = 1 / 8  # relative to forge
+_SECONDS, _TOKENS = 0.7, 0.6  # relative to forge
 _GENERATIONS = {TEMPER: 1.15, TUNED: 1.45}
 
 
@@ -39,17 +39,17 @@ def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
     runs = [evidence.runs("main", bed, arm) for arm in (_FORGE, TUNED)]
     lift = compare_runs(runs[0], runs[1], RESAMPLES).lift
     is_met = lift.estimate >= 0 and lift.low > _LOWER
-    yield _promise(f"{title}: success", ">= 0, lower bound > -1 point", points(lift), is_met=is_met)
+    yield judged(f"{title}: success", ">= 0, lower bound > -1 point", points(lift), is_met=is_met)
     if forge.against is not None and tuned.against is not None:
         theirs, ours = forge.against.harmed, tuned.against.harmed
         is_met = ours <= _HARM * theirs
-        yield _promise(f"{title}: harmed", "<= 1/8", f"{ours} against {theirs}", is_met=is_met)
+        yield judged(f"{title}: harmed", "<= 1/8", f"{ours} against {theirs}", is_met=is_met)
     for what, most, a, b in (
         ("model seconds", _SECONDS, tuned.cost.model_seconds, forge.cost.model_seconds),
         ("tokens", _TOKENS, _tokens(tuned), _tokens(forge)),
     ):
         share = a / b if b else 0.0
-        yield _promise(f"{title}: {what}", f"<= {most}", f"{share:.2f}", is_met=share <= most)
+        yield judged(f"{title}: {what}", f"<= {most}", f"{share:.2f}", is_met=share <= most)
 
 
 def _on_same_cases(evidence: Evidence, bed: str, arm: str) -> dict[str, ArmResult]:
@@ -64,8 +64,8 @@ def _generations(evidence: Evidence, bed: str) -> Iterator[Promise]:
     for arm, most in _GENERATIONS.items():
         if (result := evidence.find("main", bed, arm)) is not None:
             rate = result.cost.generations_per_request
-            title = f"{bed}, `{arm}`: generations a request"
-            yield _promise(title, f"<= {most}", f"{rate:.2f}", is_met=round(rate, 2) <= most)
+            title = f"{bed}, `{arm}`: generations per request"
+            yield judged(title, f"<= {most}", f"{rate:.2f}", is_met=round(rate, 2) <= most)
 
 
 def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
@@ -75,7 +75,7 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
         both = compare_runs(runs[0], runs[1], RESAMPLES)
         measured = f"{both.helped + both.harmed} of {both.pairs} differ"
         is_met = both.helped + both.harmed == 0
-        yield _promise(f"{bed}: the same twice (A/A)", "no run differs", measured, is_met=is_met)
+        yield judged(f"{bed}: the same twice (A/A)", "no run differs", measured, is_met=is_met)
 
 
 def _over_acting(evidence: Evidence) -> Iterator[Promise]:
@@ -105,19 +105,19 @@ def reply_goals(category: str, counts: ReplyCounts) -> list[Promise]:
         return [Promise(f"replies, {category}", "reported", measured, mark)]
     read, count = counts.right + counts.retried, max(1, counts.count)
     return [
-        _promise(
-            f"replies, {category}: right or asked again",
+        judged(
+            f"replies, {category}: right or retried",
             ">= own handlers",
             f"{read} against {counts.handler_right} of {counts.count}",
             is_met=read >= counts.handler_right,
         ),
-        _promise(
+        judged(
             f"replies, {category}: lost in silence",
             "<= 1 %",
             f"{counts.lost} of {counts.count}",
             is_met=counts.lost / count <= _LOST,
         ),
-        _promise(
+        judged(
             f"replies, {category}: wrong",
             "<= 0.5 %",
             f"{counts.wrong} of {counts.count}",
@@ -128,10 +128,6 @@ def reply_goals(category: str, counts: ReplyCounts) -> list[Promise]:
 
 def _tokens(result: ArmResult) -> float:
     return result.cost.prompt + result.cost.generated
-
-
-def _promise(endpoint: str, threshold: str, measured: str, *, is_met: bool) -> Promise:
-    return Promise(endpoint, threshold, measured, Outcome.MET if is_met else Outcome.MISSED)
 
 
 def beside_forge(evidence: Evidence) -> list[tuple[str, ...]]:

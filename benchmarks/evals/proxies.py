@@ -17,7 +17,7 @@ from temper_evals.loop import ModelTarget
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-# with and without a tool for answering, which is what forge recommends for small models
+# with and without an answer tool, which forge recommends for small models
 _PEERS = {"forge": ("forge", "accept"), "forge-respond": ("forge", "respond")}
 _PEERS |= {"litellm": ("litellm", "accept")}
 NAMES = tuple(_PEERS)
@@ -51,8 +51,8 @@ def _opening(package: str, has_answer_tool: bool, folder: Path) -> Opening:  # n
             prose = "respond" if has_answer_tool else "accept"
             situation = Situation(backend.url, port, prose, files, folder)  # type: ignore[arg-type]
             launch = LAUNCHES[package](situation)
-            surroundings = launch.environment
-            with started(launch.command, folder=files, environment=surroundings, log=files / "log"):
+            environment = launch.environment
+            with started(launch.command, folder=files, environment=environment, log=files / "log"):
                 url = f"http://127.0.0.1:{port}"
                 await _ready(url, files / "log")
                 yield ModelTarget(url, backend.model, {**backend.headers, **launch.headers})

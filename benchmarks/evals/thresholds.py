@@ -61,18 +61,15 @@ class Evidence:
         return next(matches, None)
 
     def runs(self, part: str, bed: str, arm: str) -> list[RunRecord]:
-        """Return an arm's records."""
         return [run for run in self.parts.get(part, ()) if (run.bed, run.arm) == (bed, arm)]
 
     def beds(self, part: str) -> list[str]:
-        """Return the beds of a part."""
         return list(dict.fromkeys(result.bed for result in self.results.get(part, ())))
 
 
 def evidence_of(
     parts: Mapping[str, Sequence[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
 ) -> Evidence:
-    """Sum the records of all parts up."""
     results = {name: results_of(runs) for name, runs in parts.items()}
     return Evidence(parts, results, verdicts or {})
 
@@ -91,8 +88,9 @@ def promises(evidence: Evidence) -> list[Promise]:
     return [promise for judge in judges for promise in judge(evidence)]
 
 
-def _outcome(*, is_met: bool) -> Outcome:
-    return Outcome.MET if is_met else Outcome.MISSED
+def judged(endpoint: str, threshold: str, measured: str, *, is_met: bool) -> Promise:
+    """Return a promise that was either met or missed."""
+    return Promise(endpoint, threshold, measured, Outcome.MET if is_met else Outcome.MISSED)
 
 
 def _controls(evidence: Evidence) -> list[Promise]:
@@ -111,7 +109,7 @@ def _controls(evidence: Evidence) -> list[Promise]:
         if bed == "values-only":
             is_met = result.against.lift.estimate == 0
             promised, measured = "lift 0", points(result.against.lift)
-        promises.append(Promise(f"{bed}, `{arm}`", promised, measured, _outcome(is_met=is_met)))
+        promises.append(judged(f"{bed}, `{arm}`", promised, measured, is_met=is_met))
     return promises
 
 
@@ -123,7 +121,7 @@ def _lifts(evidence: Evidence) -> list[Promise]:
         is_met = lift.estimate >= _LIFT and gap.estimate >= _GAP and gap.low >= _GAP_BOUND
         measured = f"{points(lift)}; {100 * gap.estimate:.0f} % of the gap"
         promised = ">= 15 points over direct; >= 90 % of the gap (lower bound 85)"
-        promises.append(Promise("p-small", promised, measured, _outcome(is_met=is_met)))
+        promises.append(judged("p-small", promised, measured, is_met=is_met))
     native = evidence.find("main", "n-8b", TEMPER)
     urged = evidence.runs("main", "n-8b", "direct-urged")
     if native is not None and native.gap is not None and urged:
@@ -131,13 +129,13 @@ def _lifts(evidence: Evidence) -> list[Promise]:
         is_met = lift.estimate >= 0.05 and native.gap.estimate >= 0.8
         measured = f"{points(lift)}; {100 * native.gap.estimate:.0f} % of the gap"
         promised = ">= 5 points over direct-urged; >= 80 % of the gap"
-        promises.append(Promise("n-8b", promised, measured, _outcome(is_met=is_met)))
+        promises.append(judged("n-8b", promised, measured, is_met=is_met))
     temper, best = (evidence.find("main", "mismatch", arm) for arm in (TEMPER, CEILING))
     if temper is not None and best is not None and best.right:
         share = temper.right / best.right
         promised, measured = ">= 95 % of the ceiling", f"{100 * share:.1f} %"
         is_met = share >= 0.95
-        promises.append(Promise("mismatch", promised, measured, _outcome(is_met=is_met)))
+        promises.append(judged("mismatch", promised, measured, is_met=is_met))
     return promises
 
 
@@ -155,11 +153,11 @@ def _over_others(evidence: Evidence) -> list[Promise]:
         is_met = leads and generations <= 1 / 2 and later <= 1 / 3
         bound = ">= +5 points" if bed in ("p-small", "mismatch") else "lower bound > -1 point"
         promises.append(
-            Promise(
+            judged(
                 f"{bed}: over forge-respond",
                 f"{bound}; <= 1/2 of its generations; <= 1/3 of its time to the first text",
                 f"{points(lift)}; {generations:.2f}; {later:.2f}",
-                _outcome(is_met=is_met),
+                is_met=is_met,
             )
         )
     return promises
@@ -174,7 +172,7 @@ def _grid(evidence: Evidence) -> list[Promise]:
     measured = f"worst of {len(lifts)}: {worst}, {points(lifts[worst])}"
     is_met = lifts[worst].low > -0.01
     promised = "lower bound of temper - direct > -1 point in every cell"
-    return [Promise("whole grid", promised, measured, _outcome(is_met=is_met))]
+    return [judged("whole grid", promised, measured, is_met=is_met)]
 
 
 def _harm(evidence: Evidence) -> list[Promise]:
@@ -192,9 +190,7 @@ def _harm(evidence: Evidence) -> list[Promise]:
         if direct is not None:
             is_met = result.damage <= direct.damage
             measured = f"{result.damage} against {direct.damage}"
-            promises.append(
-                Promise(f"{bed}: damage", "<= direct", measured, _outcome(is_met=is_met))
-            )
+            promises.append(judged(f"{bed}: damage", "<= direct", measured, is_met=is_met))
     return promises
 
 
@@ -203,8 +199,8 @@ def _traps(evidence: Evidence) -> list[Promise]:
     traps = evidence.runs("traps", "p-small", TEMPER)
     if traps:
         promoted = sum(trap.promoted for trap in traps)
-        outcome = _outcome(is_met=promoted == 0)
-        outcome = outcome if len(traps) >= _TRAPS or promoted else Outcome.NOT_SHOWN
+        is_enough = len(traps) >= _TRAPS
+        outcome = Outcome.MISSED if promoted else Outcome.MET if is_enough else Outcome.NOT_SHOWN
         measured = f"{promoted} in {len(traps)}"
         promised = "0 false promotions in >= 2,000 traps"
         promises.append(Promise("p-small: traps", promised, measured, outcome))
@@ -215,7 +211,7 @@ def _traps(evidence: Evidence) -> list[Promise]:
                 is_met = harmed / of <= _HARM_IN_FAMILY
                 promised, measured = "<= 1 %", f"{harmed} of {of}"
                 title = f"p-small: harm in `{family}`"
-                promises.append(Promise(title, promised, measured, _outcome(is_met=is_met)))
+                promises.append(judged(title, promised, measured, is_met=is_met))
     return promises
 
 
@@ -230,12 +226,13 @@ def _costs(evidence: Evidence) -> list[Promise]:
         is_met = rate <= most and cached >= direct.cost.cached_share - _CACHED
         is_met = is_met and later <= _LATER_SECONDS
         promises.append(
-            Promise(
+            judged(
                 f"{bed}: cost",
-                f"<= {most} generations a request; first text <= +10 ms; cached share >= -2 points",
+                f"<= {most} generations per request; first text <= +10 ms; "
+                "cached share >= -2 points",
                 f"{rate:.2f}; {1000 * later:+.1f} ms; "
                 f"{100 * (cached - direct.cost.cached_share):+.1f} points",
-                _outcome(is_met=is_met),
+                is_met=is_met,
             )
         )
     return promises

@@ -46,7 +46,7 @@ class FaultyBackend:
                     await self._play(caller, request)
                 else:
                     await self._show(caller, request.split(b" ", 2)[1].decode())
-        except OSError:  # the asker has hung up
+        except OSError:  # the client has disconnected
             pass
         finally:
             self._ledger.connections -= 1
@@ -82,6 +82,5 @@ async def start(port: int, seed: int) -> asyncio.Server:
 
 
 async def serve(port: int, seed: int) -> None:
-    """Serve until cancelled."""
     server = await start(port, seed)
     await server.serve_forever()

@@ -11,7 +11,7 @@ from benchmarks.load.replies import event_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-_MOST = 3  # questions for one request
+_MOST = 3  # upstream requests for one request
 _LOST = "The model produced output that does not match the expected peg-native format"
 _SILENT = Wanted()
 
@@ -70,7 +70,7 @@ def _broken_json(material: Material) -> Plan:
     call = material.call()
     raw = json.dump_text(call.arguments)
     broken = [f"{raw[:-1]},}}", raw.replace('"', "'")]
-    if not raw[-2].isdigit():  # of a number nobody knows whether it is whole
+    if not raw[-2].isdigit():  # a cut-off number cannot be told from a complete one
         broken.append(raw[:-1])
     text = material.chance.choice(broken)
     play = says(speech.call(call.name, speech.pieces(text)), reason="tool_calls")
@@ -90,30 +90,30 @@ def _bad(material: Material) -> Toxic:
 
 def _nudged(material: Material) -> Plan:
     call = material.call()
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (_bad(material), calls(call, material)), demand)
 
 
 def _constrained(material: Material) -> Plan:
     call = material.call()
     plays = (_bad(material), _bad(material), _prose(_raw(call)))
-    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), questions=_MOST))
+    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), attempts=_MOST))
 
 
 def _never_good(material: Material) -> Plan:
     plays = tuple(_bad(material) for _ in range(_MOST))
-    return _plan(material, plays, Demand((_SILENT,), questions=_MOST))
+    return _plan(material, plays, Demand((_SILENT,), attempts=_MOST))
 
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
 
 def _only_prose(material: Material) -> Plan:
     first, second = material.text(), material.text()
-    demand = Demand((Wanted(second),), withheld=(Wanted(first),), questions=_MOST)
+    demand = Demand((Wanted(second),), withheld=(Wanted(first),), attempts=_MOST)
     return _plan(material, (_prose(first), _prose(second)), demand)
 
 
@@ -121,7 +121,7 @@ def _quoted_call(material: Material) -> Plan:
     """Show a call as an example: it is text, and must not become a call."""
     example = f"<tool_call>{_raw(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
-    return _plan(material, (_prose(text),), Demand((Wanted(text),), questions=_MOST))
+    return _plan(material, (_prose(text),), Demand((Wanted(text),), attempts=_MOST))
 
 
 def _lost_by_the_parser(material: Material) -> Plan:
@@ -135,7 +135,7 @@ def _lost_by_the_parser(material: Material) -> Plan:
         )
     )
     raw = _prose(f"<tool_call>\n{_raw(call)}\n</tool_call>")
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (lost, raw), demand)
 
 
@@ -143,7 +143,7 @@ def _call_cut_off(material: Material) -> Plan:
     call = material.forecast()
     cut = json.dump_text(call.arguments)[:-5]
     play = says(speech.call(call.name, speech.pieces(cut)), reason="length")
-    return _plan(material, (play,), Demand((Wanted(reason="length"),), questions=_MOST))
+    return _plan(material, (play,), Demand((Wanted(reason="length"),), attempts=_MOST))
 
 
 def _too_many_calls(material: Material) -> Plan:
@@ -159,7 +159,7 @@ def _prose_for_a_call(material: Material) -> Plan:
     """Write prose where the client demands a call."""
     text, call = material.text(), material.call()
     request = material.request(tools=True, tool_choice="required")
-    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
     return Plan(request, (_prose(text), calls(call, material)), demand)
 
 
@@ -168,7 +168,7 @@ def _another_tool(material: Material) -> Plan:
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
     request = material.request(tools=True, tool_choice=named)
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return Plan(request, (calls(wrong, material), calls(call, material)), demand)
 
 
@@ -185,7 +185,7 @@ def _another_form(material: Material) -> Plan:
     request = material.request(
         tools=True, response_format={"type": "json_schema", "json_schema": described}
     )
-    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), attempts=_MOST)
     return Plan(request, (_prose(text), _prose(answer)), demand)
 
 
@@ -196,7 +196,7 @@ def _text_and_bad_call(material: Material) -> Plan:
     first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
     request = material.request(tools=True).with_header("x-temper-text-policy", "accept")
     demand = Demand(
-        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), questions=_MOST
+        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), attempts=_MOST
     )
     return Plan(request, (first, calls(call, material)), demand)
 
@@ -206,7 +206,7 @@ def _good_and_bad_call(material: Material) -> Plan:
     good, wanted = material.call(), material.call()
     deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
     first = says(deltas, reason="tool_calls")
-    demand = Demand((called(wanted),), withheld=(called(good),), questions=_MOST)
+    demand = Demand((called(wanted),), withheld=(called(good),), attempts=_MOST)
     return _plan(material, (first, calls(wanted, material)), demand)
 
 
@@ -222,12 +222,12 @@ def _same_id_twice(material: Material) -> Plan:
 def _prose_then_failure(material: Material) -> Plan:
     """Fail the second attempt: the reply of the first attempt is still a valid answer."""
     text = material.text()
-    demand = Demand((Wanted(text),), questions=_MOST)
+    demand = Demand((Wanted(text),), attempts=_MOST)
     return _plan(material, (_prose(text), _failure(material)), demand)
 
 
 def _bad_then_failure(material: Material) -> Plan:
-    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), questions=_MOST)
+    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), attempts=_MOST)
     return _plan(material, (_bad(material), _failure(material)), demand)
 
 
@@ -249,13 +249,13 @@ FAULTS = (
     Fault("model: arguments of wrong types", 25, _wrong_types),
     Fault("model: a near miss of a name", 15, _near_miss),
     Fault("model: arguments of broken JSON", 20, _broken_json),
-    Fault("model: a bad call, good when asked again", 15, _nudged),
+    Fault("model: a bad call, good after a retry", 15, _nudged),
     Fault("model: two bad calls, then a constrained one", 8, _constrained),
     Fault("model: bad calls only", 8, _never_good),
-    Fault("model: prose, a call when asked again", 8, _prose_then_call),
+    Fault("model: prose, a call after a retry", 8, _prose_then_call),
     Fault("model: prose only", 8, _only_prose),
     Fault("model: a call quoted in prose", 8, _quoted_call),
-    Fault("model: what its server cannot parse", 15, _lost_by_the_parser),
+    Fault("model: a reply that its server cannot parse", 15, _lost_by_the_parser),
     Fault("model: a call cut off by length", 10, _call_cut_off),
     Fault("model: two calls where one is allowed", 8, _too_many_calls),
     Fault("model: prose where a call is demanded", 8, _prose_for_a_call),

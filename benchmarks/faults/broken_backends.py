@@ -14,11 +14,11 @@ from proxy.conversation.json import JsonObject
 _UNAVAILABLE = frozenset({502})
 _TIMED_OUT = frozenset({504})
 _PAUSE = 0.1
-_AT_ONCE = 40  # texts in a delta
-_MOST_BYTES = 64 * 2**20  # more than anybody takes
+_AT_ONCE = 40  # repetitions of the text in a delta
+_MOST_BYTES = 64 * 2**20  # more than any limit of Temper
 
 _STATUSES = (400, 401, 403, 404, 409, 422, 429, 500, 501, 502, 503, 504, 529)
-_KEPT = (501, 503, 504)  # of those that are a server's fault
+_KEPT = (501, 503, 504)  # server errors that Temper passes on
 
 
 def _fails(
@@ -30,7 +30,7 @@ def _fails(
 
 def _refused(material: Material) -> Plan:
     request = material.request(tools=False, model=GONE)
-    return Plan(request, (), Demand(failures=_UNAVAILABLE, questions=0))
+    return Plan(request, (), Demand(failures=_UNAVAILABLE, attempts=0))
 
 
 def _ends_without_answer(material: Material) -> Plan:
@@ -44,7 +44,7 @@ def _ends_without_answer(material: Material) -> Plan:
         (b"", b"HTTP/1.1 200 OK\r\ncontent-le", chunked(is_whole=False))
     )
     request = material.request(tools=material.chance.random() < 0.5)
-    return Plan(request, (sends(response, then=then),), Demand(failures=_UNAVAILABLE, questions=2))
+    return Plan(request, (sends(response, then=then),), Demand(failures=_UNAVAILABLE, attempts=2))
 
 
 def _ends_amid_text(material: Material) -> Plan:
@@ -166,7 +166,7 @@ def _loading(material: Material) -> Plan:
     failure = speech.failure(503, "Loading model", "unavailable_error")
     loading = sends(whole(json.dump(failure), status="503 Unavailable"), then=Then.NEXT)
     plays = (loading, says(speech.text(speech.pieces(text))))
-    return Plan(material.request(tools=False), plays, Demand((Wanted(text),), questions=2))
+    return Plan(material.request(tools=False), plays, Demand((Wanted(text),), attempts=2))
 
 
 def _without_end_slowly(material: Material) -> Plan:
@@ -201,21 +201,21 @@ def _call_without_end(material: Material) -> Plan:
 
 FAULTS = (
     Fault("backend: down", 20, _refused),
-    Fault("backend: ends without an answer", 15, _ends_without_answer),
-    Fault("backend: ends amid text", 20, _ends_amid_text),
-    Fault("backend: ends amid a call", 15, _ends_amid_call),
-    Fault("backend: ends amid thoughts", 8, _ends_amid_thoughts),
-    Fault("backend: ends amid an answer beside tools", 8, _ends_amid_respond),
-    Fault("backend: ends before the finish reason", 10, _no_end_mark),
+    Fault("backend: disconnects without an answer", 15, _ends_without_answer),
+    Fault("backend: disconnects within text", 20, _ends_amid_text),
+    Fault("backend: disconnects within a call", 15, _ends_amid_call),
+    Fault("backend: disconnects within thoughts", 8, _ends_amid_thoughts),
+    Fault("backend: disconnects within an answer next to tools", 8, _ends_amid_respond),
+    Fault("backend: disconnects before the finish reason", 10, _no_end_mark),
     Fault("backend: silent", 8, _silent),
-    Fault("backend: silent amid text", 8, _silent_amid_text),
+    Fault("backend: silent within text", 8, _silent_amid_text),
     Fault("backend: no HTTP", 10, _no_http),
     Fault("backend: no reply", 15, _no_reply),
-    Fault("backend: nonsense amid text", 10, _nonsense_amid_text),
+    Fault("backend: nonsense within text", 10, _nonsense_amid_text),
     Fault("backend: refuses", 30, _refusing),
     Fault("backend: prompt too long", 8, _too_long),
     Fault("backend: an error as the first event", 8, _error_event_first),
-    Fault("backend: an error amid text", 8, _error_event_amid_text),
+    Fault("backend: an error within text", 8, _error_event_amid_text),
     Fault("backend: loading", 10, _loading),
     Fault("backend: text without an end, slowly", 3, _without_end_slowly),
     Fault("backend: text without an end, at once", 1, _without_end_at_once),

@@ -44,7 +44,7 @@ class Demand:
     `answers` are right at any time; `withheld` answers only if a retry was due, Temper fell back to
     an earlier attempt and reports that. `failures` are the permitted status codes; a stream may
     show a beginning of `shown` and `thoughts` before its error event. A backend that `is_endless`
-    repeats its text forever, and any beginning of that is right. `questions` limits the upstream
+    repeats its text forever, and any beginning of that is right. `attempts` limits the upstream
     requests.
     """
 
@@ -54,7 +54,7 @@ class Demand:
     shown: str = ""
     thoughts: str = ""
     is_endless: bool = False
-    questions: int = 1
+    attempts: int = 1
 
 
 @dataclass(slots=True)
@@ -78,7 +78,6 @@ class Seen:
 
     @property
     def kind(self) -> Kind:
-        """The kind of this response."""
         if self.is_disconnected:
             return Kind.LEFT
         if self.error is not None:
@@ -115,17 +114,17 @@ def _problem_of_error(demand: Demand, seen: Seen) -> str:
 
 
 def _problem_of_answer(demand: Demand, seen: Seen) -> str:
-    if any(_is(wanted, demand, seen) for wanted in demand.answers):
+    if any(_equals(wanted, demand, seen) for wanted in demand.answers):
         return ""
     is_withheld = "withheld=" in seen.report.get("repairs", "")
-    if is_withheld and any(_is(wanted, demand, seen) for wanted in demand.withheld):
+    if is_withheld and any(_equals(wanted, demand, seen) for wanted in demand.withheld):
         return ""
     got = f"{seen.text[:200]!r}, {seen.calls}, {seen.reason!r}, {seen.report}"
     wanted = demand.answers or "an error"
     return f"another answer than {str(wanted)[:400]}: {got}"
 
 
-def _is(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
+def _equals(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
     is_text = seen.text == wanted.text
     if demand.is_endless:
         is_text = bool(seen.text) and _begins(demand, seen.text, wanted.text)

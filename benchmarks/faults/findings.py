@@ -67,7 +67,6 @@ class Findings(msgspec.Struct):
 
 
 def save(findings: Findings, file: Path) -> None:
-    """Write findings as JSON."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(findings)) + b"\n")
 
 
@@ -78,38 +77,36 @@ def page(findings: Findings) -> str:
 
 
 def _heading(findings: Findings) -> Iterator[str]:
-    yield "# Soak test with faults"
+    yield "# Soak with faults"
     yield ""
     yield _INTRODUCTION
     yield ""
     yield f"    {findings.command} --page docs/soak.md"
     yield ""
-    settings = "Temper's settings that differ from the defaults:"
-    yield f"Run on {findings.date}: {findings.machine}. {settings}"
+    yield f"Run on {findings.date}: {findings.machine}. Temper's settings other than the defaults:"
     yield ""
     yield from (f"    {line}".rstrip() for line in findings.settings.splitlines())
 
 
 _INTRODUCTION = """\
-`temper serve` runs in one process, a mock backend in another. The backend implements the API of
-llama-server and produces a fault for each request. The fault depends on a seed and the request's
-number, so client and backend agree on it, and any request can be repeated (`--only NUMBER`). The
-clients stream or not, offer tools or not, disconnect, read slowly, and send invalid requests.
+`temper serve` and the backend run as separate processes. The backend has the API of llama-server
+and plays a fault for each request. The fault depends on a seed and the request's number, so client
+and backend agree on it, and any request can be repeated (`--only NUMBER`). Clients stream or not,
+offer tools or not, disconnect, stall, and send invalid requests.
 
-A request counts as lost unless its client receives a correct answer or a permitted error. A correct
-answer has the text that the model wrote, and exactly the calls that it made, with their arguments.
-A permitted error has OpenAI's format and the status that the fault requires; in a stream that has
-begun, it is an error event. Losses are: a hang, an end without `[DONE]` or error, a call that the
-model did not make, a 500, a superfluous generation, and a generation that continues for 2 s after
-its client has disconnected. At the end, neither Temper's metrics nor the backend's records may have
-an open request, Temper must have counted all requests, and its log must not contain a traceback.
+A request is lost unless its client gets a right answer or a permitted error. A right answer has the
+exact text, and exactly the calls that the model made, with these arguments. A permitted error has
+OpenAI's form and the status that the fault requires; after the start of a stream it is an error
+event. These are losses: a hang, an end without `[DONE]` or an error, a call that the model did not
+make, a 500, a superfluous generation, and a generation that continues for 2 s after its client has
+disconnected. At the end neither Temper's metrics nor the backend's ledger may have an open request,
+Temper must have counted every request, and its log must not contain a traceback.
 
-Memory counts as flat if its median in the last fifth of the run is at most 4 MB above that of the
-second fifth, and descriptors with a limit of 20; the first fifth is the warm-up. A leak of 0.6 kB
-per request would be detected. A few more descriptors only mean that more requests are running; at
-rest, there must not be more than before the run. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return
-free memory; otherwise it retains up to 64 MB after each reply of 32 MB. This command runs the test
-and writes this page:"""
+Memory and descriptors are flat if the median of the last fifth of the run exceeds that of the
+second fifth by at most 4 MB, or 20 descriptors; the first fifth is warm-up. A leak of 0.6 kB per
+request would be visible. More descriptors during the run mean more concurrent requests; at rest
+there may be no more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
+Otherwise it keeps up to 64 MB after each reply of 32 MB. This command writes the page:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:
@@ -125,7 +122,7 @@ def _result(findings: Findings) -> Iterator[str]:
     yield f"| generations | {findings.generations:,} |"
     if findings.outlived:
         last = percentile(findings.outlived, 100)
-        yield f"| longest generation after a disconnect | {last * 1000:.0f} ms |"
+        yield f"| longest generation after its client left | {last * 1000:.0f} ms |"
     yield from _flat("memory, MB", of_memory(findings.samples))
     yield from _flat("descriptors", of_descriptors(findings.samples))
     if findings.at_rest is not None:

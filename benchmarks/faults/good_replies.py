@@ -9,8 +9,8 @@ from proxy.conversation import json
 
 _PAUSE = 0.05
 _HALF = 0.5
-_LARGE = 1_500  # deltas: more than all buffers on the way hold
-_SEGMENT = 3  # bytes, so that characters are cut
+_LARGE = 1_500  # deltas: more than all buffers in between can hold
+_SEGMENT = 3  # bytes, so that multi-byte characters are split
 
 
 def as_call(call: Call, material: Material, *, index: int = 0) -> bytes:
@@ -20,9 +20,9 @@ def as_call(call: Call, material: Material, *, index: int = 0) -> bytes:
     return speech.call(call.name, speech.pieces(arguments, size), index=index)
 
 
-def says(*said: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
+def says(*deltas: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
     """Play a whole reply."""
-    return sends(chunked(speech.reply(*said, reason=reason)), then=then)
+    return sends(chunked(speech.reply(*deltas, reason=reason)), then=then)
 
 
 def calls(call: Call, material: Material) -> Toxic:
@@ -174,15 +174,15 @@ FAULTS = (
     Fault("good: thoughts and a call", 30, _thoughts_and_call),
     Fault("good: text", 120, _text),
     Fault("good: thoughts and text", 30, _thoughts_and_text),
-    Fault("good: an answer beside tools", 40, _answer_in_respond),
+    Fault("good: an answer next to tools", 40, _answer_in_respond),
     Fault("good: an answer and a call", 15, _answer_and_call),
-    Fault("good: text where it is welcome", 15, _text_where_it_is_welcome),
+    Fault("good: accepted text", 15, _text_where_it_is_welcome),
     Fault("good: unguarded", 10, _unguarded),
     Fault("good: cut off by length", 20, _cut_by_length),
     Fault("good: in segments of 3 bytes", 20, _in_small_segments),
     Fault("good: a slow drip", 25, _slow_drip),
     Fault("good: to a slow reader", 4, _to_a_slow_reader),
     Fault("good: one body instead of a stream", 20, _in_one_body),
-    Fault("good: oddly written", 30, _oddly_written),
-    Fault("good: and rude behind the end", 30, _rude_behind_the_end),
+    Fault("good: unusual framing", 30, _oddly_written),
+    Fault("good: surplus bytes after the end", 30, _rude_behind_the_end),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive the interest of its client
+LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive its client
 
 
 class Generation(msgspec.Struct):
@@ -35,14 +35,13 @@ class Ledger(msgspec.Struct):
         return max((generation.ended - over for generation in self.made(number)), default=0.0)
 
     def made(self, number: int) -> list[Generation]:
-        """Return the generations of a request."""
         return self.generations.get(number, [])
 
-    def problems(self, number: int, over: float, questions: int) -> Iterator[str]:
-        """Yield the problems of a request that may have cost at most `questions` generations."""
+    def problems(self, number: int, over: float, attempts: int) -> Iterator[str]:
+        """Yield the problems of a request that may have cost at most `attempts` generations."""
         made = len(self.made(number))
-        if made > questions:
-            yield f"asked {made} times, {questions} at most were due"
+        if made > attempts:
+            yield f"{made} generations, at most {attempts} were due"
         outlived = self.outlived(number, over)
         if outlived > LONGEST_OUTLIVING:
             yield f"a generation outlived its client by {outlived:.1f} s"

@@ -14,17 +14,18 @@ from typing import TypeAlias
 
 from benchmarks.faults.demands import Call, Demand
 from benchmarks.faults.toxics import Toxic
-from benchmarks.load.workloads import described
+from benchmarks.load.workloads import describe_tool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 CHAT = "/v1/chat/completions"
-NAMES = ("steady", "gpt-4o", "qwen3:8b")  # of the model, as clients know it
+NAMES = ("steady", "gpt-4o", "qwen3:8b")  # the model's names for clients
 GONE = "gone"  # a model whose server is down
 _CLIENTS = 5
-_STREAMED = 0.6  # of all requests
+_STREAMED = 0.6  # share of all requests
 _MARK = re.compile(rb"\[\[request (\d+)\]\]")
 
+# with multi-byte characters, because some faults cut a stream inside a character
 _WORDS = (
     *("harbour", "lantern", "quiet", "meadow", "seven", "rivers", "früh", "雪", "copper"),
     *("window", "morning", "paper", "bridge", "thunder", "apple", "naïve", "slate", "🙂"),
@@ -32,12 +33,12 @@ _WORDS = (
 _CITIES = ("Oslo", "Paris", "São Paulo", "Köln", "東京", "New York")
 
 TOOLS: tuple[JsonObject, ...] = (
-    described(
+    describe_tool(
         "get_weather",
         {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
         required=("city", "days"),
     ),
-    described(
+    describe_tool(
         "write_note",
         {
             "title": {"type": "string"},
@@ -56,7 +57,7 @@ class Manner(Enum):
     """How a client behaves."""
 
     STAYS = "stays"
-    ASKS_TWICE = "asks twice at once, with one key"
+    SENDS_TWICE = "sends twice at once, with one key"
     LEAVES_EARLY = "leaves before the first token"
     LEAVES_AMID = "leaves in the middle"
     LEAVES_SENDING = "leaves before its request is whole"
@@ -98,7 +99,7 @@ class Plan:
 
 
 def number_in(request: bytes) -> int | None:
-    """Find which request of the run a question belongs to."""
+    """Return the number of the request that an upstream request belongs to."""
     match = _MARK.search(request)
     return None if match is None else int(match[1])
 
@@ -107,7 +108,7 @@ class Material:
     """Draws the parts of a request; `stream` fixes whether it is streamed, None draws it."""
 
     def __init__(self, seed: int, number: int, *, stream: bool | None = None) -> None:
-        # not for secrets; the same in both processes
+        # a seeded generator, because client and backend must draw the same values
         self.chance = random.Random(f"{seed}/{number}")  # noqa: S311
         self.number = number
         self._stream = stream
@@ -117,7 +118,6 @@ class Material:
         return " ".join(self.chance.choices(_WORDS, k=self.chance.randint(3, most)))
 
     def call(self) -> Call:
-        """Draw a valid call to one of the tools."""
         if self.chance.random() < 0.5:
             return self.forecast()
         lines: list[JsonValue] = [self.text(8) for _ in range(self.chance.randint(0, 5))]
@@ -132,12 +132,11 @@ class Material:
         return Call("get_weather", {"city": city, "days": days})
 
     def request(self, *, tools: bool, stream: bool | None = None, **more: JsonValue) -> ChatRequest:
-        """Draw a request."""
         drawn = self.chance.random() < _STREAMED if self._stream is None else self._stream
         stream = drawn if stream is None else stream
         body: JsonObject = {
             "model": self.chance.choice(NAMES),
-            "messages": [*self._history(), self.question()],
+            "messages": [*self._history(), self.user_message()],
             "stream": stream,
             "temperature": 0.2,
         }
@@ -147,7 +146,7 @@ class Material:
             body["tools"] = [*TOOLS]
         return ChatRequest(json.dump({**body, **more}), self.headers())
 
-    def question(self) -> JsonObject:
+    def user_message(self) -> JsonObject:
         """Return the last user message, which contains the mark."""
         return {"role": "user", "content": f"{self.text(20)} [[request {self.number}]]"}
 

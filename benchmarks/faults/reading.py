@@ -56,8 +56,6 @@ def _told(error: ValueError, body: bytes) -> str:
 
 
 class _Stream:
-    """Reads the events of one stream."""
-
     def __init__(self, seen: Seen) -> None:
         self.text_parts: list[str] = []
         self.thought_parts: list[str] = []
@@ -107,7 +105,7 @@ class _Stream:
         for call in _list(delta.get("tool_calls", []), "tool_calls"):
             self._read_call(_object(call, "a call"))
         seen.reason = _text(choice.get("finish_reason"))
-        if seen.reason not in ("", "length"):  # nobody runs the calls of what was cut off
+        if seen.reason not in ("", "length"):  # clients do not run calls of a cut-off reply
             seen.calls = [_call(call) for call in self._calls]
 
     def _read_call(self, piece: JsonObject) -> None:

@@ -10,7 +10,7 @@ from benchmarks.faults.toxics import Then, Toxic, chunk, chunked, repeats, sends
 
 _PAUSE = 0.05
 
-# Members of a request, as they are written, that make it a bad one.
+# Raw fields that make a request invalid.
 _BAD_MEMBERS = (
     b'"messages": 5',
     b'"messages": []',
@@ -56,7 +56,7 @@ def _wrong_door(material: Material) -> Plan:
 
 
 def _refused(request: ChatRequest, status: int) -> Plan:
-    return Plan(request, demand=Demand(failures=frozenset({status}), questions=0))
+    return Plan(request, demand=Demand(failures=frozenset({status}), attempts=0))
 
 
 def _leaves_early(material: Material) -> Plan:
@@ -75,7 +75,7 @@ def _leaves_early(material: Material) -> Plan:
 def _leaves_second_attempt(material: Material) -> Plan:
     bad = calls(Call("launch_rocket", {}), material)
     plays = (bad, sends(b"", then=Then.SILENCE))
-    demand = Demand(withheld=(Wanted(),), questions=2)
+    demand = Demand(withheld=(Wanted(),), attempts=2)
     return Plan(material.request(tools=True), plays, demand, Manner.LEAVES_EARLY)
 
 
@@ -96,11 +96,11 @@ def _leaves_a_whole_answer(material: Material) -> Plan:
 
 def _leaves_sending(material: Material) -> Plan:
     request = material.request(tools=False)
-    return Plan(request, demand=Demand(questions=0), manner=Manner.LEAVES_SENDING)
+    return Plan(request, demand=Demand(attempts=0), manner=Manner.LEAVES_SENDING)
 
 
 def _stops_sending(material: Material) -> Plan:
-    demand = Demand(failures=frozenset({408}), questions=0)
+    demand = Demand(failures=frozenset({408}), attempts=0)
     return Plan(material.request(tools=False), demand=demand, manner=Manner.STOPS_SENDING)
 
 
@@ -109,25 +109,25 @@ def _stops_reading(material: Material) -> Plan:
     return Plan(request, (_talks(0),), manner=Manner.STOPS_READING)
 
 
-def _asks_twice(material: Material) -> Plan:
+def _sends_twice(material: Material) -> Plan:
     """Send a request twice at the same time with one idempotency key: one generation is due."""
     text = material.text()
     request = material.request(tools=False).with_header("idempotency-key", f"key-{material.number}")
     play = says(speech.text(speech.pieces(text)))
     demand = Demand((Wanted(text),))
-    return Plan(request, (play,), demand, Manner.ASKS_TWICE)
+    return Plan(request, (play,), demand, Manner.SENDS_TWICE)
 
 
 FAULTS = (
-    Fault("client: asks twice with one key", 15, _asks_twice),
+    Fault("client: sends twice with one key", 15, _sends_twice),
     Fault("client: a bad body", 15, _bad_body),
     Fault("client: a bad field", 20, _bad_member),
     Fault("client: a wrong name, type, path or method", 15, _wrong_door),
     Fault("client: leaves before the first token", 20, _leaves_early),
-    Fault("client: leaves in a second attempt", 5, _leaves_second_attempt),
-    Fault("client: leaves amid a stream", 20, _leaves_amid),
+    Fault("client: leaves during a second attempt", 5, _leaves_second_attempt),
+    Fault("client: leaves within a stream", 20, _leaves_amid),
     Fault("client: leaves a whole answer", 15, _leaves_a_whole_answer),
-    Fault("client: leaves amid its own request", 8, _leaves_sending),
+    Fault("client: leaves within its own request", 8, _leaves_sending),
     Fault("client: never sends the rest", 3, _stops_sending),
     Fault("client: stops reading", 2, _stops_reading),
 )

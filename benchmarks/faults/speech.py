@@ -11,12 +11,10 @@ USAGE: JsonObject = {"prompt_tokens": 1000, "completion_tokens": 50, "total_toke
 
 
 def text(pieces: Sequence[str]) -> bytes:
-    """Write deltas of text."""
     return b"".join(chunk({"content": piece}) for piece in pieces)
 
 
 def thoughts(pieces: Sequence[str]) -> bytes:
-    """Write deltas of reasoning."""
     return b"".join(chunk({"reasoning_content": piece}) for piece in pieces)
 
 
@@ -32,12 +30,10 @@ def call(name: str, arguments: Sequence[str], *, index: int = 0) -> bytes:
 
 
 def finish(reason: str) -> bytes:
-    """Write the finish reason alone."""
     return chunk({}, reason)
 
 
 def usage() -> bytes:
-    """Write the chunk with the usage."""
     return event_of({"choices": [], **members("chat.completion.chunk"), "usage": USAGE})
 
 
@@ -46,9 +42,8 @@ def end(reason: str = "stop") -> bytes:
     return finish(reason) + usage() + DONE
 
 
-def reply(*said: bytes, reason: str = "stop") -> bytes:
-    """Write a whole reply."""
-    return START + b"".join(said) + end(reason)
+def reply(*deltas: bytes, reason: str = "stop") -> bytes:
+    return START + b"".join(deltas) + end(reason)
 
 
 def failure(code: int, message: str, kind: str = "server_error") -> JsonObject:

@@ -24,9 +24,10 @@ _SETTLE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _TROUBLE = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
 
-# Else glibc keeps up to 64 MB of what the last large reply took, and hides whatever grows.
+# Otherwise glibc keeps up to 64 MB after a large reply, which would hide a leak.
 _ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "131072"}
 
+# short, so that every timeout of Temper occurs within the run
 STALL_SECONDS = 2.0
 DEADLINES = f"""\
 [server]
@@ -71,7 +72,7 @@ class Stage:
         """Return the usage of Temper; None where /proc does not exist."""
         return usage(self.group)
 
-    def trouble(self) -> list[str]:
+    def log_errors(self) -> list[str]:
         """Return the lines of the log that report an internal error."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if any(word in line for word in _TROUBLE)]

@@ -88,7 +88,7 @@ def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> To
         step = size or max(1, len(raw))
         for start in range(0, len(raw), step):
             await caller.send(raw[start : start + step])
-            await asyncio.sleep(0)  # whoever reads gets this segment before the next
+            await asyncio.sleep(0)  # the reader gets this segment before the next one
         await _end(caller, then)
 
     return play
@@ -138,6 +138,7 @@ async def _end(caller: Caller, then: Then) -> None:
             pass
         case Then.RESET:
             held: socket.socket = caller.writer.get_extra_info("socket")
+            # a zero linger time makes the kernel send RST instead of FIN
             held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             caller.writer.transport.abort()
         case Then.HALF_CLOSE:

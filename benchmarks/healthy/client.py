@@ -94,7 +94,6 @@ class Seen:
         return min(times, default=None)
 
     def add(self, channel: str, text: str | None, now: float) -> None:
-        """Add a text to a channel."""
         if not text:
             return
         if self.parts and self.parts[-1][0] == channel:

@@ -13,6 +13,7 @@ _SHOWN = 80
 
 def difference(direct: Seen, through: Seen) -> str:
     """Describe the difference between a response through Temper and a direct one; "" if equal."""
+    # a failure of the mock backend is not a change by Temper
     if direct.status != 200 or direct.problem:
         return f"the backend itself answered {direct.status}: {direct.problem}"
     if direct.content == through.content:

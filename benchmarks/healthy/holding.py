@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.replies import KINDS, Delta, Wish
+from benchmarks.healthy.request import body_of
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
@@ -35,17 +35,17 @@ def releases(kind: str, number: int) -> tuple[int, ...]:
     turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
     turn.next_request()
     waiting = _Waiting(reply.deltas)
-    for index, event in enumerate(map(_heard, reply.deltas)):
+    for index, event in enumerate(map(_upstream_event, reply.deltas)):
         waiting.see(turn.receive(event), index)
     waiting.see(turn.receive(ReplyFinished(reply.reason)), len(reply.deltas))
-    return tuple(waiting.let_out)
+    return tuple(waiting.released_at)
 
 
 class _Waiting:
     """The deltas of a reply that the client has not seen yet, by their channels."""
 
     def __init__(self, deltas: tuple[Delta, ...]) -> None:
-        self.let_out = [len(deltas)] * len(deltas)
+        self.released_at = [len(deltas)] * len(deltas)
         self._shown: dict[str, int] = {}
         self._due: dict[str, deque[tuple[int, int]]] = {}
         ends: dict[str, int] = {}
@@ -56,14 +56,14 @@ class _Waiting:
     def see(self, events: Iterable[ReplyEvent], now: int) -> None:
         """Note the events that were released after the delta with index `now`."""
         for event in events:
-            for channel, text in _spoken(event):
+            for channel, text in _channel_texts(event):
                 self._shown[channel] = self._shown.get(channel, 0) + len(text)
                 due = self._due.get(channel, ())
                 while due and due[0][1] <= self._shown[channel]:
-                    self.let_out[due.popleft()[0]] = now
+                    self.released_at[due.popleft()[0]] = now
 
 
-def _heard(delta: Delta) -> ReplyEvent:
+def _upstream_event(delta: Delta) -> ReplyEvent:
     """Return the event of the backend that brings a delta."""
     channel, _, number = delta.channel.partition(" ")
     if channel == "name":
@@ -73,7 +73,7 @@ def _heard(delta: Delta) -> ReplyEvent:
     return TextDelta(delta.text)
 
 
-def _spoken(event: ReplyEvent) -> Iterator[tuple[str, str]]:
+def _channel_texts(event: ReplyEvent) -> Iterator[tuple[str, str]]:
     """Yield the channels that an event adds to, and the added text."""
     match event:
         case TextDelta(text):

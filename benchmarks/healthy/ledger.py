@@ -12,7 +12,7 @@ class ReceivedRequest(msgspec.Struct):
 
 
 class Ledger:
-    """All questions since it was last handed out."""
+    """All requests since the ledger was last cleared."""
 
     def __init__(self) -> None:
         self._received: list[ReceivedRequest] = []
@@ -26,7 +26,7 @@ class Ledger:
         self._received.append(received)
         return received, is_again
 
-    def handed_out(self) -> bytes:
+    def dump_and_clear(self) -> bytes:
         """Return the ledger as JSON, and clear it."""
         document = msgspec.json.encode(self._received)
         self._received, self._ids = [], set()

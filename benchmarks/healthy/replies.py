@@ -36,7 +36,6 @@ class Wish:
 
     @property
     def mark(self) -> str:
-        """The mark that selects this reply."""
         settings = f"kind={self.kind};number={self.number};delay_ms={self.delay_ms:g};id={self.id}"
         return f"[[{PREFIX};{settings}]]"
 
@@ -70,7 +69,6 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """The finish reason."""
         return "tool_calls" if self.calls else "stop"
 
     @property
@@ -100,7 +98,6 @@ def tokens(text: str) -> list[str]:
 
 
 def prose(number: int) -> Reply:
-    """Answer in prose."""
     return Reply(_numbered(ANSWERS, number))
 
 
@@ -129,7 +126,7 @@ def long_call(number: int) -> Reply:
     return Reply(calls=(Call("write_file", f"{{{both[0]}, {both[1]}}}"),))
 
 
-# The name of the kind whose model uses the `respond` tool wherever it is offered.
+# The kind whose model uses the `respond` tool whenever it is offered.
 RESPONDING = "an answer by `respond`"
 LONG = "a 3,000-token argument"
 KINDS: dict[str, Callable[[int], Reply]] = {

@@ -55,7 +55,7 @@ def _harmed(results: Results, policy: str, kind: str) -> str:
     )
     if changed is None or again is None or replies is None:
         return "-"
-    extra = f", {again:.0f} asked again" if again else ""
+    extra = f", {again:.0f} retried" if again else ""
     return f"{changed:.0f} of {replies:.0f}{extra}"
 
 

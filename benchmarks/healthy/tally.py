@@ -20,7 +20,7 @@ from benchmarks.load.figures import Figures, percentile
 
 DIRECT, THROUGH = "direct", "temper"
 WAYS = {"streamed": True, "whole": False}
-# What prose is worth: the default is asked for by saying nothing.
+# Text policies with their headers; the default needs no header.
 POLICIES: dict[str, Mapping[str, str]] = {
     "auto": {},
     **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
@@ -55,19 +55,18 @@ class Batch:
     ledger: dict[str, list[ReceivedRequest]] = field(default_factory=dict)
 
     def received(self, pair: Pair, side: str) -> list[ReceivedRequest]:
-        """Return the requests that the backend received for one side of a pair."""
         return self.ledger.get(pair.wish.named(side), [])
 
 
 def counted(batch: Batch) -> Figures:
     """Count the replies, the changed and the retried ones, and the changed prompts."""
-    questions = [batch.received(pair, THROUGH) for pair in batch.pairs]
+    upstream = [batch.received(pair, THROUGH) for pair in batch.pairs]
     changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     return {
         "replies": len(batch.pairs),
         "changed": sum(map(bool, changed)),
-        "again": sum(len(received) > 1 for received in questions),
-        "generations": sum(map(len, questions)),
+        "again": sum(len(received) > 1 for received in upstream),
+        "generations": sum(map(len, upstream)),
         "prompts": sum(map(bool, prompt_differences(batch))),
     }
 
@@ -80,10 +79,10 @@ def prompt_differences(batch: Batch) -> Iterator[str]:
             mark = pair.wish.named(DIRECT).encode(), pair.wish.named(THROUGH).encode()
             yield comparison.prompt_difference(sent[0].body.replace(*mark), received[0])
         else:
-            yield "no question arrived"
+            yield "no request arrived"
 
 
-def told(name: str, batch: Batch) -> list[str]:
+def problems_of(name: str, batch: Batch) -> list[str]:
     """Name the first differences of a batch."""
     problems = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     problems += prompt_differences(batch)
@@ -165,8 +164,8 @@ def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> It
 
 def _held(pair: Pair) -> Iterator[int]:
     """Yield for each delta the number of later deltas that the rules wait for."""
-    for index, let_out in enumerate(releases(pair.wish.kind, pair.wish.number)):
-        yield let_out - index
+    for index, released_at in enumerate(releases(pair.wish.kind, pair.wish.number)):
+        yield released_at - index
 
 
 def _first_held(pair: Pair) -> Iterator[int]:
@@ -177,12 +176,10 @@ def _first_held(pair: Pair) -> Iterator[int]:
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:
-    """Return the name of a timed figure."""
     return f"{kind} ({way}): {figure}"
 
 
 def counted_name(policy: str, kind: str, figure: str) -> str:
-    """Name a figure of a kind under a policy."""
     return f"{policy}: {kind}: {figure}"
 
 

@@ -25,7 +25,7 @@ from benchmarks.load.candidates import Situation, temper_arguments
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import free_port, started
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 CALLS = 200
@@ -41,16 +41,17 @@ _CALLGRIND = (
     *("valgrind", "--tool=callgrind", f"--dump-before={MARK}"),
     *(f"--callgrind-out-file={_DUMPS}", "--log-file=valgrind.log"),
 )
-_CALL = Workload(Behaviour("call"), is_streamed=False)
-_STREAM = Workload(Behaviour("prose", TOKENS, 1))
-_SHORT_STREAM = Workload(Behaviour("prose", 20, 1))
+_CALL = Workload(Behavior("call"), is_streamed=False)
+_STREAM = Workload(Behavior("prose", TOKENS, 1))
+_SHORT_STREAM = Workload(Behavior("prose", 20, 1))
 _WARM_UP_CALLS, _WARM_UP_STREAMS = 20, 2
 
-_START_SECONDS = 600.0  # fifty times as slow, on a machine that does other things, too
+_START_SECONDS = 600.0  # callgrind slows the start down fifty times, more on a busy machine
 _POLL_SECONDS = 0.5
 _DUMP_SECONDS = 120.0
-# Half a second after its start the proxy prepares itself; that belongs to the start.
+# Temper prepares itself half a second after its start; that is part of the start.
 _QUIET_SECONDS = {"start": 2.0, "calls": 0.5, "tokens": 0.5}
+# after this many the machine is too slow to finish a step between two model requests
 _TRIES = 5
 _LOOK_SECONDS = 0.02
 _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)
@@ -64,7 +65,7 @@ class Proxy:
     checkout: Path
 
 
-def count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dict[str, int]:
+def count(proxy: Proxy, folder: Path, print_line: Callable[[str], None]) -> dict[str, int]:
     """Count the instructions of each of `FIGURES`; raises NotAvailable.
 
     The files of callgrind remain in `folder`.
@@ -73,28 +74,29 @@ def count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dict[str, 
         raise NotAvailable("valgrind is not on PATH")
     if not sys.platform.startswith("linux"):
         raise NotAvailable("it needs Linux")
-    return asyncio.run(_count(proxy, folder, tell))
+    return asyncio.run(_count(proxy, folder, print_line))
 
 
-async def _count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dict[str, int]:
+async def _count(proxy: Proxy, folder: Path, print_line: Callable[[str], None]) -> dict[str, int]:
     pace = Pace()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: PacedBackend(pace), "127.0.0.1", 0)
     port: int = server.sockets[0].getsockname()[1]
     backend_url = f"http://127.0.0.1:{port}"
     async with server:
+        # without callgrind first: otherwise the start would compile all modules to bytecode
         async with _started(proxy, backend_url, folder, pace) as compiling:
             await compiling.start()
         async with _started(proxy, backend_url, folder, pace, under=_CALLGRIND) as counted:
-            return await _count_steps(counted, tell)
+            return await _count_steps(counted, print_line)
 
 
-async def _count_steps(counted: "_Counted", tell: Callable[[str], None]) -> dict[str, int]:
+async def _count_steps(counted: "_Counted", print_line: Callable[[str], None]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, work in _STEPS.items():
         figure = await counted.count(name, work)
         if name in FIGURES:
-            tell(f"{FIGURES[name]}: {figure:,} instructions")
+            print_line(f"{FIGURES[name]}: {figure:,} instructions")
             counts[name] = figure
     return counts
 
@@ -132,7 +134,7 @@ def is_running(threads: Path) -> bool:
     try:
         stats = [(thread / "stat").read_text("utf-8", "replace") for thread in threads.iterdir()]
     except (FileNotFoundError, ProcessLookupError):
-        return True  # one ended while it was looked at
+        return True  # a thread ended between the two reads
     return any(stat.rpartition(")")[2].split()[0] != "S" for stat in stats)
 
 
@@ -193,10 +195,10 @@ class _Counted:
         happened is repeated, because the time until the request depends on the machine.
         """
         for _ in range(_TRIES):
-            before = self._pace.questions
+            before = self._pace.other_requests
             await work(self)
             figure = await self._mark(name)
-            if self._pace.questions == before or name == "start":
+            if self._pace.other_requests == before or name == "start":
                 return figure
         raise NotAvailable("the machine is too slow: the proxy asks for models all the time")
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 # name of a figure -> instructions
 Counts: TypeAlias = Mapping[str, int]
 
+# two counts of the same code differ by far less than a percent
 MOST_GROWTH = 0.03
 
 _HEAD = """\
@@ -30,7 +31,6 @@ def read(text: str) -> dict[str, Counts]:
 
 
 def write(table: Mapping[str, Counts]) -> str:
-    """Write a table as TOML."""
     return _HEAD + "".join(
         f'\n["{build}"]\n' + "".join(f"{name} = {count:_}\n" for name, count in counts.items())
         for build, counts in sorted(table.items())

@@ -1,7 +1,7 @@
 """A mock llama-server that must never limit a measurement, so it is as cheap as Python allows.
 
 It serves `/health`, `/props`, `/v1/models` and `/v1/chat/completions`; a mark in the request
-selects the reply (see `replies`). It keeps a ledger of requests for healthy replies; `/asked`
+selects the reply (see `replies`). It keeps a ledger of requests for healthy replies; `/requests`
 returns and clears it.
 """
 
@@ -23,10 +23,10 @@ from benchmarks.load.replies import (
     RESPOND,
     STAMP,
     STAMP_DIGITS,
-    Behaviour,
+    Behavior,
     Event,
     Reply,
-    behaviour_of,
+    behavior_of,
     streamed,
     whole,
     wish_of,
@@ -113,7 +113,6 @@ class Connection(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_url(self, url: bytes) -> None:
-        """Begin a request."""
         self._url = url
         self._body.clear()
 
@@ -129,8 +128,8 @@ class Connection(asyncio.Protocol):
         """Answer the request, which is complete."""
         if self.is_chat:
             self._answer(b"".join(self._body))
-        elif self._url == b"/asked":
-            self._write(_headed(b"200 OK", self._ledger.handed_out()))
+        elif self._url == b"/requests":
+            self._write(_headed(b"200 OK", self._ledger.dump_and_clear()))
         elif (document := DOCUMENTS.get(self._url)) is not None:
             self._write(_document(document))
         else:
@@ -143,15 +142,17 @@ class Connection(asyncio.Protocol):
             if wish.startswith(_HEALTHY):
                 self._answer_healthily(request, healthy.read_wish(wish), body)
                 return
-            behaviour = behaviour_of(wish)
+            behavior = behavior_of(wish)
         except ValueError as error:
             self._write(_refusal(400, str(error)))
             return
-        responds = behaviour.kind == "prose" and request.offers_respond
+        responds = behavior.kind == "prose" and request.offers_respond
         if request.stream:
-            self._speak(_speech(behaviour, responds=responds, has_usage=request.has_usage))
+            self._send_stream(
+                _render_stream(behavior, responds=responds, has_usage=request.has_usage)
+            )
         else:
-            self._answer_whole(behaviour, whole(behaviour, responds=responds))
+            self._answer_whole(behavior, whole(behavior, responds=responds))
 
     def _answer_healthily(self, request: _Request, wish: healthy.Wish, body: bytes) -> None:
         """Send the healthy reply; a repeated request gets the reply to a retry."""
@@ -163,35 +164,35 @@ class Connection(asyncio.Protocol):
         responds = RESPOND if uses else ""
         if request.stream:
             rendered = healthy.streamed(reply, responds=responds, has_usage=request.has_usage)
-            self._speak(_spoken(rendered, wish.delay_ms))
+            self._send_stream(_timed_stream(rendered, wish.delay_ms))
             return
         answer = _headed(b"200 OK", healthy.whole(reply, responds=responds))
         seconds = wish.delay_ms * len(reply.deltas) / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
-    def _speak(self, speech: "Speech") -> None:
-        self._write(speech.start)
-        if speech.tokens:
+    def _send_stream(self, stream: "TimedStream") -> None:
+        self._write(stream.start)
+        if stream.tokens:
             now = asyncio.get_running_loop().time()
-            self._continue(speech, 0, now + speech.delay)
+            self._continue(stream, 0, now + stream.delay)
 
-    def _answer_whole(self, behaviour: Behaviour, body: bytes) -> None:
+    def _answer_whole(self, behavior: Behavior, body: bytes) -> None:
         """Send a whole response after the time that a model would need to write it."""
-        if not behaviour.delay_ms:
+        if not behavior.delay_ms:
             self._write(_headed(b"200 OK", body))
             return
-        now, delay = time.monotonic_ns() // 1000, behaviour.delay_ms * 1000
+        now, delay = time.monotonic_ns() // 1000, behavior.delay_ms * 1000
         stamps = tuple(int(now + delay * number) for number in range(1, body.count(STAMP) + 1))
         answer = _headed(b"200 OK", body % stamps)
-        seconds = delay * behaviour.tokens / 1e6
+        seconds = delay * behavior.tokens / 1e6
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
-    def _continue(self, speech: "Speech", index: int, due: float) -> None:
-        self._timer = asyncio.get_running_loop().call_at(due, self._say, speech, index, due)
+    def _continue(self, stream: "TimedStream", index: int, due: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(due, self._send_token, stream, index, due)
 
-    def _say(self, speech: "Speech", index: int, due: float) -> None:
+    def _send_token(self, stream: "TimedStream", index: int, due: float) -> None:
         """Send the due token; a delay does not postpone the tokens after it."""
-        event = speech.tokens[index]
+        event = stream.tokens[index]
         if self._received is not None:
             self._received.sent.append(time.monotonic())
         if event.after:
@@ -199,8 +200,8 @@ class Connection(asyncio.Protocol):
             self._write(event.before + stamp + event.after)
         else:
             self._write(event.before)
-        if index + 1 < len(speech.tokens):
-            self._continue(speech, index + 1, due + speech.delay)
+        if index + 1 < len(stream.tokens):
+            self._continue(stream, index + 1, due + stream.delay)
 
     def _write(self, raw: bytes) -> None:
         if self._transport is not None:
@@ -208,7 +209,7 @@ class Connection(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class TimedStream:
     """The bytes of a response: the start, and tokens that are sent `delay` seconds apart."""
 
     start: bytes
@@ -217,19 +218,19 @@ class Speech:
 
 
 @lru_cache
-def _speech(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Speech:
-    rendered = streamed(behaviour, responds=responds, has_usage=has_usage)
-    return _spoken(rendered, behaviour.delay_ms)
+def _render_stream(behavior: Behavior, *, responds: bool, has_usage: bool) -> TimedStream:
+    rendered = streamed(behavior, responds=responds, has_usage=has_usage)
+    return _timed_stream(rendered, behavior.delay_ms)
 
 
-def _spoken(reply: Reply, delay_ms: float) -> Speech:
+def _timed_stream(reply: Reply, delay_ms: float) -> TimedStream:
     start = _STREAM_HEAD + b"".join(map(_framed, reply.start))
     end = b"".join(map(_framed, reply.end)) + _LAST_CHUNK
     if not delay_ms:
         everything = b"".join(_framed(event.before) for event in reply.tokens)
-        return Speech(start + everything + end)
+        return TimedStream(start + everything + end)
     tokens = [_framed_event(event) for event in reply.tokens]
-    return Speech(start, (*tokens, Event(end)), delay_ms / 1000)
+    return TimedStream(start, (*tokens, Event(end)), delay_ms / 1000)
 
 
 def _framed(event: bytes) -> bytes:
@@ -267,6 +268,5 @@ async def start(port: int) -> asyncio.Server:
 
 
 async def serve(port: int) -> None:
-    """Serve until cancelled."""
     server = await start(port)
     await server.serve_forever()

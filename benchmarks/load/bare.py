@@ -19,7 +19,6 @@ _DATA, _DONE, _END = b"data: ", b"[DONE]", b"\n\n"
 
 
 def make_app(backend_url: str) -> FastAPI:
-    """Make the application."""
     sessions: list[aiohttp.ClientSession] = []
 
     @asynccontextmanager

@@ -13,8 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 DIRECT = "direct"
 TEMPER = "temper"
 
-# Whether a model may answer in prose while tools are offered, or is given a tool for it; or what
-# Temper does unless it is told otherwise.
+# The text policy: prose is accepted, or the model gets an answer tool, or Temper's default.
 Prose: TypeAlias = Literal["accept", "respond", "default"]
 
 
@@ -120,7 +119,7 @@ def litellm(situation: Situation) -> Launch:
     # JSON is YAML, too
     file.write_bytes(json.dump({"model_list": [route], "general_settings": rights}))
     program = str(python.with_name("litellm"))
-    # without this it first tries for a while to fetch a list of prices
+    # without this it tries for a while to fetch a list of prices
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True"}
     flags = ("--config", str(file), "--host", "127.0.0.1", "--port", str(situation.port))
     return Launch((program, *flags, "--num_workers", "1", "--telemetry", "False"), environment)

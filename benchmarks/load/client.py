@@ -16,11 +16,11 @@ import httptools
 from benchmarks.load.languages import CHAT
 from benchmarks.load.replies import STAMP_DIGITS, WORD
 
-# The first delta that a client could show or act upon, however the JSON is spaced.
+# The first delta that a client could show or execute, with any spacing of the JSON.
 _CONTENT = re.compile(
     rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{|"text_delta"|"response\.output_text\.delta"'
 )
-# The end of a stream, or what only a whole answer has.
+# The end of a stream, or a field that only a whole response has.
 _WHOLE = re.compile(
     rb'data: \[DONE\]|"chat\.completion"|event: (?:message_stop|response\.completed)'
     rb'|\A\{"id":"(?:msg|resp)_|"done":true'
@@ -110,7 +110,6 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -125,7 +124,6 @@ class Connection(asyncio.Protocol):
         return self._answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         # uvloop's transports have these methods without being of this class
         self._transport = cast("asyncio.Transport", transport)
 
@@ -148,7 +146,6 @@ class Connection(asyncio.Protocol):
             self._finished.set_result(None)
 
     def on_status(self, _reason: bytes) -> None:
-        """Note the status."""
         self._answer.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:

@@ -46,7 +46,7 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
             if connection is None or not connection.is_open:
                 connection = await _connected(target, batch)
             if connection is not None:
-                await _ask(connection, request, workload, batch)
+                await _send_one(connection, request, workload, batch)
         if connection is not None:
             connection.close()
 
@@ -64,7 +64,9 @@ async def _connected(target: Target, batch: Batch) -> Connection | None:
         return None
 
 
-async def _ask(connection: Connection, request: bytes, workload: Workload, batch: Batch) -> None:
+async def _send_one(
+    connection: Connection, request: bytes, workload: Workload, batch: Batch
+) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             answer = await connection.send(request)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.worlds import objects_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ def _as_responses(body: JsonObject) -> JsonObject:
 
 def _as_ollama(body: JsonObject) -> JsonObject:
     """Write a request as clients of Ollama do: arguments are objects."""
-    conversation: JsonObject = {"messages": [*map(_spoken, objects_in(body["messages"]))]}
+    conversation: JsonObject = {"messages": [*map(_ollama_message, objects_in(body["messages"]))]}
     rest: JsonObject = {"model": body["model"], "stream": body["stream"], **conversation}
     return {**rest, "options": {"temperature": body["temperature"]}, "tools": body["tools"]}
 
 
-def _spoken(message: JsonObject) -> JsonObject:
+def _ollama_message(message: JsonObject) -> JsonObject:
     calls: list[JsonValue] = [
         {"id": call_id, "function": {"name": name, "arguments": json.parse(arguments)}}
         for call_id, name, arguments in _calls(message)
@@ -92,12 +93,6 @@ def _calls(message: JsonObject) -> list[tuple[str, str, str]]:
 
 def _functions(body: JsonObject) -> list[JsonObject]:
     return objects_in([tool["function"] for tool in objects_in(body.get("tools", []))])
-
-
-def objects_in(values: JsonValue) -> list[JsonObject]:
-    return (
-        [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-    )
 
 
 CHAT = Language("/v1/chat/completions", lambda body: body)

@@ -51,6 +51,7 @@ def pinned(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+# read once at the start, before the first call of `pinned` narrows it
 _ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
 
 
@@ -59,15 +60,16 @@ def started(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a new process group with its output in `log`; SIGTERM ends it."""
-    surroundings = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - the programs that are compared
             command,
             cwd=folder,
-            env={**surroundings, **environment},
+            env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # a new process group, so that workers of the program are measured and stopped, too
             start_new_session=True,
         )
     try:

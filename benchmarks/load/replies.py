@@ -16,8 +16,9 @@ CREATED = 1_700_000_000
 RESPOND = "respond"
 WORD = "word"
 
-# A token of a slow stream is the microsecond in which it was sent: whoever receives it knows how
-# long it travelled. In a rendered event zeros hold its place.
+# A token of a slow stream is the microsecond at which it was sent, so the client can compute its
+# travel time. A rendered event has zeros in its place.
+# microseconds of the monotonic clock, which all processes on the machine share
 STAMP_DIGITS = 15
 STAMP = b"%%0%dd" % STAMP_DIGITS
 _PLACE = "0" * STAMP_DIGITS
@@ -28,7 +29,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behavior:
     """The kind of a reply, its length in tokens, and the time of each token."""
 
     kind: str
@@ -60,27 +61,26 @@ def wish_of(body: bytes) -> bytes:
 
 
 @lru_cache
-def behaviour_of(wish: bytes) -> Behaviour:
+def behavior_of(wish: bytes) -> Behavior:
     """Read the text between the brackets of a mark; raises ValueError."""
     kind, *settings = wish.decode().split(";")
     if kind != "prose" and kind not in _TOOLS:
         raise ValueError(f"the mock backend knows no {kind!r}")
     values = dict(setting.split("=", 1) for setting in settings)
-    default = Behaviour(kind)
+    default = Behavior(kind)
     tokens, delay = values.get("tokens", default.tokens), values.get("delay_ms", 0)
-    return Behaviour(kind, int(tokens), float(delay))
+    return Behavior(kind, int(tokens), float(delay))
 
 
-def mark(behaviour: Behaviour) -> str:
-    """Write the mark that selects a reply."""
-    return f"[[{behaviour.kind};tokens={behaviour.tokens};delay_ms={behaviour.delay_ms:g}]]"
+def mark(behavior: Behavior) -> str:
+    return f"[[{behavior.kind};tokens={behavior.tokens};delay_ms={behavior.delay_ms:g}]]"
 
 
 @lru_cache
-def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
+def streamed(behavior: Behavior, *, responds: bool, has_usage: bool) -> Reply:
     """Render a stream; `responds` puts prose into a call of the `respond` tool."""
-    name = _tool(behaviour, responds=responds)
-    opening, closing = _envelope(behaviour, responds=responds)
+    name = _tool(behavior, responds=responds)
+    opening, closing = _envelope(behavior, responds=responds)
     start = [chunk({"role": "assistant", "content": None})]
     end = [chunk({}, _reason(name))]
     if name is not None:
@@ -89,50 +89,50 @@ def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
         end.insert(0, chunk(_call_delta({"arguments": closing})))
     deltas: list[JsonObject] = [
         {"content": piece} if name is None else _call_delta({"arguments": piece})
-        for piece in _tokens(behaviour)
+        for piece in _tokens(behavior)
     ]
     if has_usage:
-        last = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
+        last = {**members("chat.completion.chunk"), "usage": _usage(behavior)}
         end.append(event_of({"choices": [], **last}))
     return Reply(tuple(start), tuple(map(_event, deltas)), (*end, DONE))
 
 
 @lru_cache
-def whole(behaviour: Behaviour, *, responds: bool) -> bytes:
+def whole(behavior: Behavior, *, responds: bool) -> bytes:
     """Render the body of a whole reply; `%015d` marks the places of time stamps."""
-    name = _tool(behaviour, responds=responds)
-    opening, closing = _envelope(behaviour, responds=responds)
-    text = f"{opening}{''.join(_tokens(behaviour))}{closing}"
+    name = _tool(behavior, responds=responds)
+    opening, closing = _envelope(behavior, responds=responds)
+    text = f"{opening}{''.join(_tokens(behavior))}{closing}"
     message: JsonObject = {"role": "assistant", "content": text if name is None else None}
     if name is not None:
         message |= _call_delta({"name": name, "arguments": text}, is_first=True)
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": _reason(name)}
-    usage = _usage(behaviour)
+    usage = _usage(behavior)
     body = json.dump({**members("chat.completion"), "choices": [choice], "usage": usage})
     return body.replace(_PLACE.encode(), STAMP)
 
 
-def _tool(behaviour: Behaviour, *, responds: bool) -> str | None:
-    return RESPOND if responds else _TOOLS.get(behaviour.kind)
+def _tool(behavior: Behavior, *, responds: bool) -> str | None:
+    return RESPOND if responds else _TOOLS.get(behavior.kind)
 
 
-def _envelope(behaviour: Behaviour, *, responds: bool) -> tuple[str, str]:
+def _envelope(behavior: Behavior, *, responds: bool) -> tuple[str, str]:
     """Return the text before and after the tokens of a call; it takes no time of its own."""
     if responds:
         return '{"message":"', '"}'
-    return ('{"path":"notes.txt","text":"', '"}') if behaviour.kind == "arguments" else ("", "")
+    return ('{"path":"notes.txt","text":"', '"}') if behavior.kind == "arguments" else ("", "")
 
 
-def _tokens(behaviour: Behaviour) -> Iterator[str]:
+def _tokens(behavior: Behavior) -> Iterator[str]:
     """Yield the text that each token adds to the content or to the arguments."""
-    if behaviour.kind == "call":
+    if behavior.kind == "call":
         yield from _SHORT_CALL
         return
-    for number in range(behaviour.tokens):
-        if behaviour.kind == "arguments":
+    for number in range(behavior.tokens):
+        if behavior.kind == "arguments":
             yield _written(number)
         else:
-            yield f" {_PLACE}" if behaviour.delay_ms else _word(number)
+            yield f" {_PLACE}" if behavior.delay_ms else _word(number)
 
 
 def _word(number: int) -> str:
@@ -166,8 +166,8 @@ def _reason(name: str | None) -> str:
     return "stop" if name is None else "tool_calls"
 
 
-def _usage(behaviour: Behaviour) -> JsonObject:
-    tokens = behaviour.tokens
+def _usage(behavior: Behavior) -> JsonObject:
+    tokens = behavior.tokens
     return {"prompt_tokens": 1000, "completion_tokens": tokens, "total_tokens": 1000 + tokens}
 
 
@@ -183,5 +183,4 @@ def members(kind: str) -> JsonObject:
 
 
 def event_of(value: JsonValue) -> bytes:
-    """Write a server-sent event."""
     return b"data: " + json.dump(value) + b"\n\n"

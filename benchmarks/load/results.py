@@ -53,7 +53,6 @@ class Results:
         )
 
     def names(self, scenario: str) -> list[str]:
-        """List the figures of a scenario."""
         entries = (entry for entries_of in self.rounds[scenario].values() for entry in entries_of)
         return list(dict.fromkeys(name for entry in entries for name in entry))
 
@@ -63,7 +62,6 @@ def today() -> str:
 
 
 def this_machine() -> Machine:
-    """Describe the machine."""
     return Machine(
         _cpu(),
         os.cpu_count() or 1,
@@ -81,7 +79,6 @@ def _cpu() -> str:
 
 
 def save(results: Results, file: Path) -> None:
-    """Write results as JSON."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
 

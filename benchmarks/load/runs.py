@@ -18,7 +18,7 @@ from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, SCENARIOS, Measured, Scenario, Size
 from benchmarks.load.subjects import Subject
 
-Tell: TypeAlias = Callable[[str], None]
+PrintLine: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +33,26 @@ class Plan:
     temper: Path = REPOSITORY
 
 
-def run(plan: Plan, results: Results, tell: Tell) -> None:
+def run(plan: Plan, results: Results, print_line: PrintLine) -> None:
     """Measure all scenarios into `results`; unavailable proxies are skipped."""
     for name in plan.candidates:
         is_needed = any(SCENARIOS[scenario].concerns(name) for scenario in plan.scenarios)
         if is_needed and kind_of(name) not in (DIRECT, TEMPER):
-            with _leaving_out(name, results, tell):
+            with _leaving_out(name, results, print_line):
                 results.versions[name] = peers.version(plan.peers, name)
+    # load generator and mock backend share the first core, the candidate has the second
     with pinned(0):
         for name in plan.scenarios:
-            tell(f"{name}: {SCENARIOS[name].title}")
-            _run_scenario(name, plan, results, tell)
+            print_line(f"{name}: {SCENARIOS[name].title}")
+            _run_scenario(name, plan, results, print_line)
 
 
-def _run_scenario(name: str, plan: Plan, results: Results, tell: Tell) -> None:
+def _run_scenario(name: str, plan: Plan, results: Results, print_line: PrintLine) -> None:
     scenario = SCENARIOS[name]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(subjects.mock_backend(folder))
-        stage = _Stage(plan, scenario, url, folder, results, tell)
+        stage = _Stage(plan, scenario, url, folder, results, print_line)
         noted = results.rounds.setdefault(name, {})
         problems = results.problems.setdefault(name, {})
         for candidate, measured in stage.measurements():
@@ -61,13 +62,13 @@ def _run_scenario(name: str, plan: Plan, results: Results, tell: Tell) -> None:
 
 
 @contextmanager
-def _leaving_out(name: str, results: Results, tell: Tell) -> Generator[None, None, None]:
+def _leaving_out(name: str, results: Results, print_line: PrintLine) -> Generator[None, None, None]:
     """Note the reason if a candidate is not available, and continue."""
     try:
         yield
     except NotAvailable as problem:
         results.absent[name] = f"not available here: {problem}"
-        tell(f"{name} is {results.absent[name]}")
+        print_line(f"{name} is {results.absent[name]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class _Stage:
     backend_url: str
     folder: Path
     results: Results
-    tell: Tell
+    print_line: PrintLine
 
     def measurements(self) -> Generator[tuple[str, Measured], None, None]:
         """Yield the measurements, candidate by candidate in each round."""
@@ -103,7 +104,7 @@ class _Stage:
             measured = self.scenario.measured(subject, self.plan.size)
             figures = measured.figures.items()
             listed = ", ".join(f"{key} {value:.4g}" for key, value in figures if ":" not in key)
-            self.tell(f"  {name:9} {listed}")
+            self.print_line(f"  {name:9} {listed}")
             yield name, measured
 
     @contextmanager
@@ -112,7 +113,7 @@ class _Stage:
         with contextlib.ExitStack() as stack:
             started: dict[str, Subject] = {}
             for name in names:
-                with _leaving_out(name, self.results, self.tell):
+                with _leaving_out(name, self.results, self.print_line):
                     started[name] = self._start(name, stack)
             yield started
 

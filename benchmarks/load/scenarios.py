@@ -18,7 +18,7 @@ from benchmarks.load.figures import Figures, percentile
 from benchmarks.load.generator import Batch, Effort, send
 from benchmarks.load.languages import CHAT, LANGUAGES
 from benchmarks.load.processes import Usage
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.subjects import Subject
 from benchmarks.load.workloads import Workload, large
 
@@ -86,7 +86,7 @@ class Scenario:
 
 async def call(subject: Subject, size: Size) -> Measured:
     """Request whole responses with one call each: one at a time, then sixteen at once."""
-    workload = Workload(Behaviour("call"), is_streamed=False)
+    workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     at_first = subject.usage()
     alone = await send(subject.target, workload, Effort(seconds=size.seconds))
@@ -100,7 +100,7 @@ async def call(subject: Subject, size: Size) -> Measured:
 
 async def clients(subject: Subject, size: Size) -> Measured:
     """Send calls from 1, 4, 16 and 64 clients at once, the columns of ai-gateway-bench."""
-    workload = Workload(Behaviour("call"), is_streamed=False)
+    workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     batches = {
         count: await send(subject.target, workload, Effort(seconds=size.seconds, at_once=count))
@@ -121,8 +121,8 @@ async def stream_without_tools(subject: Subject, size: Size) -> Measured:
 
 
 async def _stream(subject: Subject, size: Size, tools: int) -> Measured:
-    workload = Workload(Behaviour("prose", 200, 5), tools=tools)
-    await send(subject.target, Workload(Behaviour("prose", 3, 5), tools=tools), Effort(2))
+    workload = Workload(Behavior("prose", 200, 5), tools=tools)
+    await send(subject.target, Workload(Behavior("prose", 3, 5), tools=tools), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
     figures = {
         "first_byte": _MS * percentile((answer.first_byte for answer in batch.answers), 50),
@@ -136,18 +136,18 @@ async def _stream(subject: Subject, size: Size, tools: int) -> Measured:
 async def streams(subject: Subject, size: Size) -> Measured:
     """Stream to eight clients and return the CPU time per token."""
     del size
-    workload = Workload(Behaviour("prose", 200, 5))
-    await send(subject.target, Workload(Behaviour("prose", 3, 5)), Effort(8, at_once=8))
+    workload = Workload(Behavior("prose", 200, 5))
+    await send(subject.target, Workload(Behavior("prose", 3, 5)), Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, Effort(8, at_once=8, ramp=0.05))
-    tokens = workload.behaviour.tokens * len(batch.answers)
+    tokens = workload.behavior.tokens * len(batch.answers)
     return _measured(_cpu("cpu_us_per_token", before, subject.usage(), tokens), batch)
 
 
 async def burst(subject: Subject, size: Size) -> Measured:
     """Stream as fast as the proxy can."""
-    workload = Workload(Behaviour("prose", size.burst_tokens))
-    await send(subject.target, Workload(Behaviour("prose", 200)), Effort(2))
+    workload = Workload(Behavior("prose", size.burst_tokens))
+    await send(subject.target, Workload(Behavior("prose", 200)), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
     seconds = percentile((answer.total for answer in batch.answers), 50)
     return _measured({"tokens_per_second": size.burst_tokens / seconds}, batch)
@@ -164,9 +164,9 @@ async def rush(subject: Subject, size: Size) -> Measured:
 
 
 async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
-    workload = Workload(Behaviour("prose", size.slow_tokens, 20))
+    workload = Workload(Behavior("prose", size.slow_tokens, 20))
     many = size.slow_streams
-    await send(subject.target, Workload(Behaviour("prose", 3, 20)), Effort(8, at_once=8))
+    await send(subject.target, Workload(Behavior("prose", 3, 20)), Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=ramp))
     delays = [delay for answer in batch.answers for delay in answer.delays]
@@ -187,14 +187,14 @@ async def languages(subject: Subject, size: Size) -> Measured:
     """Send the same requests in every dialect and return the CPU time, also relative to chat."""
     many = size.slow_streams
     requests = {
-        "call": (Behaviour("call"), Effort(seconds=size.seconds, at_once=16)),
-        "prose": (Behaviour("prose", 200, 5), Effort(8, at_once=8, ramp=0.05)),
-        "slow": (Behaviour("prose", size.slow_tokens, 20), Effort(many, at_once=many, ramp=1.0)),
+        "call": (Behavior("call"), Effort(seconds=size.seconds, at_once=16)),
+        "prose": (Behavior("prose", 200, 5), Effort(8, at_once=8, ramp=0.05)),
+        "slow": (Behavior("prose", size.slow_tokens, 20), Effort(many, at_once=many, ramp=1.0)),
     }
     figures, batches = Figures(), list[Batch]()
-    for kind, (behaviour, effort) in requests.items():
+    for kind, (behavior, effort) in requests.items():
         for name, language in {"chat": CHAT, **LANGUAGES}.items():
-            workload = Workload(behaviour, is_streamed=kind != "call", language=language)
+            workload = Workload(behavior, is_streamed=kind != "call", language=language)
             spent, batch = await _spent(subject, workload, effort)
             batches.append(batch)
             figures[f"{name}_{kind}_us"] = spent
@@ -205,18 +205,18 @@ async def languages(subject: Subject, size: Size) -> Measured:
 
 async def _spent(subject: Subject, workload: Workload, effort: Effort) -> tuple[float, Batch]:
     """Return the CPU time in microseconds per call, or per token of a stream."""
-    short = replace(workload, behaviour=replace(workload.behaviour, tokens=3))
+    short = replace(workload, behavior=replace(workload.behavior, tokens=3))
     await send(subject.target, short, Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, effort)
-    tokens = workload.behaviour.tokens if workload.is_streamed else 1
+    tokens = workload.behavior.tokens if workload.is_streamed else 1
     spent = _cpu("us", before, subject.usage(), tokens * len(batch.answers))
     return spent.get("us", nan), batch
 
 
 async def large_request(subject: Subject, size: Size) -> Measured:
     """Send a request of 625 kB, again and again."""
-    workload = large(Behaviour("call"))
+    workload = large(Behavior("call"))
     await send(subject.target, workload, Effort(5))
     batch = await send(subject.target, workload, Effort(500, size.seconds))
     return _measured(_totals(batch), batch)
@@ -233,10 +233,10 @@ async def start(subject: Subject, size: Size) -> Measured:
 async def arguments(subject: Subject, size: Size) -> Measured:
     """Stream a call with a long argument, and one with an argument of twice the length."""
     short, long = (
-        Workload(Behaviour("arguments", tokens))
+        Workload(Behavior("arguments", tokens))
         for tokens in (size.argument_tokens, 2 * size.argument_tokens)
     )
-    await send(subject.target, Workload(Behaviour("arguments", 200)), Effort(2))
+    await send(subject.target, Workload(Behavior("arguments", 200)), Effort(2))
     batches = [
         await send(subject.target, workload, Effort(size.streams)) for workload in (short, long)
     ]
@@ -268,7 +268,7 @@ def _measured(figures: Figures, *batches: Batch) -> Measured:
     problems = [problem for batch in batches for problem in batch.problems]
     known = {name: value for name, value in figures.items() if not isnan(value)}
     if not all(batch.answers for batch in batches):
-        known = {}  # what a failure takes is no figure
+        known = {}  # the duration of a failure is not a figure
     return Measured({**known, "errors": len(problems)}, tuple(problems[:3]))
 
 

@@ -14,12 +14,12 @@ from benchmarks.load.candidates import REPOSITORY, Launch, Situation, launch_of
 from benchmarks.load.client import Answer, BrokenOff, Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import Usage, free_port, pinned, started, usage
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.005
-_FIRST = Workload(Behaviour("call"), is_streamed=False)
+_FIRST = Workload(Behavior("call"), is_streamed=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from benchmarks.load.goals import GOALS, Goal
 from benchmarks.load.results import Results
 from temper_evals.report.markdown import markdown_table
 
-# What is shown of each scenario: the figure, and what it is called.
+# The figures of each scenario with their labels.
 ROWS: dict[str, dict[str, str]] = {
     "call": {
         "p50": "one call, not streamed: p50, ms",
@@ -43,19 +43,19 @@ ROWS: dict[str, dict[str, str]] = {
         "errors": "the same: errors",
     },
     "rush": {
-        "first_content": "256 streams that begin together: first content p50, ms",
+        "first_content": "256 streams started together: first content p50, ms",
         "first_content_p99": "the same: p99, ms",
         "delay_p99": "the same: delay per token p99, ms",
         "errors": "the same: errors",
     },
     "languages": {
-        "messages_call_of_chat": "Messages: CPU per call, of that in chat",
+        "messages_call_of_chat": "Messages: CPU per call, relative to chat",
         "messages_prose_of_chat": "the same: per token of 8 streams",
         "messages_slow_of_chat": "the same: per token of 256 slow streams",
-        "responses_call_of_chat": "Responses: CPU per call, of that in chat",
+        "responses_call_of_chat": "Responses: CPU per call, relative to chat",
         "responses_prose_of_chat": "the same: per token of 8 streams",
         "responses_slow_of_chat": "the same: per token of 256 slow streams",
-        "ollama_call_of_chat": "Ollama: CPU per call, of that in chat",
+        "ollama_call_of_chat": "Ollama: CPU per call, relative to chat",
         "ollama_prose_of_chat": "the same: per token of 8 streams",
         "ollama_slow_of_chat": "the same: per token of 256 slow streams",
     },
@@ -63,16 +63,16 @@ ROWS: dict[str, dict[str, str]] = {
     "start": {"ready_seconds": "start to first answer, s", "idle_mb": "idle memory, MB"},
     "arguments": {
         "total": "10,000-token argument: total, ms",
-        "growth": "twice as many: times as long",
+        "growth": "twice the tokens: ratio of the times",
     },
     "healthy": {
         "first_content_p50": "healthy replies: first content added, worst kind p50, ms",
         "first_content_p99": "the same: p99, ms",
-        "first_argument_p50": "the same: first argument byte added, beyond holding, p50, ms",
-        "first_argument_held_p50": "the same: tokens that it is held for, p50",
+        "first_argument_p50": "the same: first argument byte, beyond holding, p50, ms",
+        "first_argument_held_p50": "the same: held tokens, p50",
         "delay_p50": "the same: delay added per delta, p50, ms",
         "delay_p99": "the same: p99, ms",
-        "held_p50": "the same: tokens that a delta is held for, p50",
+        "held_p50": "the same: held tokens per delta, p50",
         "held_p99": "the same: p99",
         "late_p50": "the same: delay beyond that, p50, ms",
         "late_p99": "the same: p99, ms",
@@ -83,7 +83,7 @@ ROWS: dict[str, dict[str, str]] = {
 }
 
 
-# What is shown where there is room for a few rows only.
+# The rows of the short table.
 BRIEF: dict[str, tuple[str, ...]] = {
     "call": ("p50", "requests_per_second"),
     "prose-respond": ("first_content",),

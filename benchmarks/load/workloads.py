@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.load.client import Answer
 from benchmarks.load.languages import CHAT, Language
-from benchmarks.load.replies import Behaviour, mark
+from benchmarks.load.replies import Behavior, mark
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
@@ -36,7 +36,7 @@ _TOOLS: tuple[tuple[str, JsonObject], ...] = (
 class Workload:
     """One request that is sent repeatedly, and the expected reply."""
 
-    behaviour: Behaviour
+    behavior: Behavior
     messages: int = _MESSAGES
     tools: int = 3
     is_streamed: bool = True
@@ -45,10 +45,9 @@ class Workload:
 
     @property
     def body(self) -> bytes:
-        """The request's body."""
         body: JsonObject = {
             "model": "mock",
-            "messages": _conversation(self.messages, self.padding, mark(self.behaviour)),
+            "messages": _conversation(self.messages, self.padding, mark(self.behavior)),
             "stream": self.is_streamed,
             "temperature": 0.2,
         }
@@ -63,14 +62,14 @@ class Workload:
             return f"status {answer.status}: {beginning[:200]}"
         if self.is_streamed and not answer.first_content:
             return "an answer without content"
-        tokens = self.behaviour.tokens if self.behaviour.kind != "call" else 0
-        count = len(answer.delays) if self.behaviour.delay_ms else answer.words
+        tokens = self.behavior.tokens if self.behavior.kind != "call" else 0
+        count = len(answer.delays) if self.behavior.delay_ms else answer.words
         return f"{count} of {tokens} tokens arrived" if self.is_streamed and count < tokens else ""
 
 
-def large(behaviour: Behaviour) -> Workload:
+def large(behavior: Behavior) -> Workload:
     """Make the request of an agent that has worked for hours: 625 kB."""
-    bare = Workload(behaviour, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
+    bare = Workload(behavior, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
     return replace(bare, padding=(_LARGE_BYTES - len(bare.body)) // (_LARGE_MESSAGES // 4))
 
 
@@ -101,10 +100,10 @@ def _round(number: int, padding: int) -> tuple[JsonValue, ...]:
 def _tool(number: int) -> JsonObject:
     """Describe a tool; the first three are those that the model calls or has called."""
     name, properties = _TOOLS[number] if number < len(_TOOLS) else (f"inspect_{number}", _MANY)
-    return described(name, properties, required=[*properties])
+    return describe_tool(name, properties, required=[*properties])
 
 
-def described(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
+def describe_tool(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
     """Describe a tool as a client does."""
     parameters: JsonObject = {
         "type": "object",

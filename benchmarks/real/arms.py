@@ -111,9 +111,9 @@ class Workplace:
                     "TEMPER_BACKEND__API_KEY": server.api_key,
                     "TEMPER_RECORDING__PATH": str(recording),
                     "TEMPER_RECORDING__MAX_BYTES": str(2**30),
-                    # no stricter than the client, which the direct arm has alone
+                    # no stricter than the client's limit, the only one of the direct arm
                     "TEMPER_BACKEND__IDLE_SECONDS": str(REQUEST_SECONDS),
-                    # the number of generations is in a header, which an early head cannot have
+                    # a keep-alive would send the headers early, without the number of generations
                     "TEMPER_SERVER__KEEP_ALIVE_SECONDS": str(REQUEST_SECONDS),
                     **self.settings,
                 }

@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 Row: TypeAlias = JsonObject
 Tables: TypeAlias = Mapping[str, Sequence[Row]]
-# a text matches if it contains the expected text, in any case; of several texts one is enough
+# a text matches if it contains the expected text or one of several, ignoring case
 Expected: TypeAlias = str | int | tuple[str, ...]
 Kind: TypeAlias = Literal["chain", "single", "none"]
 

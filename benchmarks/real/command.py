@@ -119,7 +119,6 @@ async def _run_arm(
 
 
 async def _run_task(number: int, opened: OpenArm, sampling: "Sampling") -> JudgedRun:
-    """Run a task with a new client."""
     from openai import AsyncOpenAI
 
     from benchmarks.real.loop import Loop

@@ -15,7 +15,7 @@ from benchmarks.real.bed import Need, Task, ToolSet
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-# how the apology of the proxy begins where no attempt was usable (`proxy.facts`)
+# the beginning of the proxy's apology after unusable attempts (`proxy.facts`)
 APOLOGY = "The model gave no usable reply"
 
 _CALL_MARKUP = re.compile(
@@ -78,6 +78,7 @@ def judge(task: Task, calls: Sequence[MadeCall], effects: Collection[str]) -> Ve
     open_needs, met = list(task.needs), list[Need]()
     seen = set[str]()
     needless, repeated = list[str](), list[str]()
+    # in the order of the transcript: the first match fulfills a need, a later copy is a repetition
     for call in calls:
         if not task.needs:
             needless.append(call.key)
@@ -162,6 +163,7 @@ def _objects_in(text: str) -> Iterator[JsonObject]:
     start = text.find("{")
     while start >= 0:
         try:
+            # raw_decode finds the end of the object, which json.loads does not report
             value, end = _DECODER.raw_decode(text, start)
         except (JSONDecodeError, RecursionError):
             end = start + 1

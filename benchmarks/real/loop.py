@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ChatCompletionToolUnionParam,
     )
 
+# the longest task needs four calls; a model in a loop must end
 MOST_REQUESTS = 8
 MOST_TOKENS = 256
 ATTEMPTS_HEADER = "x-temper-attempts"

@@ -13,15 +13,16 @@ from proxy.dialects.lenient_json import member
 from proxy.guardrails.schemas.schema import Schema, compile_schema
 from temper_evals.demo.scenarios import Call, DemoScenario
 
+# an HTML error page would fill the terminal
 _LONGEST_NONSENSE = 80
 
-# what `x-temper-repairs` counts or names, in words
+# descriptions of the entries of `x-temper-repairs`
 _DEEDS = {
     "rescued": "call found in the text: {}",
     "repaired": "invalid JSON repaired: {}",
     "coerced": "values converted: {}",
     "renamed": "tool names matched: {}",
-    "announced": "announced, and made when asked",
+    "announced": "announced, and made after a retry",
 }
 
 
@@ -130,7 +131,7 @@ def _name_and_arguments(call: JsonValue) -> Call:
 def _effort(headers: Mapping[str, str]) -> str:
     """Describe Temper's repairs from the response headers; empty without such headers."""
     attempts = int(headers.get("x-temper-attempts", "1"))
-    done = [f"asked {attempts} times"] if attempts > 1 else []
+    done = [f"{attempts} attempts"] if attempts > 1 else []
     for part in headers.get("x-temper-repairs", "").split(";"):
         deed, _, detail = part.partition("=")
         done += [_DEEDS.get(deed, f"{deed}: {{}}").format(detail)] if part else []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
 @click.option("--backend-url", help="A running server, such as http://127.0.0.1:8080.")
-@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
+@click.option("--backend-model", default="", help="The model to use, if the server has several.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -63,9 +63,9 @@ def _choose(
     exists: until then a signal ends the process at once.
     """
     if model is not None and backend_url is not None:
-        raise InvalidConfiguration("--model", "starts a server for a file: leave out --backend-url")
+        raise InvalidConfiguration("--model", "starts a server for a file: remove --backend-url")
     if backend_model and backend_url is None:
-        raise InvalidConfiguration("--backend-model", "names a model of --backend-url: add that")
+        raise InvalidConfiguration("--backend-model", "requires --backend-url")
     from proxy.settings import Settings
     from temper_evals.demo import own_model, scenarios
     from temper_evals.demo.demonstration import model_opening, open_scripted, running_opening
@@ -74,7 +74,7 @@ def _choose(
         return open_scripted, scenarios.INTRODUCTION
     flags: Flags = {"model": {"path": model}, "backend": {"url": backend_url}}
     named = load(None, flags, level="warning")
-    # only what concerns the model: the demonstration needs no key, and shows Temper's defaults
+    # only the model's settings: the demonstration needs no key and shows Temper's defaults
     settings = Settings(
         backend=named.backend, model=named.model, profile=named.profile, context=named.context
     )
@@ -113,7 +113,7 @@ def _show_examples(console: Console, seen: "CallsCompared", port: int) -> None:
     from temper_evals.demo.show import commands
 
     if seen.port_was_taken:
-        console.print(f"\nPort {port} cannot be used, so another one was taken.")
+        console.print(f"\nPort {port} is not available; using another port.")
     console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
     for title, command in commands(seen.shown, seen.url):
         console.print(f"\n{title}:", style="dim")

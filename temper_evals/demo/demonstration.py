@@ -36,7 +36,9 @@ from temper_evals.endpoints import find_target
 
 _SLOTS = 2
 _WINDOW = 4096
-_CONNECT_SECONDS = 10.0  # a reply takes as long as it takes: the user sees the seconds
+_CONNECT_SECONDS = (
+    10.0  # no limit for the reply itself: slow models take minutes, and the user sees the seconds
+)
 _GRACE_SECONDS = 2.0
 _HOST = "127.0.0.1"
 _LIBRARIES = ("xllamacpp", "gguf", "numpy")
@@ -84,7 +86,7 @@ async def demonstrate(
     async with AsyncExitStack() as stack:
         subject = await stack.enter_async_context(opening(on_step))
         listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
-        # no signals: the command cancels this task, and with it the request that is running
+        # no signal handlers: the command cancels this task with its running request
         opened = serving(subject.app, listening, _GRACE_SECONDS, signals=())
         server = await stack.enter_async_context(opened)
         comparisons = await _compare(subject, url_of(listening), on_step)
@@ -106,7 +108,7 @@ async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="temper-demo-"))
         on_step("Writing the model")
-        # in no thread: one that is left alone would write into a folder that is being removed
+        # not in a thread: after a cancellation it would write into a removed folder
         model = _write_model(Path(folder) / "demo.gguf")
         plan = LaunchPlan(embedded_program(), model, _WINDOW, slots=_SLOTS, alias=SCRIPTED.name)
         on_step("Starting llama-server")
@@ -189,17 +191,17 @@ async def _compare(subject: Subject, url: str, on_step: OnStep) -> tuple[Compari
         step = f"Prompt {number} of {len(shown.scenarios)} {{}} Temper: {scenario.prompt}"
         try:
             on_step(step.format("without"))
-            without = await _ask(engine.base_url, scenario.prompt, key, shown)
+            without = await _send_prompt(engine.base_url, scenario.prompt, key, shown)
             on_step(step.format("with"))
-            through = await _ask(url, scenario.prompt, {}, shown)
+            through = await _send_prompt(url, scenario.prompt, {}, shown)
         except httpx.TransportError as error:
-            problem = f"stopped answering ({type(error).__name__}): check its log, then try again"
+            problem = f"does not answer ({type(error).__name__}): check its log, then try again"
             raise ExitedUnexpectedly(subject.name, problem) from error
         comparisons.append(Comparison(scenario, without, through))
     return tuple(comparisons)
 
 
-async def _ask(
+async def _send_prompt(
     url: str, prompt: str, headers: dict[str, str], shown: Demonstration
 ) -> ClientAnswer:
     body, timeout = shown.request_for(prompt), httpx.Timeout(None, connect=_CONNECT_SECONDS)

@@ -100,7 +100,7 @@ SCENARIOS = (
     ),
 )
 
-# what the model writes when Temper asks again; the triggers are sentences of the nudges
+# replies to a retry; the triggers are sentences of the nudges
 _LATER = {
     "is not a tool.": '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     "</tool_call>",
@@ -112,7 +112,7 @@ _LATER = {
 }
 
 _WHO = (
-    "I am a handful of hand-written sentences, not a language model. "
+    "I am a set of handwritten sentences, not a language model. "
     "Try one of the prompts of the table."
 )
 
@@ -143,20 +143,20 @@ TOOLS: list[JsonObject] = [
 
 
 INTRODUCTION = """\
-A real llama-server runs a hand-written model, which is not a language model:
-this shows what Temper does with such answers, not how often a real model gives
-them.
+A real llama-server runs a handwritten model, which is not a language model.
+This shows the effect of Temper on such replies, not how often real models
+give them.
 """
 
 SCRIPTED = Demonstration(
-    "hand-written, not a language model",
+    "handwritten, not a language model",
     "what goes wrong",
     SCENARIOS,
     TOOLS,
     (
         Example("A call that the model wrote as text", "What is the weather in Lyon?"),
         Example(
-            "A tool that does not exist, asked again and streamed",
+            "A tool that does not exist, retried and streamed",
             "Forecast for Oslo, please.",
             streams=True,
         ),

@@ -18,7 +18,7 @@ Requires gguf and numpy from the `embedded` extra.
 # tokens; every trigger word as a user-defined token, which the tokenizer finds anywhere in a
 # prompt, even in the middle of a word; and every chunk of every script as an ordinary token that
 # no merge leads to, so that it occurs in answers only. A token must be unique in its text. Where
-# two scripts agree, the later one is cut differently: a chunk grows until nobody else has it.
+# two scripts agree, the later one is cut differently: a chunk grows until it is unique.
 #
 # Attention finds the last trigger. Keys are zero but for triggers, queries are the same
 # everywhere. Rotary position encoding turns a key by an angle that grows with its position, so
@@ -27,7 +27,7 @@ Requires gguf and numpy from the `embedded` extra.
 # (score 0), and the nearest trigger beats the others. The value carries the trigger's own
 # dimension into the stream. All 32 pairs of the head turn equally slowly (frequency base 1 and a
 # linear scale), each starting at another phase: the rounding errors of the cache's 16-bit keys
-# differ from pair to pair and average out, which tells triggers apart that are a few tokens apart.
+# differ from pair to pair and average out, so that triggers a few tokens apart are distinguished.
 #
 # The output matrix is a Markov chain. Row y holds the code of the chunk before y, so chunk x
 # makes its successor the likeliest token by far; END makes that the end-of-turn token. A script
@@ -36,8 +36,8 @@ Requires gguf and numpy from the `embedded` extra.
 # overlap by less than a half, so the gaps between logits are in the dozens at least, and no
 # temperature in use changes an answer.
 #
-# A grammar masks tokens, and what is then left is noise: an attempt under a grammar needs a script
-# that satisfies it, selected by a phrase that only this attempt's prompt contains.
+# A grammar masks tokens, and the remaining logits are noise: an attempt under a grammar needs a
+# script that satisfies it, selected by a phrase that only this attempt's prompt contains.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ _FEED_FORWARD = 32
 _NEAR = 0.4  # angle between a query and the key of a trigger at distance 0
 _SPAN = 1.1  # how far the angle grows over the whole context; together below a right angle
 _QUERY = 5e3  # length of the query in each pair
-_SHARPNESS = 300.0  # logit of the next chunk, before the stream is normalised
+_SHARPNESS = 300.0  # logit of the next chunk, before the stream is normalized
 
 
 def build_scripted_model(
@@ -88,7 +88,7 @@ def build_scripted_model(
 
     The keys of `scripts` are the triggers, any text; `default`, which must be there, answers
     where no trigger occurs. A script is a text, or a sequence of chunks where the cuts between
-    streamed deltas matter (neighbours are joined if another token has the same text). One ending
+    streamed deltas matter (neighbors are joined if another token has the same text). One ending
     in "\0" never stops. Raises ValueError for scripts that cannot be built.
     """
     if DEFAULT not in scripts or len(scripts) - 1 > _MOST_TRIGGERS:

@@ -16,7 +16,7 @@ _WIDEST = 120
 _COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # and widths
 _FIRST_COLUMN = 11
 
-# only as much of a tool as a line for pasting needs
+# a short tool, so that the command fits on a line
 _TOOL: JsonObject = {
     "type": "function",
     "function": {
@@ -106,7 +106,7 @@ def _cell(comparison: Comparison, answer: ClientAnswer) -> Text:
     is_wrong = answer.is_usable and comparison.is_wrong(answer)
     style = "yellow" if is_wrong else "green" if answer.is_usable else "red"
     cell = Text(_in_words(answer, comparison.model_text), style)
-    cell.append(" - a wrong one" if is_wrong else "")
+    cell.append(" (wrong)" if is_wrong else "")
     return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 
@@ -115,13 +115,13 @@ def _in_words(answer: ClientAnswer, model_text: str) -> str:
         case AnswerKind.CALL:
             return answer.words
         case AnswerKind.UNUSABLE_CALL:
-            return f"a call that cannot be run: {answer.words}"
+            return f"unusable call: {answer.words}"
         case AnswerKind.TEXT if answer.words == model_text:
-            return "no call, only this text"
+            return "no call, only the text"
         case AnswerKind.TEXT:
             return f"no call, only text: {answer.words}"
         case AnswerKind.ERROR:
-            return f"no call, but an error: {answer.words}"
+            return f"an error: {answer.words}"
 
 
 def _usable(comparisons: Sequence[Comparison]) -> tuple[int, int]:

@@ -47,7 +47,6 @@ class Vocabulary:
         return len(self.tokens) - 1
 
     def number(self, token: str) -> int:
-        """Return the number of a token that is there."""
         return self.tokens.index(token)
 
 
@@ -66,7 +65,7 @@ def cut(pieces: Sequence[str], length: int, taken: set[str]) -> list[str]:
             chunk = ""
     while chunk in taken:
         if not chunks:
-            raise ValueError(f"the script {chunk!r} is too short to be told from another token")
+            raise ValueError(f"the script {chunk!r} is too short to be distinct from another token")
         taken.remove(chunks[-1])
         chunk = chunks.pop() + chunk
     if chunk:

@@ -27,7 +27,6 @@ class ArmChange:
         return self.paired.harmed > self.paired.helped and self.paired.p < _SURE
 
     def sentence(self) -> str:
-        """Return the change as one line."""
         paired = self.paired
         word = "WORSE" if self.is_worse else "not worse"
         return (
@@ -36,7 +35,6 @@ class ArmChange:
         )
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         paired = self.paired
         return {
             "bed": self.bed,
@@ -59,7 +57,7 @@ def compare_folders(before: Path, after: Path) -> list[ArmChange]:
     old, new = _by_arm(before), _by_arm(after)
     both = [key for key in old if key in new]
     if not both:
-        problem = f"{before} and {after} have no arm of a bed in common"
+        problem = f"{before} and {after} have no bed and arm in common"
         raise InvalidConfiguration("temper eval compare", problem)
     return [ArmChange(*key, compare_runs(old[key], new[key], RESAMPLES)) for key in both]
 

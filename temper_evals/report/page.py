@@ -76,7 +76,7 @@ def _harms(
             "why": run.why,
             "arm": run.arm,
             "direct": _messages_text(read_transcript(folder, direct[run.bed, run.pair])),
-            "said": _messages_text(read_transcript(folder, run)),
+            "transcript": _messages_text(read_transcript(folder, run)),
         }
         for result in results
         if result.against is not None

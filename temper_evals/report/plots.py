@@ -17,13 +17,14 @@ from temper_evals.results import ArmResult
 from temper_evals.simulated.profiles import Level
 from temper_evals.statistics import Interval, wilson
 
-_WIDTH, _ROW = 9.5, 0.24  # in inches, as all sizes of figures
+_WIDTH, _ROW = 9.5, 0.24  # in inches, like all sizes of figures
 _MARGIN = 0.9  # for the title and the labels of the axis
-_COLOURS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
+_COLORS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
 _GOOD, _BAD = "#2a9d5c", "#d1495b"
+# text stays searchable, and a fixed salt makes the bytes reproducible
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "temper"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two names would overlap
+_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two labels would overlap
 
 Point: TypeAlias = tuple[float, float]
 Row: TypeAlias = tuple[str, Interval, str, str]
@@ -69,9 +70,9 @@ def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None
 
 
 def _draw_intervals(axes: Axes, rows: Sequence[Row]) -> None:
-    for index, (_, interval, _, colour) in enumerate(rows):
+    for index, (_, interval, _, color) in enumerate(rows):
         errors = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
-        axes.errorbar([interval.estimate], [index], xerr=errors, fmt="o", ms=4, color=colour)
+        axes.errorbar([interval.estimate], [index], xerr=errors, fmt="o", ms=4, color=color)
     _draw_rows(axes, [row[0] for row in rows], [row[2] for row in rows])
 
 
@@ -88,7 +89,7 @@ def forest(results: Sequence[ArmResult], bed: str) -> ResultPicture:
         if family in arm.families:
             right, of = arm.families[family]
             name = f"{family}   {arm.arm}"
-            rows.append((name, wilson(right, of), f"{right}/{of}", _COLOURS[number % 6]))
+            rows.append((name, wilson(right, of), f"{right}/{of}", _COLORS[number % 6]))
     figure, axes = _axes(f"{bed}: success by family, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.set_xlim(0, 1)
@@ -101,8 +102,8 @@ def lifts(results: Sequence[ArmResult]) -> ResultPicture:
     for arm in results:
         if arm.against is not None:
             lift = Interval(*(100 * bound for bound in _bounds(arm.against.lift)))
-            name, colour = f"{arm.bed} {arm.arm}", _COLOURS[arm.arm == TEMPER]
-            rows.append((name, lift, f"{lift.estimate:+.1f}", colour))
+            name, color = f"{arm.bed} {arm.arm}", _COLORS[arm.arm == TEMPER]
+            rows.append((name, lift, f"{lift.estimate:+.1f}", color))
     figure, axes = _axes("Lift over direct in points, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.axvline(0, color="#888888", linestyle=":")
@@ -130,14 +131,14 @@ def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
 
 
 def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPicture:
-    """Draw generations a request against success."""
+    """Draw generations per request against success."""
     arms = [result for result in results if result.bed == bed]
-    figure, axes = _axes(f"{bed}: success (up) against generations a request", 12)
+    figure, axes = _axes(f"{bed}: success (up) against generations per request", 12)
     most = max([1.5, *(arm.cost.generations_per_request for arm in arms)])
     named: dict[Point, list[str]] = {}
     for number, arm in enumerate(arms):
         point = (arm.cost.generations_per_request, arm.success.estimate)
-        axes.plot(*point, "o", color=_COLOURS[number % 6], clip_on=False)
+        axes.plot(*point, "o", color=_COLORS[number % 6], clip_on=False)
         named.setdefault(_near(point, named, most - 0.9), []).append(arm.arm)
     for point, names in named.items():
         axes.annotate(

@@ -22,7 +22,6 @@ _OWN, _MOST_ENDS = "own", 20
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Write a share in percent."""
     return f"{100 * share:.{digits}f}"
 
 
@@ -69,7 +68,7 @@ def failures(runs: Iterable[RunRecord]) -> list[str]:
         if run.ending == Ending.FAILED.value:
             failed.setdefault((run.bed, run.arm), Counter())[run.why] += 1
     return [
-        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often with: "
+        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often because: "
         f"{whys.most_common(1)[0][0]}"
         for (bed, arm), whys in failed.items()
     ]
@@ -107,7 +106,6 @@ def markdown(results: Sequence[ArmResult], price: Price | None = None) -> str:
 
 
 def document(result: ArmResult) -> JsonObject:
-    """Return an arm's results for programs."""
     against, gap = result.against, result.gap
     return {
         "bed": result.bed,

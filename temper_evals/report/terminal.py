@@ -22,12 +22,13 @@ _REPLY_COLUMNS = (
     *("n", "right", "95 %", "own", "lost", "asked", "wrong", "needl.", "again", "failed"),
 )
 _REPLY_LEGEND = (
-    "95 %: of the share of right ones, by Wilson; own: read right by the model's own handler; of "
-    "those lost: no call, and not asked again; asked: no call, though asked again (the same text "
-    "comes); wrong: other calls; needl.: a call where none is due; again: asked more than once"
+    "95 %: Wilson interval of the right share; own: read correctly by BFCL's handler of the model; "
+    "of those lost: no call, no retry; asked: no call even after a retry (the same text comes); "
+    "wrong: other calls; needl.: a call where none is due; again: more than one generation"
 )
+# wide enough to measure a table without wrapping
 _ENDLESS = 1_000
-_NAME, _CELL = 14, 9  # characters of a column of names, and of one of an arm
+_NAME, _CELL = 14, 9  # widths of the column of names, and of an arm's column
 
 _Column = tuple[str, Callable[[ArmResult], str]]
 _COLUMNS: tuple[_Column, ...] = (
@@ -49,15 +50,15 @@ _WIDE_COLUMNS: tuple[_Column, ...] = (
 _LONG_NAME = 18
 _LONGEST_MODEL = 22
 _LEGEND = (
-    "lift: points over direct; helped and harmed: wrong became right, right became wrong; "
-    "gen.: generations a request; tokens: a run; wasted: calls a run that failed or came twice"
+    "lift: points over direct; helped: wrong became right; harmed: right became wrong; gen.: "
+    "generations per request; tokens: per run; wasted: failed or repeated calls per run"
 )
 _CLASSES = (
-    ("it never came to", "a call is missing"),
-    ("nobody asked for", "a call that nobody asked for"),
-    ("it called", "a call where none was due"),
-    ("its answer", "a wrong answer"),
-    ("it gave no answer", "no answer"),
+    ("missing call", "missing call"),
+    ("unrequested change", "unrequested change"),
+    ("needless call", "needless call"),
+    ("the answer", "wrong answer"),
+    ("no answer", "no answer"),
 )
 
 
@@ -87,24 +88,24 @@ def _verdict(result: ArmResult, seeds: int) -> str:
     assert against is not None  # noqa: S101 - the caller has looked
     test = SequentialTest(against.pairs, against.helped, against.harmed)
     counted = f"{test.helped} helped, {test.harmed} harmed of {test.pairs} runs"
-    cost = f"{result.cost.generations_per_request:.2f} generations a request"
+    cost = f"{result.cost.generations_per_request:.2f} generations per request"
     match test.decision:
         case Decision.ON:
             return f"{result.bed}: Temper helps: {counted}; {cost}."
         case Decision.OFF if test.is_rare:
-            return f"{result.bed}: Temper changes next to nothing: {counted}; {cost}."
+            return f"{result.bed}: Temper changes almost nothing: {counted}; {cost}."
         case Decision.OFF:
             return f"{result.bed}: Temper does not help: {counted}; {cost}."
         case _:
             wanted = math.ceil(max(1, seeds) * (test.pairs + test.missing) / max(1, test.pairs))
             more = f"about {test.missing} more runs needed (--seeds {wanted})"
-            return f"{result.bed}: not decided: {counted}; {more}."
+            return f"{result.bed}: undecided: {counted}; {more}."
 
 
 def _title(bed: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]) -> str:
     counts = {result.runs for result in results}
     count = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
-    return f"{bed}, {count} runs an arm; {_ceiling_words(ceilings_of(bed, runs))}"
+    return f"{bed}, {count} runs per arm; {_ceiling_words(ceilings_of(bed, runs))}"
 
 
 def _bed_table(results: Sequence[ArmResult], console: Console) -> Table:
@@ -137,9 +138,9 @@ def _fits(table: Table, console: Console) -> bool:
 def _ceiling_words(ceilings: Ceilings) -> str:
     perfect = f"ceiling {_share(ceilings.perfect)}"
     if ceilings.perfect is None:
-        perfect = "ceiling unknown (only a simulated model can be asked without its errors)"
+        perfect = "ceiling unknown (only a simulated model can run without its errors)"
     if ceilings.detectable is None:
-        return f"{perfect}; detectable unknown without the arm temper-observe"
+        return f"{perfect}; detectable unknown (requires the arm temper-observe)"
     return f"{perfect}; detectable {_share(ceilings.detectable)}"
 
 
@@ -150,7 +151,7 @@ def _share(share: float | None) -> str:
 def show_by(
     console: Console, group: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> None:
-    """Print right runs by family, or wrong runs by how they ended, arms side by side."""
+    """Print right runs by family, or wrong runs by cause, arms side by side."""
     for bed in dict.fromkeys(result.bed for result in results):
         arms = [result for result in results if result.bed == bed and result.arm != CEILING]
         if group == "family":
@@ -159,7 +160,7 @@ def show_by(
             }
         else:
             cells = {arm.arm: _count_failures(bed, arm.arm, runs) for arm in arms}
-        what = "right runs by family" if group == "family" else "wrong runs by how they ended"
+        what = "right runs by family" if group == "family" else "wrong runs by cause"
         console.print(f"{bed}: {what}")
         for table in _side_by_side(cells, console.width):
             console.print(table)
@@ -173,11 +174,11 @@ def _count_failures(bed: str, arm: str, runs: Iterable[RunRecord]) -> dict[str, 
 def failure_class(run: RunRecord) -> str:
     """Name the kind of a wrong end."""
     if run.ending == Ending.FAILED.value:
-        return "the request failed"
+        return "failed request"
     if run.ending != Ending.ANSWERED.value:
-        return "no end within the limit" if run.ending == Ending.LIMIT.value else "cut off"
+        return "limit reached" if run.ending == Ending.LIMIT.value else "cut off"
     kinds = (name for start, name in _CLASSES if run.why.startswith(start))
-    return next(kinds, "something else")
+    return next(kinds, "other")
 
 
 def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""Tasks, their worlds, and their judgement.
+"""Tasks, their worlds, and their judgment.
 
 `scenario` has the types, `task` is a plan with an oracle, `worlds` has tools that act, and
 `building` assembles tasks. The families are in `calling`, `stepping`, `restraint` and `ordering`;

@@ -24,7 +24,6 @@ class TaskBuilder:
 
     @property
     def name(self) -> str:
-        """The name of the task to be."""
         return f"{self.family}-{self.index}"
 
     def returns(self, name: str, arguments: JsonObject, result: JsonValue) -> PlannedCall:

@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from proxy.files import read_toml
 from temper_evals.scenarios.raw_answers import objection_to_raw
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
 from temper_evals.scenarios.worlds import (
     CannedOutcome,
@@ -108,7 +108,7 @@ class FileScenario:
     def world(self) -> CannedWorld:
         return CannedWorld(self.setting)
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its calls and by its answer."""
         assert isinstance(end, CannedWorld)  # noqa: S101 - made above
         made = {key_of(call.name, call.arguments) for call in end.calls}
@@ -116,7 +116,7 @@ class FileScenario:
         changes = Counter(key_of(change.name, change.arguments) for change in end.changes)
         extra = [*(changes - due).elements()]
         why = self._objection(made, {*due}, extra) or self._objection_to_words(transcript)
-        return Judgement(right=not why, why=why, damage=len(extra))
+        return Judgment(right=not why, why=why, damage=len(extra))
 
     @property
     def _due(self) -> list[PlannedCall]:
@@ -124,20 +124,20 @@ class FileScenario:
 
     def _objection(self, made: set[str], due: set[str], extra: Sequence[str]) -> str:
         if self._own.expect.no_calls and made:
-            return "it called a tool, and nothing was to be called"
+            return "needless call of a tool"
         if lacking := sorted(due - made):
-            return f"it never came to {lacking[0]}"
-        return f"nobody asked for {extra[0]}" if extra else ""
+            return f"missing call: {lacking[0]}"
+        return f"unrequested change: {extra[0]}" if extra else ""
 
     def _objection_to_words(self, transcript: Transcript) -> str:
         answer = last_words(transcript)
         if answer is None:
-            return "it gave no answer"
+            return "no answer"
         lacking = [
             word for word in self._own.expect.words if word.casefold() not in answer.casefold()
         ]
         if lacking:
-            return f"its answer lacks {lacking[0]!r}"
+            return f"the answer lacks {lacking[0]!r}"
         return objection_to_raw(answer, transcript, self.setting.tools)
 
 
@@ -145,7 +145,7 @@ def load_scenarios(folder: Path) -> list[FileScenario]:
     """Load every `*.toml` of a folder; raises InvalidConfiguration."""
     scenarios = [load_scenario(path) for path in sorted(folder.glob("*.toml"))]
     if not scenarios:
-        raise InvalidConfiguration("--scenarios", f"{folder} holds no *.toml")
+        raise InvalidConfiguration("--scenarios", f"{folder} contains no *.toml")
     return scenarios
 
 
@@ -170,19 +170,19 @@ def _problem_of_form(error: ErrorDetails) -> str:
     tables = [part for part in error["loc"][:-1] if isinstance(part, str)]
     table = _TABLES[tables[-1] if tables else ""]
     known = ", ".join(field.alias or name for name, field in table.model_fields.items())
-    return f"{location}: there is no such key; known: {known}"
+    return f"{location}: unknown key; known: {known}"
 
 
 def _problems(scenario: OwnScenario, setting: Setting) -> Iterator[str]:
     """Yield contradictions between tools, results and expectations."""
     names = [tool.name for tool in scenario.tool]
     yield from (
-        f"two tools are called {name!r}" for name, times in Counter(names).items() if times > 1
+        f"two tools have the name {name!r}" for name, times in Counter(names).items() if times > 1
     )
     for tool in scenario.tool:
         yield from (f"tool {tool.name!r}: {problem}" for problem in _problems_of_tool(tool))
     if scenario.expect.no_calls and scenario.expect.calls:
-        yield "expect: it has calls, and no_calls as well"
+        yield "expect: calls and no_calls exclude each other"
     for number, call in enumerate(scenario.expect.calls, 1):
         problem = objection(setting.tools, call.name, call.arguments)
         if problem is None and call.name not in setting.writers:
@@ -196,18 +196,18 @@ def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
     try:
         validator = validator_of(tool.parameters)
     except ValueError as error:
-        yield f"its schema is none: {str(error).partition(chr(10))[0]}"
+        yield f"invalid schema: {str(error).partition(chr(10))[0]}"
         return
     keys = set[str]()
     for number, result in enumerate(tool.result, 1):
         if (misfit := next(iter(validator.iter_errors(result.arguments)), None)) is not None:
-            yield f"result {number}: its arguments do not fit the schema: {misfit.message}"
+            yield f"result {number}: the arguments do not match the schema: {misfit.message}"
         if result.fails and result.returns is not None:
-            yield f"result {number}: it returns something, and fails as well"
+            yield f"result {number}: returns and fails exclude each other"
         if tool.changes and result.returns is not None:
-            yield f"result {number}: a tool with `changes` returns a reference, and nothing else"
+            yield f"result {number}: a tool with `changes` returns a reference: remove `returns`"
         if (key := key_of(tool.name, result.arguments)) in keys:
-            yield f"result {number}: there is one for these arguments already"
+            yield f"result {number}: duplicate arguments"
         keys.add(key)
 
 

@@ -21,17 +21,17 @@ def objection_to_raw(
     only the JSON of a result.
     """
     if _RESULT_MARKUP.search(answer):
-        return "its answer shows the markup of a result"
+        return "the answer shows the markup of a result"
     names = "|".join(re.escape(tool_name(tool)) for tool in tools)
     call = rf'"name"\s*:\s*"(?:{names})"\s*,\s*"(?:arguments|parameters)"\s*:'
     if names and not may_quote and re.search(call, answer):
-        return "its answer shows a call as JSON"
+        return "the answer shows a call as JSON"
     value = _container(_FENCE.sub(r"\1", answer.strip()))
     results = [
         str(message.get("content")) for message in transcript if message.get("role") == "tool"
     ]
     if value is not None and any(_container(result) == value for result in results):
-        return "its answer is the JSON of a result"
+        return "the answer is the JSON of a result"
     return ""
 
 

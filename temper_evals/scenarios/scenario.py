@@ -1,4 +1,4 @@
-"""The parts of a scenario: a request, a world, the right next step, and a judgement.
+"""The parts of a scenario: a request, a world, the right next step, and a judgment.
 
 Judged are the final state of the world and the content of the answer, never the order of calls.
 """
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 
 Transcript: TypeAlias = Sequence[JsonObject]
 
@@ -59,7 +59,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """Whether a run ended right, else the reason; `damage` counts changes without a request.
 
     `promoted` counts executed calls that were only quoted.
@@ -76,9 +76,6 @@ class World(Protocol):
 
     def call(self, name: str, arguments: JsonObject) -> str:
         """Run a tool; raises ToolFailed."""
-
-    def snapshot(self) -> JsonValue:
-        """Return all that was changed."""
 
 
 class Scenario(Protocol):
@@ -105,5 +102,5 @@ class Scenario(Protocol):
     def world(self) -> World:
         """Return the world as it is before the run."""
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by the final world and the transcript."""

@@ -138,7 +138,7 @@ def long(index: int) -> PlannedTask:
     for page in range(1, pages + 1):
         text = [values.topic() for _ in range(_PAGE_WORDS // 3)]
         end = f"The code of this manual is {code}." if page == 1 else f"End of page {page}."
-        # pages have lines, as files have, or are one long line, as some tools return them
+        # pages have lines like files, or are one long line, as some tools return them
         between = "\n" if index % 2 else " "
         whole = between.join((*text, end))
         builder.step(builder.returns("read_page", {"document": document, "page": page}, whole))

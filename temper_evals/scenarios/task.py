@@ -15,7 +15,7 @@ from temper_evals.scenarios.scenario import (
     Action,
     CallTools,
     GiveAnswer,
-    Judgement,
+    Judgment,
     NotKnown,
     PlannedCall,
     Position,
@@ -29,6 +29,7 @@ from temper_evals.scenarios.worlds import (
     error_text,
     key_of,
     objection,
+    objects_in,
     possible_results,
 )
 
@@ -121,7 +122,7 @@ class PlannedTask:
             if progress < passed:
                 missing = _missing(step.needs, seen)
                 left = tuple(call for call in step.calls if not made[_key(call)])
-                # a call with a wrong value was made for one of them
+                # a call with a wrong value replaced one of them
                 left = left[: passed - progress] or step.calls[progress - passed :]
                 return NotKnown(missing) if missing else CallTools(left)
         missing = _missing(self.expected.facts, seen) if self.steps else ""
@@ -137,17 +138,17 @@ class PlannedTask:
                 furthest = passed
         return furthest
 
-    def judge(self, end: World, transcript: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run by its changes and by its answer."""
         if not isinstance(end, CannedWorld):
-            return Judgement(right=False, why="it ran in another world")
+            return Judgment(right=False, why="it ran in another world")
         made = Counter(map(_key, end.changes))
         due = Counter(map(_key, self._changes()))
         quoted = self.expected.quoted
         promoted = sum(1 for call in end.calls if call == quoted)
         why = self._objection(end, made, due) or self._objection_to_words(transcript)
         damage = sum((made - due).values())
-        return Judgement(right=not why, why=why, damage=damage, promoted=promoted)
+        return Judgment(right=not why, why=why, damage=damage, promoted=promoted)
 
     def _changes(self) -> tuple[PlannedCall, ...]:
         """Return the changes of the plan, made in a fresh world."""
@@ -158,21 +159,21 @@ class PlannedTask:
 
     def _objection(self, end: CannedWorld, made: Counter[str], due: Counter[str]) -> str:
         if self.expected.no_calls and end.calls:
-            return f"it called {end.calls[0].name}, and nothing was to be called"
+            return f"needless call: {end.calls[0].name}"
         if extra := made - due:
-            return f"nobody asked for {next(iter(extra))}"
+            return f"unrequested change: {next(iter(extra))}"
         if lacking := due - made:
-            return f"it never came to {next(iter(lacking))}"
+            return f"missing call: {next(iter(lacking))}"
         return ""
 
     def _objection_to_words(self, transcript: Transcript) -> str:
         answer = last_words(transcript)
         if answer is None:
-            return "it gave no answer"
+            return "no answer"
         if lacking := [fact for fact in self.expected.facts if fact not in answer]:
-            return f"its answer lacks {lacking[0]!r}"
+            return f"the answer lacks {lacking[0]!r}"
         if self.expected.single and any(len(calls_of(message)) > 1 for message in transcript):
-            return "it made several calls at once"
+            return "several calls at once"
         quotes = self.expected.quoted is not None
         raw = objection_to_raw(answer, transcript, self.setting.tools, may_quote=quotes)
         return raw or _objection_to_form(answer, self.expected.form)
@@ -200,7 +201,7 @@ def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
         if objection(setting.tools, call.name, call.arguments) is not None:
             continue
         text, possible = str(message.get("content")), possible_results(setting, call)
-        # an old result may have been shortened; a new one is as the tool returned it
+        # a proxy may have shortened an old result, but not the latest ones
         if text in possible or (possible and index < latest and not text.startswith(_ERROR)):
             fails = possible.get(text, False)
             results.append(_StepResult(key_of(call.name, call.arguments), text, index, fails))
@@ -238,9 +239,7 @@ def read_call(call: JsonObject) -> PlannedCall | None:
 
 
 def calls_of(message: JsonObject) -> list[JsonObject]:
-    """Return the tool calls of a message."""
-    calls = message.get("tool_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return objects_in(message.get("tool_calls"))
 
 
 def last_words(transcript: Transcript) -> str | None:
@@ -283,6 +282,6 @@ def _objection_to_form(answer: str, form: tuple[str, ...]) -> str:
     try:
         value = json.parse(answer)
     except ValueError:
-        return "its answer is no JSON"
+        return "the answer is not JSON"
     lacks = not isinstance(value, dict) or {*value} != {*form}
-    return "its answer has the wrong members" if lacks else ""
+    return "the answer has the wrong members" if lacks else ""

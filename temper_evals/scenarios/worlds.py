@@ -86,10 +86,6 @@ class CannedWorld:
             self.changes.append(self.calls[-1])
         return _return_value(self.setting, self.calls[-1], outcome)
 
-    def snapshot(self) -> JsonValue:
-        """Return all changes in a sorted order."""
-        return [*sorted(key_of(change.name, change.arguments) for change in self.changes)]
-
     def _check(self, name: str, arguments: JsonObject) -> None:
         if (problem := objection(self.setting.tools, name, arguments)) is not None:
             raise ToolFailed(problem)
@@ -100,7 +96,7 @@ def objection(tools: tuple[JsonObject, ...], name: str, arguments: JsonObject) -
     schema = schema_of(tools, name)
     if schema is None:
         known = ", ".join(map(tool_name, tools))
-        return f"there is no tool {name!r}; there are: {known}"
+        return f"unknown tool {name!r}; known tools: {known}"
     error = next(iter(_validator(json.dump_text(schema)).iter_errors(arguments)), None)
     if error is None:
         return None
@@ -115,6 +111,7 @@ def _validator(schema: str) -> jsonschema_rs.Validator:
 
 def validator_of(schema: JsonObject | str) -> jsonschema_rs.Validator:
     """Compile a schema without fetching references; raises ValueError."""
+    # a scenario file must not make the machine fetch URLs
     return jsonschema_rs.validator_for(schema, retriever=_refuse)
 
 
@@ -155,6 +152,11 @@ def outcome_text(result: JsonValue) -> str:
     return result if isinstance(result, str) else json.dump_text(result)
 
 
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list; empty for any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def function_of(tool: JsonObject) -> JsonObject:
     """Return the function that a tool of a request describes."""
     function = tool.get("function")
@@ -162,7 +164,6 @@ def function_of(tool: JsonObject) -> JsonObject:
 
 
 def tool_name(tool: JsonObject) -> str:
-    """Return the name of a tool of a request."""
     return str(function_of(tool).get("name", ""))
 
 

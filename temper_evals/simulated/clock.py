@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import count
 
 CHARACTERS_PER_TOKEN = 4
 PROMPT_PER_SECOND = 500.0
@@ -51,11 +50,9 @@ class Slots:
 
 
 def _common(text: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
+    """Return the length of the common prefix, by binary search."""
     least, most = 0, min(len(text), len(other))
-    for _ in count():
-        if least >= most:
-            return least
+    while least < most:
         middle = (least + most + 1) // 2
         if text[least:middle] == other[least:middle]:
             least = middle

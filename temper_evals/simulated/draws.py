@@ -6,6 +6,7 @@ Differences between arms are then effects of the arms, not of chance.
 import hashlib
 import random
 
+# a hash, not a generator: draws must not depend on the order in which arms ask for them
 _SPAN = 2**64
 
 

@@ -80,7 +80,9 @@ class _Moment:
     @property
     def answer_tool(self) -> JsonObject | None:
         """The tool for answering, be it offered or only in the schema of a constrained reply."""
-        return self.seen.answer_tool or (self.seen.way_out if self.is_constrained else None)
+        return self.seen.answer_tool or (
+            self.seen.hidden_answer_tool if self.is_constrained else None
+        )
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -94,7 +96,6 @@ class SimulatedModel:
     profile: ModelProfile
 
     def reply(self, seen: SimulatedRequest) -> WrittenReply:
-        """Write the reply to a request."""
         at = seen.task.position(seen.messages)
         moment = _Moment(seen, at, self.profile, _is_constrained(seen, at))
         match at.action:
@@ -108,7 +109,6 @@ class SimulatedModel:
 
 
 def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
-    """Return a reply where calls are due."""
     if moment.seen.task.expected.single:
         calls = calls[:1]
     flaw = _flaw(moment, _possible_flaws(moment, calls))
@@ -155,7 +155,7 @@ def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
 def _is_corrected(moment: _Moment, flaw: Flaw) -> bool:
     """Decide whether the correction is enough."""
     seen = moment.seen
-    # Qwen2.5-Coder repeats a call each time it is executed: the same result again tells it nothing
+    # Qwen2.5-Coder repeats a call after each execution, so an identical result is no correction
     if flaw in AFTER_RESULTS:
         seen = replace(seen, messages=small_models.without_same_results(seen.messages))
     return moment.luck("correction") < moment.chance(_reaction(seen))
@@ -224,7 +224,6 @@ def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
 
 
 def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
-    """Write a reply with a flaw."""
     draw = draws_of(*moment.key, "rendering")
     call = calls[0]
     if flaw in OF_PROSE:
@@ -282,7 +281,6 @@ def _write_after_result(moment: _Moment, due: tuple[PlannedCall, ...], flaw: Fla
 
 
 def _write_answer(moment: _Moment, text: str) -> WrittenReply:
-    """Return a reply where an answer is due."""
     if moment.seen.forces_call:
         return _call_needlessly(moment)
     if (flawed := _write_flawed_answer(moment)) is not None:
@@ -351,7 +349,6 @@ def _shape_needless(moment: _Moment) -> WrittenReply:
 
 
 def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> WrittenReply:
-    """Return a needless call."""
     draw = draws_of(*moment.key, "needless")
     known = [tool for tool in moment.seen.tools if tool != moment.seen.answer_tool]
     names = [tool_name(tool) for tool in known if moment.seen.named in ("", tool_name(tool))]

@@ -37,9 +37,9 @@ class Flaw(Enum):
     PLACEHOLDERS = "placeholders"
 
 
-# Nobody between a client and a model could see these: the call is valid.
+# A proxy cannot see these: the call is valid.
 UNSEEN = frozenset({Flaw.WRONG_VALUE})
-# A grammar that holds once a call has begun leaves no room for these.
+# A grammar that applies after the start of a call excludes these.
 OF_FORM = frozenset({Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE})
 OF_PROSE = frozenset({Flaw.PROSE_FIRST, Flaw.PROSE_LATER, Flaw.EARLY_STOP})
 # Text that small models write after the first result of a tool: where the next call is due, and
@@ -129,6 +129,7 @@ class ModelProfile:
 def folder() -> Traversable:
     """Return the data folder: in an installed package, or next to it in a checkout."""
     package = resources.files("temper_evals")
+    # a wheel contains the data inside the package, a checkout next to it
     installed = package / "config"
     return installed if installed.is_dir() else package / ".." / "config" / "evals"
 
@@ -142,7 +143,7 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
     """Load a profile in one cell of the grid; raises InvalidConfiguration."""
     if name not in profile_names():
         known = ", ".join(profile_names())
-        raise InvalidConfiguration("--profile", f"there is no {name!r}; known: {known}")
+        raise InvalidConfiguration("--profile", f"unknown profile {name!r}; known: {known}")
     document = _document(f"profiles/{name}.toml")
     level = "value" if cell.rates is Level.MID else cell.rates.value
     rates = {Flaw(key): _share(rate, level) for key, rate in _tables(document.get("rates"))}
@@ -206,5 +207,5 @@ def _texts(value: object) -> tuple[str, ...]:
 def _share(table: dict[str, object], level: str) -> float:
     value = table.get(level)
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidConfiguration("--profile", f"{level} is no share between 0 and 1: {value}")
+        raise InvalidConfiguration("--profile", f"{level} must be between 0 and 1 (got {value})")
     return float(value)

@@ -7,9 +7,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.suite import task_named
 from temper_evals.scenarios.task import PlannedTask
-from temper_evals.scenarios.worlds import function_of, tool_name
+from temper_evals.scenarios.worlds import function_of, objects_in, tool_name
 
-# "answer only DONE": an instruction as models know it, whoever writes it
+# "answer only DONE": an instruction that models follow, from any author
 _ONLY_WORD = re.compile(r"\banswer only ([A-Z]+)\b")
 _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
@@ -46,7 +46,7 @@ class SimulatedRequest:
         return frozenset(tool_name(tool) for tool in _tools_in(self.schema or {}))
 
     @property
-    def way_out(self) -> JsonObject | None:
+    def hidden_answer_tool(self) -> JsonObject | None:
         """An answer tool that occurs only in the schema of a constrained reply."""
         known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in _tools_in(self.schema or {}):
@@ -79,7 +79,7 @@ def text_parameter(tool: JsonObject) -> str:
 def _tools_in(schema: JsonObject) -> list[JsonObject]:
     """Return the calls that a schema allows, as tools; of a form that gives name and arguments."""
     tools: list[JsonObject] = []
-    for form in _objects(schema.get("anyOf")) or (schema,):
+    for form in objects_in(schema.get("anyOf")) or [schema]:
         properties = form.get("properties")
         members = properties if isinstance(properties, dict) else {}
         name, arguments = members.get("name"), members.get("arguments")
@@ -98,14 +98,20 @@ def _resolve(arguments: JsonObject, schema: JsonObject) -> JsonValue:
 
 def read_request(body: JsonObject) -> SimulatedRequest | None:
     """Read a request; None if it is of no known case."""
-    messages = _objects(body.get("messages"))
+    messages = objects_in(body.get("messages"))
     match = next((hit for message in messages if (hit := _CASE.search(_text(message)))), None)
     task = task_named(match[1]) if match else None
     if match is None or task is None:
         return None
     choice, named = _choice(body.get("tool_choice"))
     return SimulatedRequest(
-        task, int(match[2]), messages, _objects(body.get("tools")), choice, named, _schema(body)
+        task,
+        int(match[2]),
+        tuple(messages),
+        tuple(objects_in(body.get("tools"))),
+        choice,
+        named,
+        _schema(body),
     )
 
 
@@ -114,7 +120,7 @@ def render_prompt(body: JsonObject) -> str:
     tools = json.dump_text(body.get("tools", []))
     return tools + "".join(
         f"<|{turn.get('role')}|>{_text(turn)}{json.dump_text(turn.get('tool_calls', ''))}\n"
-        for turn in _objects(body.get("messages"))
+        for turn in objects_in(body.get("messages"))
     )
 
 
@@ -123,12 +129,6 @@ def _text(message: JsonObject) -> str:
     if isinstance(content, str):
         return content
     return "" if content is None else json.dump_text(content)
-
-
-def _objects(value: object) -> tuple[JsonObject, ...]:
-    return (
-        tuple(item for item in value if isinstance(item, dict)) if isinstance(value, list) else ()
-    )
 
 
 def _choice(value: object) -> tuple[str, str]:

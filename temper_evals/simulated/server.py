@@ -91,7 +91,7 @@ class SimulatedServer:
         cost = ReplyCost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
         usage = CaseUsage() if seen is None else self.usage_of(seen.key)
         is_stream = body.get("stream") is True
-        # a runaway reply is charged as it is streamed, as the client may end it
+        # a runaway reply is charged while it is streamed, because the client may stop it
         is_charged_later = is_stream and reply.runs_away
         usage.add(replace(cost, generated=0) if is_charged_later else cost, reply.flaw)
         if not is_stream:
@@ -289,6 +289,7 @@ async def serve(server: ServedApp) -> AsyncGenerator[str, None]:
     config = uvicorn.Config(server.app(), log_config=None, access_log=False, ws="none")
     running = _QuietServer(config)
     with contextlib.closing(socket.create_server((_HOST, 0))) as listening:
+        # with Nagle's algorithm a token would wait 40 ms for the next one
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.create_task(running.serve(sockets=[listening]))
         await running.ready.wait()

@@ -24,7 +24,7 @@ _BARE = "{call}"
 _TAGGED = "<tool_response>\n{call}\n</tool_response>"
 _BLOCK = "```json\n{call}\n```"
 _INVENTED_RESULTS = ('{"ok": true}', '{"status": "success"}', '{"result": "done", "id": 1}')
-# the first of five calls with an invented result was new, the others had been executed
+# one of five calls with an invented result was new, the others had been executed
 _NEW_CALL = 0.2
 _PLACEHOLDERS = {
     "to": "user@example.com",

@@ -140,7 +140,7 @@ def test_a_file_is_served_by_a_llama_server_that_ends_with_the_demonstration(
     [
         ([], (), "has no models: load one there, then try again"),
         (None, (), "has no models: load one there, then try again"),
-        (models("a", "b"), (), "name one with --backend-model: a, b"),
+        (models("a", "b"), (), "select one with --backend-model: a, b"),
         (models("a", "b"), ("--backend-model", "c"), "has no 'c'; it has: a, b"),
     ],
 )
@@ -168,9 +168,9 @@ def test_engine_that_requires_a_key_is_an_error_with_a_remedy() -> None:
         (("--model", "none.gguf"), "the model file none.gguf does not exist", "check the path"),
         (("--model", "text.gguf"), "is not a GGUF file", "convert it or download"),
         (("--model", "."), "is a folder", "give the path of the .gguf file in it"),
-        (("--backend-url", "http://127.0.0.1:9"), "nothing answers at", "start the server"),
+        (("--backend-url", "http://127.0.0.1:9"), "no server answers at", "start the server"),
         (("--backend-url", "127.0.0.1:8080"), "backend.url", "http://"),
-        (("--model", "a", "--backend-url", "http://b"), "--model", "leave out --backend-url"),
+        (("--model", "a", "--backend-url", "http://b"), "--model", "remove --backend-url"),
         (("--backend-model", "a"), "--backend-model", "--backend-url"),
     ],
 )

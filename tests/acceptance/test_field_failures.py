@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.load.languages import objects_in
 from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
 from proxy.profiles.files import load_profiles
+from temper_evals.scenarios.worlds import objects_in
 from tests.corpus.cases import STRING
 from tests.fakes import sse
 from tests.fakes.front import Front, temper

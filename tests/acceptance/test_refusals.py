@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.load.languages import objects_in
 from proxy.api.app import ServerOptions
 from proxy.backends.capabilities import Capability
 from proxy.backends.http_backend import HttpBackend
@@ -28,6 +27,7 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
+from temper_evals.scenarios.worlds import objects_in
 from tests.examples import PROFILE
 from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, temper

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from benchmarks.load.languages import objects_in
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
+from temper_evals.scenarios.worlds import objects_in
 from tests.fakes.front import Front
 
 PICTURE = "iVBORw0KGgo="

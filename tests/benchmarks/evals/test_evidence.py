@@ -25,7 +25,7 @@ def folder(path: Path, parts: dict[str, list[RunRecord]]) -> Path:
 
 def test_page_has_promises_and_results(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {"forge": "0.10.0"})
-    for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "What each part"):
+    for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "The effect"):
         assert word in text
     assert f"{sum(map(len, PARTS.values()))} runs" in text
     assert "| temper-without-nudge | -25.0" in text

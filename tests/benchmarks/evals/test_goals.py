@@ -49,7 +49,7 @@ def test_tuned_and_forge_are_compared() -> None:
 )
 def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm(name, ALL, generations=generations)]
-    title = f"p-small, `{name}`: generations a request"
+    title = f"p-small, `{name}`: generations per request"
     assert judged({"main": runs})[title].outcome is outcome
 
 

@@ -12,12 +12,13 @@ from benchmarks.faults.mixture import draw
 
 SEED = 3
 QUICK = (
-    *("good: a call", "good: text", "good: an answer beside tools", "good: to a slow reader"),
-    *("model: a call written as text", "model: a bad call, good when asked again"),
-    *("model: what its server cannot parse", "backend: down", "backend: ends amid a call"),
+    *("good: a call", "good: text", "good: an answer next to tools", "good: to a slow reader"),
+    *("model: a call written as text", "model: a bad call, good after a retry"),
+    *("model: a reply that its server cannot parse", "backend: down"),
+    "backend: disconnects within a call",
     *("backend: refuses", "backend: loading", "backend: no HTTP", "client: a bad field"),
-    *("client: leaves amid a stream", "client: leaves before the first token"),
-    "client: asks twice with one key",
+    *("client: leaves within a stream", "client: leaves before the first token"),
+    "client: sends twice with one key",
 )
 
 
@@ -51,7 +52,7 @@ def test_no_request_is_lost(findings: Findings) -> None:
 def test_each_fault_ends_as_required(findings: Findings) -> None:
     assert findings.kinds["good: text"] == {"answer": 1}
     assert findings.kinds["backend: down"] == {"error": 1}
-    assert findings.kinds["client: leaves amid a stream"] == {"client left": 1}
+    assert findings.kinds["client: leaves within a stream"] == {"client left": 1}
     assert findings.generations >= len(QUICK)
 
 

@@ -38,7 +38,7 @@ def test_table_has_added_milliseconds_next_to_the_counts() -> None:
 def test_table_has_changes_next_to_the_policies() -> None:
     shown = table.harm(RESULTS)
     assert row(shown, "") == ["`auto`", "`accept`", "`respond`", "`require`"]
-    assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 asked again"]
+    assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 retried"]
 
 
 def test_pages_contain_the_table_with_or_without_other_figures() -> None:

@@ -1,8 +1,8 @@
-from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.client import Seen
 from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import Wish
-from benchmarks.healthy.tally import Batch, Pair, counted, timed, timed_name, told, worst
+from benchmarks.healthy.request import body_of
+from benchmarks.healthy.tally import Batch, Pair, counted, problems_of, timed, timed_name, worst
 
 TEXT = "All 1 tests pass. Nothing else in the repository has changed since the last release."
 WISH = Wish("prose", 1)
@@ -32,23 +32,23 @@ def test_a_healthy_reply_is_counted_as_one() -> None:
         "generations": 1,
         "prompts": 0,
     }
-    assert told("prose", comparison) == []
+    assert problems_of("prose", comparison) == []
 
 
 def test_changed_or_retried_reply_is_counted_and_named() -> None:
     comparison = batch(seen("No.", 1.0), generations=3)
     counts = counted(comparison)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
-    assert told("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
+    assert problems_of("prose", comparison) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
 
 def test_changed_prompt_is_counted_and_named() -> None:
     comparison = batch(seen(TEXT, 1.0))
     comparison.ledger["1-temper"] = [make_asked("temper", wish=Wish("one call", 1))]
     assert counted(comparison)["prompts"] == 1
-    assert told("prose", comparison) == ["prose: the messages were changed"]
+    assert problems_of("prose", comparison) == ["prose: the messages were changed"]
     comparison.ledger.clear()
-    assert told("prose", comparison) == ["prose: no question arrived"]
+    assert problems_of("prose", comparison) == ["prose: no request arrived"]
 
 
 def test_added_latency_is_the_difference_of_percentiles() -> None:

@@ -39,7 +39,7 @@ def test_families_and_failures_are_shown_on_request() -> None:
     assert "by family" not in evaluate("report", "out").stdout
     output = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
     assert "right runs by family" in output
-    assert "wrong runs by how they ended" in output
+    assert "wrong runs by cause" in output
 
 
 def test_without_a_folder_a_temporary_one_is_used() -> None:
@@ -53,7 +53,7 @@ def test_missing_runs_are_shown_and_can_be_made() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
-    assert "healthy ceiling: 5 runs are missing" in evaluate("report", "out", "--progress").stdout
+    assert "healthy ceiling: 5 runs missing" in evaluate("report", "out", "--progress").stdout
     assert evaluate("--resume", "out", "--json").exit_code == 0
     assert evaluate("report", "out", "--progress").stdout == ""
 
@@ -88,14 +88,14 @@ def test_evaluations_are_compared() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--suite", "half"), "there is no suite"),
+        (("--suite", "half"), "unknown suite"),
         (("--arms", "tamper"), "no arm"),
-        (("--profile", "large"), "there is no 'large'"),
+        (("--profile", "large"), "unknown profile 'large'"),
         (("--resume", "nowhere"), "no evaluation"),
         (("report", "nowhere"), "no evaluation"),
         (("compare", "nowhere", "nowhere"), "no evaluation"),
-        (("--resume", "nowhere", "--seeds", "3"), "leave out --seeds"),
-        (("--backend-url", "http://127.0.0.1:9"), "nothing answers"),
+        (("--resume", "nowhere", "--seeds", "3"), "remove --seeds"),
+        (("--backend-url", "http://127.0.0.1:9"), "no server answers"),
     ],
 )
 def test_errors_are_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
@@ -116,7 +116,7 @@ def test_failed_runs_are_reported_below_the_table_and_in_json() -> None:
     path = Path("out/runs.jsonl")
     answered, failed = b'"ending":"answered"', b'"ending":"failed","why":"500 oh no"'
     path.write_bytes(path.read_bytes().replace(answered, failed, 2))
-    warning = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
+    warning = "healthy direct: 2 of 6 runs failed, most often because: 500 oh no"
     assert warning in evaluate("report", "out").stdout
     assert document(evaluate("report", "out", "--json"))["failures"] == [warning]
 
@@ -162,6 +162,6 @@ def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
     message = (
-        "--tag: no task here has 'slow'; there are: errors (4), failing (4), several-steps (4)"
+        "--tag: no task has the tag 'slow'; known: errors (4), failing (4), several-steps (4)"
     )
     assert message in " ".join(done.stderr.split())

@@ -35,7 +35,7 @@ async def test_the_only_model_of_a_server_is_used_by_its_name() -> None:
 
 async def test_one_of_several_models_must_be_named() -> None:
     async with server_with("a", "b") as url:
-        with pytest.raises(InvalidConfiguration, match=r"name one with --backend-model: a, b"):
+        with pytest.raises(InvalidConfiguration, match=r"select one with --backend-model: a, b"):
             await find_target("--backend-url", url)
     async with server_with("a", "b") as url:
         assert (await find_target("--backend-url", url, "b")).model == "b"
@@ -58,9 +58,9 @@ async def test_a_server_that_lists_no_models_is_used_anyway(body: bytes) -> None
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("http://127.0.0.1:9", "nothing answers at http://127.0.0.1:9 "),
-        ("http://[", "nothing answers at"),
-        ("127.0.0.1:8080", "is no URL"),
+        ("http://127.0.0.1:9", "no server answers at http://127.0.0.1:9 "),
+        ("http://[", "no server answers at"),
+        ("127.0.0.1:8080", "is not a URL"),
     ],
 )
 async def test_an_unreachable_server_ends_the_command(url: str, problem: str) -> None:

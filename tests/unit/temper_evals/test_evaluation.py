@@ -53,7 +53,7 @@ def test_a_users_model_has_no_ceiling() -> None:
 
 def test_user_scenarios_need_a_users_model(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
-    with pytest.raises(InvalidConfiguration, match="needs a model"):
+    with pytest.raises(InvalidConfiguration, match="requires a model"):
         scenarios_of(EvaluationChoice(scenarios=tmp_path))
     with pytest.raises(InvalidConfiguration, match="has no"):
         scenarios_of(EvaluationChoice(forge_checkout=tmp_path, ollama=("qwen3",)))
@@ -73,7 +73,7 @@ def test_setups_are_profiles_in_one_cell_or_in_all() -> None:
     assert [setup.name for setup in simulated_setups(EvaluationChoice())] == ["n-8b"]
     names = [setup.name for setup in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
-    with pytest.raises(InvalidConfiguration, match="there is no 'x'"):
+    with pytest.raises(InvalidConfiguration, match="unknown profile 'x'"):
         simulated_setups(EvaluationChoice(profiles=("x",)))
 
 
@@ -149,7 +149,7 @@ async def test_an_unreachable_server_ends_the_evaluation_before_it_starts(tmp_pa
     choice = EvaluationChoice(
         families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",)
     )
-    with pytest.raises(InvalidConfiguration, match="nothing answers"):
+    with pytest.raises(InvalidConfiguration, match="no server answers"):
         await evaluate(choice, tmp_path / "out", ignored)
     assert not (tmp_path / "out").exists()
 
@@ -191,7 +191,7 @@ def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bfcl_needs_a_model_and_its_data(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="needs a model"):
+    with pytest.raises(InvalidConfiguration, match="requires a model"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
-    with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
+    with pytest.raises(InvalidConfiguration, match="no BFCL data"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))

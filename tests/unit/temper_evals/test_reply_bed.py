@@ -100,7 +100,7 @@ def test_calls_missed_by_a_proxy_are_lost_retried_or_wrong() -> None:
     again = ReplyCounts()
     again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
     assert (again.lost, again.retried, again.again) == (0, 1, 1)
-    assert counted(right=False, why="a wrong value of a").wrong == 1
+    assert counted(right=False, why="wrong value of a").wrong == 1
     nobody = counted(right=False, why=NO_CALL, has_client_tools=False)
     assert (nobody.lost, nobody.retried, nobody.wrong) == (0, 0, 0)
     assert counted(right=False, why=NEEDLESS).needless == 1
@@ -126,7 +126,7 @@ def test_the_requested_number_of_each_category_is_read(folder: Path) -> None:
     [
         ("questions.jsonl.gz", None, "has no questions.jsonl"),
         ("small model.jsonl", b"", "has no reply to any"),
-        ("small model.jsonl", b"{\n", "line 1 is no JSON"),
+        ("small model.jsonl", b"{\n", "line 1 is not JSON"),
     ],
 )
 def test_a_folder_without_replies_is_refused(

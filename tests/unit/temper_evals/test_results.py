@@ -37,9 +37,8 @@ def test_help_and_harm_are_counted_in_pairs() -> None:
         2,
     )
     assert comparison.lift.estimate == 0.25
-    assert comparison.harm == 0.5
     assert [run.scenario for run in comparison.harms] == ["chain-0"]
-    assert compare_runs([], [], 10).harm == 0.0
+    assert compare_runs([], [], 10).pairs == 0
 
 
 def test_only_cases_that_both_ran_are_compared() -> None:

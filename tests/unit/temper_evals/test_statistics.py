@@ -7,7 +7,6 @@ from temper_evals import statistics
 from temper_evals.statistics import (
     difference,
     holm,
-    leave_one_out,
     mcnemar,
     percentile,
     upper_bound,
@@ -86,11 +85,6 @@ def test_constant_values_have_an_interval_of_width_zero() -> None:
 def test_families_are_strata_of_fixed_size() -> None:
     interval = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
     assert (interval.low, interval.estimate, interval.high) == (0.5, 0.5, 0.5)
-
-
-def test_leaving_a_family_out_shows_its_influence() -> None:
-    assert leave_one_out({"a": [1.0, 1.0], "b": [0.0]}) == (0.0, 1.0)
-    assert leave_one_out({"a": [1.0]}) == (1.0, 1.0)
 
 
 def test_several_comparisons_are_corrected() -> None:

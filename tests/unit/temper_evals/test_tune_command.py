@@ -79,7 +79,7 @@ def test_earlier_settings_are_kept_if_no_case_was_finished() -> None:
         earned = path.read_text(encoding="utf-8").replace("[guardrails]", "[guardrails]\na = 1")
         path.write_text(earned, encoding="utf-8")
         done = temper("tune", "--backend-url", url, "--minutes", "0")
-    assert "Left as it was: " in done.stdout
+    assert "Unchanged: " in done.stdout
     assert path.read_text(encoding="utf-8") == earned
 
 
@@ -129,7 +129,7 @@ def test_configured_settings_are_not_tuned() -> None:
     file = config('[guardrails]\nclose_out = "off"\n')
     done = temper("tune", "--profile", "healthy", "--minutes", "0", "--config", file)
     assert "close_out always" not in done.stdout
-    assert "Left as your settings have it: close_out = off" in done.stdout
+    assert "Kept from your settings: close_out = off" in done.stdout
     assert "Written" not in done.stdout
 
 
@@ -168,12 +168,12 @@ def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> 
         (("--model", "some.gguf"), "the model file some.gguf does not exist"),
         (
             ("--model", "some.gguf", "--backend-url", "http://127.0.0.1:9"),
-            "leave out --backend-url",
+            "remove --backend-url",
         ),
-        (("--model", "some.gguf", "--ollama", "qwen3"), "leave out --ollama"),
-        (("--model", "qwen3"), "there is no file qwen3, and no server runs"),
-        (("--backend-url", "http://127.0.0.1:9"), "--backend-url: nothing answers"),
-        (("--ollama", "qwen3"), "--ollama: nothing answers"),
+        (("--model", "some.gguf", "--ollama", "qwen3"), "remove --ollama"),
+        (("--model", "qwen3"), "no file qwen3, and no running server"),
+        (("--backend-url", "http://127.0.0.1:9"), "--backend-url: no server answers"),
+        (("--ollama", "qwen3"), "--ollama: no server answers"),
     ],
 )
 def test_an_untunable_model_is_refused_with_existing_flags(
@@ -216,10 +216,10 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_little_time_is_one_sentence_with_the_flag_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
-    message = "not one case was finished with a setting and without it. Pass --minutes 1."
+    message = "too short to finish a case with and without a setting. Pass --minutes 1."
     assert message in " ".join(done.stdout.split())
     assert advise_minutes(10, 601) == (
-        "The time was too short to decide everything; what is undecided is off. "
+        "The time was too short to decide everything; undecided settings are off. "
         "To continue, pass --resume --minutes 11."
     )
 

@@ -77,9 +77,9 @@ def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("attempts", "repairs", "effort"),
     [
-        ("2", "announced", "asked 2 times; announced, and made when asked"),
+        ("2", "announced", "2 attempts; announced, and made after a retry"),
         ("1", "", ""),
-        ("3", "", "asked 3 times"),
+        ("3", "", "3 attempts"),
         ("1", "rescued=hermes", "call found in the text: hermes"),
         ("2", "rescued=hermes;coerced=1", None),
         ("1", "repaired=1;renamed=1", "invalid JSON repaired: 1; tool names matched: 1"),
@@ -88,7 +88,7 @@ def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
 )
 def test_reported_repairs_are_described(attempts: str, repairs: str, effort: str | None) -> None:
     headers = {"x-temper-attempts": attempts, "x-temper-repairs": repairs}
-    everything = "asked 2 times; call found in the text: hermes; values converted: 1"
+    everything = "2 attempts; call found in the text: hermes; values converted: 1"
     answer = read_answer(completion(content="Yes."), headers, TOOLS)
     assert answer.effort == (everything if effort is None else effort)
 

@@ -90,7 +90,7 @@ def test_the_page_shows_options_and_failures(folder: Path) -> None:
     assert f"{len(RUNS)} runs." in page(folder, PROTOCOL, RUNS)
     failed = [structs.replace(run, ending="failed", why="<404>") for run in RUNS]
     shown = page(folder, PROTOCOL, failed)
-    assert "n-8b direct: 4 of 4 runs failed, most often with: &lt;404&gt;" in shown
+    assert "n-8b direct: 4 of 4 runs failed, most often because: &lt;404&gt;" in shown
 
 
 @pytest.mark.usefixtures("nothing_is_drawn")
@@ -105,10 +105,10 @@ def test_held_out_families_are_marked(folder: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_is_drawn")
 def test_limitations_of_simulated_models_are_stated_only_for_them(folder: Path) -> None:
-    assert "A simulated model supports claims" in page(folder, PROTOCOL, RUNS)
+    assert "A simulated model shows the effect" in page(folder, PROTOCOL, RUNS)
     real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])
     assert "A simulated model" not in real
-    assert "is not shown of any other" in real.replace("\n", " ")
+    assert "and not to others" in real.replace("\n", " ")
 
 
 def test_the_page_is_one_file(folder: Path, tmp_path: Path) -> None:

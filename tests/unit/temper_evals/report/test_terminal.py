@@ -62,7 +62,7 @@ def test_the_verdict_is_the_first_line() -> None:
 
 def test_a_verdict_gives_the_number_of_further_runs() -> None:
     few = verdict(*DIRECT, *arm("temper", "-" * 18 + "+" * 22))
-    assert few.startswith("p-small: not decided: 2 helped, 0 harmed of 40 runs; about ")
+    assert few.startswith("p-small: undecided: 2 helped, 0 harmed of 40 runs; about ")
     assert "more runs needed (--seeds " in few
 
 
@@ -70,7 +70,7 @@ def test_harm_and_nothing_are_verdicts_too() -> None:
     worse = verdict(*DIRECT, *arm("temper", "-" * 30 + "+" * 10))
     assert "Temper does not help: 0 helped, 10 harmed" in worse
     many = arm("direct", "+" * 200), arm("temper", "+" * 200)
-    assert "changes next to nothing" in verdict(*many[0], *many[1])
+    assert "changes almost nothing" in verdict(*many[0], *many[1])
 
 
 def test_arms_that_do_not_fit_next_to_each_other_are_stacked() -> None:
@@ -101,14 +101,14 @@ def test_the_detectable_ceiling_is_that_of_labels_or_the_observer() -> None:
 @pytest.mark.parametrize(
     ("ending", "why", "kind"),
     [
-        ("answered", "it never came to book {}", "a call is missing"),
-        ("answered", "nobody asked for book {}", "a call that nobody asked for"),
-        ("answered", "it called book, and nothing was to be called", "a call where none was due"),
-        ("answered", "its answer lacks '3'", "a wrong answer"),
-        ("answered", "no argument city", "something else"),
-        ("limit", "limit", "no end within the limit"),
+        ("answered", "missing call: book {}", "missing call"),
+        ("answered", "unrequested change: book {}", "unrequested change"),
+        ("answered", "needless call: book", "needless call"),
+        ("answered", "the answer lacks '3'", "wrong answer"),
+        ("answered", "no argument city", "other"),
+        ("limit", "limit", "limit reached"),
         ("cut_off", "length", "cut off"),
-        ("failed", "500", "the request failed"),
+        ("failed", "500", "failed request"),
     ],
 )
 def test_every_wrong_end_has_a_failure_class(ending: str, why: str, kind: str) -> None:

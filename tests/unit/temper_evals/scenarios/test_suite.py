@@ -52,7 +52,7 @@ def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedC
     wrong.append([*changes, extra])
     for position, change in enumerate(changes):
         for name in change.arguments:
-            other = PlannedCall(change.name, {**change.arguments, name: "something else"})
+            other = PlannedCall(change.name, {**change.arguments, name: "other"})
             wrong.append([*changes[:position], other, *changes[position + 1 :]])
     return wrong
 
