@@ -93,7 +93,7 @@ number, so client and backend agree on it, and any request can be repeated (`--o
 clients stream or not, offer tools or not, disconnect, read slowly, and send invalid requests.
 
 A request counts as lost unless its client receives a correct answer or a permitted error. A correct
-answer has the text that the model wrote, and exactly the calls that it made, with their arguments. A
+answer has the text that the model wrote and exactly the calls that it made, with their arguments. A
 permitted error has OpenAI's format and the status that the fault requires; in a stream that has
 begun, it is an error event. Losses are: a hang, an end without `[DONE]` or error, a call that the
 model did not make, a 500, a superfluous generation, and a generation that continues for 2 s after

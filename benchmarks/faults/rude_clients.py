@@ -119,15 +119,15 @@ def _asks_twice(material: Material) -> Plan:
 
 
 FAULTS = (
-    Fault("client: asks twice with one key", 15, _asks_twice),
-    Fault("client: a bad body", 15, _bad_body),
-    Fault("client: a bad field", 20, _bad_member),
+    Fault("client: repeats a request with one key", 15, _asks_twice),
+    Fault("client: an invalid body", 15, _bad_body),
+    Fault("client: an invalid field", 20, _bad_member),
     Fault("client: a wrong name, type, path or method", 15, _wrong_door),
-    Fault("client: leaves before the first token", 20, _leaves_early),
-    Fault("client: leaves in a second attempt", 5, _leaves_second_attempt),
-    Fault("client: leaves amid a stream", 20, _leaves_amid),
-    Fault("client: leaves a whole answer", 15, _leaves_a_whole_answer),
-    Fault("client: leaves amid its own request", 8, _leaves_sending),
-    Fault("client: never sends the rest", 3, _stops_sending),
+    Fault("client: disconnects before the first token", 20, _leaves_early),
+    Fault("client: disconnects during a retry", 5, _leaves_second_attempt),
+    Fault("client: disconnects during a stream", 20, _leaves_amid),
+    Fault("client: disconnects without streaming", 15, _leaves_a_whole_answer),
+    Fault("client: disconnects during its request", 8, _leaves_sending),
+    Fault("client: sends an incomplete request", 3, _stops_sending),
     Fault("client: stops reading", 2, _stops_reading),
 )

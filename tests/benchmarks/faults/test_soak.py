@@ -12,12 +12,17 @@ from benchmarks.faults.mixture import draw
 
 SEED = 3
 QUICK = (
-    *("good: a call", "good: text", "good: an answer beside tools", "good: to a slow reader"),
-    *("model: a call written as text", "model: a bad call, good when asked again"),
-    *("model: what its server cannot parse", "backend: down", "backend: ends amid a call"),
-    *("backend: refuses", "backend: loading", "backend: no HTTP", "client: a bad field"),
-    *("client: leaves amid a stream", "client: leaves before the first token"),
-    "client: asks twice with one key",
+    *("good: a call", "good: text", "good: an answer through respond", "good: to a slow reader"),
+    *("model: a call written as text", "model: an invalid call, valid after a retry"),
+    *("model: output that its server cannot parse", "backend: down", "backend: ends during a call"),
+    *(
+        "backend: rejects the request",
+        "backend: loading",
+        "backend: no HTTP",
+        "client: an invalid field",
+    ),
+    *("client: disconnects during a stream", "client: disconnects before the first token"),
+    "client: repeats a request with one key",
 )
 
 
@@ -49,7 +54,7 @@ def test_nothing_is_lost(found: Findings) -> None:
 def test_each_fault_comes_to_the_end_that_is_right(found: Findings) -> None:
     assert found.kinds["good: text"] == {"answer": 1}
     assert found.kinds["backend: down"] == {"error": 1}
-    assert found.kinds["client: leaves amid a stream"] == {"client left": 1}
+    assert found.kinds["client: disconnects during a stream"] == {"client left": 1}
     assert found.generations >= len(QUICK)
 
 
