@@ -184,5 +184,5 @@ FAULTS = (
     Fault("good: to a slow reader", 4, _to_a_slow_reader),
     Fault("good: one body instead of a stream", 20, _in_one_body),
     Fault("good: with unusual formatting", 30, _oddly_written),
-    Fault("good: with garbage after the end", 30, _rude_behind_the_end),
+    Fault("good: an unexpected close or data after the end", 30, _rude_behind_the_end),
 )
