@@ -223,7 +223,7 @@ def test_a_client_that_hangs_up_ends_the_generation(
     server: Server, running: Running, row: Row
 ) -> None:
     if running.generated is None:
-        row.remarks["cancel"] = "not seen"
+        row.remarks["cancel"] = "not observable"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
     # all of it takes a small model a second, so on a busy machine one good try of three will do
     is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
@@ -287,7 +287,7 @@ def test_what_is_refused_is_an_error_of_the_client(
     messages = [shown] if wrong == "picture" else [said("user", "Hello!")]
     response = server.post(messages, stream=stream, **hot)
     if wrong == "picture" and response.status_code == httpx.codes.OK:
-        row.remarks["errors"] = "takes pictures"
+        row.remarks["errors"] = "accepts images"
         return
     error = cast("JsonObject", document_of(response).get("error") or {})
     is_good = 400 <= response.status_code < 500 and bool(error.get("message"))
