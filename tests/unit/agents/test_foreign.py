@@ -345,7 +345,7 @@ def test_an_error_within_a_stream_is_a_failure() -> None:
 def test_what_is_no_reply_is_a_failure() -> None:
     turn = begun(Guardrails())
 
-    with pytest.raises(BackendSpokeNonsense, match="no valid reply"):
+    with pytest.raises(BackendSpokeNonsense, match="an invalid reply"):
         turn.receive({"choices": 7})
 
 

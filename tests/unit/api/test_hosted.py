@@ -226,7 +226,7 @@ async def test_a_model_that_cannot_be_loaded_is_told_to_who_waits_and_to_clients
     async with asking(hosted) as client:
         answer = await client.get("/healthz")
         assert answer.status_code == 503
-        assert "cut off: download it again" in answer.json()["error"]["message"]
+        assert "incomplete model file: download it again" in answer.json()["error"]["message"]
 
 
 async def test_a_new_configuration_takes_effect() -> None:

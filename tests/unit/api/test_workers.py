@@ -268,7 +268,7 @@ def test_workers_that_never_live_end_it_with_an_error(
     async def scene() -> None:
         server: dict[str, object] = {"port": 0, "workers": 1}  # it fails as two would
         settings = settings_of(server=server, profile={"folder": str(folder)})
-        with pytest.raises(ExitedUnexpectedly, match="ended 3 times"):
+        with pytest.raises(ExitedUnexpectedly, match="exited 3 times"):
             await run_workers(settings, on_ready=lambda _: folder.rmdir())
         assert workers() == set()
 

@@ -99,7 +99,7 @@ def test_what_nobody_judges_is_not_written_down() -> None:
 
 @pytest.mark.parametrize("piece", [["text"], ["text", 1], ["odd", "x"], ["call", "1", None, "f"]])
 def test_what_is_no_piece_is_refused(piece: list[str | int | None]) -> None:
-    with pytest.raises(ValueError, match="is not a piece"):
+    with pytest.raises(ValueError, match="is not a valid part"):
         event_of(piece)
 
 

@@ -179,8 +179,8 @@ async def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("noticed", "ending", "retry_after"),
     [
-        (READY, "broke off the connection; it is being restarted.", 1),
-        (WAITING, "broke off the connection; it is being restarted.", 2),
+        (READY, "closed the connection unexpectedly; it is being restarted.", 1),
+        (WAITING, "closed the connection unexpectedly; it is being restarted.", 2),
         (DOWN, "and will not be restarted: it crashed once too often.", None),
     ],
 )

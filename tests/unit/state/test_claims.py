@@ -162,7 +162,7 @@ async def test_a_claim_that_was_lost_is_not_renewed_any_more(
     async with own.hold():
         store.kept.clear()
         owned(await claims(store, "b").attempt(NAME, ASKED))
-        await until(lambda: "the claim expired" in caplog.text)
+        await until(lambda: "claim expired" in caplog.text)
     assert store.asked.count("renew") == 1
 
 
