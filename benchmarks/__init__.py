@@ -1,1 +1,1 @@
-"""Measurements that are no tests: how much is rescued, how fast, and what faults do."""
+"""Measurements outside of the test suite: speed, faults, healthy replies, evidence, ablation."""

@@ -1,16 +1,16 @@
-"""`python -m benchmarks`: the speed of Temper and of other proxies, its help, and its faults.
+"""`python -m benchmarks`: speed, fault tolerance, help and harm of Temper and other proxies.
 
 python -m benchmarks peers            install the other proxies, outside the repository
 python -m benchmarks run call slow    measure these scenarios, or all
-python -m benchmarks table FILE       the results of a run as Markdown; --into PAGE renews a page
-python -m benchmarks instructions     instructions of calls, tokens and a start; --check them
+python -m benchmarks table FILE       print results as Markdown; --into PAGE updates a page
+python -m benchmarks instructions     count instructions of calls, tokens and a start; --check them
 python -m benchmarks mock --port N    serve the mock backend
-python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
-python -m benchmarks evidence OUT     help and harm, with other proxies; --page docs/evidence.md
-python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
-python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
-python -m benchmarks ablation         the value of each heuristic about calls in text
-python -m benchmarks real --model F   24 tasks in a closed loop with real models (GGUF files)
+python -m benchmarks faults           a soak of ten minutes with faults of backend and clients
+python -m benchmarks evidence OUT     measure help and harm; --page docs/evidence.md
+python -m benchmarks replies FOLDER   play recorded replies of models to Temper and forge
+python -m benchmarks bfcl RESULT OUT  convert the results of a BFCL checkout to such a folder
+python -m benchmarks ablation         measure the effect of each heuristic about calls in text
+python -m benchmarks real --model F   run 24 tasks in a closed loop with real models (GGUF files)
 """
 
 import argparse
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="measure"))
     shown = commands.add_parser("table", help="show the results of a run")
     shown.add_argument("file", type=Path)
-    shown.add_argument("--into", type=Path, nargs="+", default=(), help="pages to renew")
+    shown.add_argument("--into", type=Path, nargs="+", default=(), help="pages to update")
     shown.set_defaults(command=_table)
     installing = commands.add_parser("peers", help="install other proxies")
     _add_peers(installing)
@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_mock(commands.add_parser("mock", help="serve the mock backend"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replies(commands.add_parser("replies", help="play recorded replies"))
-    converting = commands.add_parser("bfcl", help="make recorded replies of BFCL's results")
-    converting.add_argument("results", type=Path, help="with a folder for each model")
+    converting = commands.add_parser("bfcl", help="convert BFCL results to recorded replies")
+    converting.add_argument("results", type=Path, help="folder with a subfolder for each model")
     converting.add_argument("output", type=Path)
     converting.add_argument("--data", type=Path, help="default: that of bfcl-eval, if installed")
     converting.set_defaults(command=_bfcl)
@@ -74,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("ablation", help="turn off each heuristic about calls in text")
     )
     real.add_arguments(commands.add_parser("real", help="measure real models in a closed loop"))
-    _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
+    _add_faults(
+        commands.add_parser("faults", help="soak Temper with faults of backend and clients")
+    )
     return parser
 
 
@@ -91,7 +93,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--date", default=results.today())
-    parser.add_argument("--quick", action="store_true", help="a look; no figures to report")
+    parser.add_argument("--quick", action="store_true", help="a quick check, not for publication")
     parser.add_argument(
         "--temper", type=Path, default=REPOSITORY, help="the checkout of Temper to measure"
     )
@@ -104,10 +106,14 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=usual.requests)
     parser.add_argument("--seconds", type=float, default=usual.seconds)
     parser.add_argument("--seed", type=int, default=usual.seed)
-    parser.add_argument("--rest", type=float, default=usual.rest, help="before and after, seconds")
-    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these requests only")
+    parser.add_argument(
+        "--rest", type=float, default=usual.rest, help="idle seconds before and after"
+    )
+    parser.add_argument(
+        "--only", type=int, nargs="+", metavar="NUMBER", help="send only these requests"
+    )
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
-    parser.add_argument("--page", type=Path, help="write the result for readers to this file")
+    parser.add_argument("--page", type=Path, help="write the page to this file")
     parser.add_argument("--date", default=results.today())
     parser.set_defaults(command=_faults)
 
@@ -115,7 +121,7 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
 def _add_mock(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=9931)
     parser.add_argument(
-        "--faults", type=int, metavar="SEED", help="commit faults, as `faults` does"
+        "--faults", type=int, metavar="SEED", help="play the faults of `faults` with this seed"
     )
     parser.set_defaults(command=_mock)
 
@@ -125,33 +131,33 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_evidence(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="where records are, and go")
+    parser.add_argument("folder", type=Path, help="folder of the records")
     parser.add_argument("--size", choices=publishing.SIZES, default="small")
-    parser.add_argument("--part", nargs="+", help="these parts only")
-    parser.add_argument("--page", type=Path, help="write the result for readers to this file")
-    parser.add_argument("--no-runs", action="store_true", help="only write the page")
+    parser.add_argument("--part", nargs="+", help="make only these parts")
+    parser.add_argument("--page", type=Path, help="write the page to this file")
+    parser.add_argument("--no-runs", action="store_true", help="write only the page")
     _add_peers(parser)
     parser.set_defaults(command=_evidence)
 
 
 def _add_replies(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--output", type=Path, required=True, help="where records are, and go")
-    parser.add_argument("--most", type=int, help="replies of each model and category")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the records")
+    parser.add_argument("--most", type=int, help="limit of replies per model and category")
     _add_peers(parser)
     parser.set_defaults(command=_replies)
 
 
 def _candidate(name: str) -> str:
     if kind_of(name) not in CANDIDATES:
-        raise argparse.ArgumentTypeError(f"no such candidate: {name}")
+        raise argparse.ArgumentTypeError(f"unknown candidate: {name}")
     return name
 
 
 def _run(chosen: argparse.Namespace) -> int:
     unknown = [name for name in chosen.scenarios if name not in SCENARIOS]
     if unknown:
-        sys.stderr.write(f"no such scenario: {', '.join(unknown)}; known: {', '.join(SCENARIOS)}\n")
+        sys.stderr.write(f"unknown scenario: {', '.join(unknown)}; known: {', '.join(SCENARIOS)}\n")
         return 2
     plan = runs.Plan(
         scenarios=chosen.scenarios or tuple(SCENARIOS),
@@ -180,7 +186,7 @@ def _table(chosen: argparse.Namespace) -> int:
         try:
             page.write_text(pages.renew(page.read_text("utf-8"), figures), "utf-8")
         except (OSError, ValueError) as error:
-            sys.stderr.write(f"{page} cannot be renewed: {error}\n")
+            sys.stderr.write(f"{page} cannot be updated: {error}\n")
             return 1
     if not chosen.into:
         sys.stdout.write(table.markdown(measured))

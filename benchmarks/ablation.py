@@ -1,9 +1,9 @@
-"""`python -m benchmarks ablation`: what each heuristic about calls in text is worth.
+"""`python -m benchmarks ablation`: the effect of each heuristic that reads calls in text.
 
-Every switch of `ablation_switches` is turned off in a fork, which reads everything again: the
-repository's own tables of quoted and genuine calls (`tests/corpus`), and the data in folders.
-`--corpus` has `dev*.jsonl`, `announce_dev.jsonl` and `score.py`, `--replies` is as for `python -m
-benchmarks replies`, and `--field` has `cases_*.json` and `run.py`.
+For every switch of `ablation_switches`, a forked process turns one heuristic off and reads all
+replies again: the tables of quoted and genuine calls in `tests/corpus`, and the data in the given
+folders. `--corpus` holds `dev*.jsonl`, `announce_dev.jsonl` and `score.py`; `--replies` is a folder
+as for `python -m benchmarks replies`; `--field` holds `cases_*.json` and `run.py`.
 """
 
 import argparse
@@ -58,7 +58,7 @@ _CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks
 
 @dataclass(slots=True)
 class Outcome:
-    """What each reply came to, and the counts."""
+    """The result of each reply, by the key of its case, and the totals."""
 
     replies: dict[str, object] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -69,32 +69,32 @@ class Outcome:
 
 @dataclass(slots=True)
 class Answer:
-    """What a client gets, and how often the model was asked for it."""
+    """The response of a client, and the number of generations that it took."""
 
     calls: list[tuple[str, JsonValue]] = field(default_factory=list)
     text: str = ""
-    asked: int = 0
+    generations: int = 0
 
 
 def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) -> Answer:
-    """Play a request whose model writes these texts, the last one again and again."""
+    """Run a request on a model that writes these texts in turn; the last text repeats."""
     plan = plan_request(decode_request(json.dump(request)), Policy(quirks))
     turn, answer = begin(plan, lambda: "id", lambda: True), Answer()
     while turn.next_request() is not None:
-        text = replies[min(answer.asked, len(replies) - 1)]
-        answer.asked += 1
+        text = replies[min(answer.generations, len(replies) - 1)]
+        answer.generations += 1
         shown: list[ReplyEvent] = []
         with contextlib.suppress(EnoughHeardError):
             shown += turn.receive(TextDelta(text))
         shown += turn.receive(ReplyFinished("stop"))
-        calls = [one.call for one in shown if isinstance(one, ToolCalled)]
+        calls = [event.call for event in shown if isinstance(event, ToolCalled)]
         answer.calls += [(call.name, json.parse(call.arguments)) for call in calls]
-        answer.text += "".join(one.text for one in shown if isinstance(one, TextDelta))
+        answer.text += "".join(event.text for event in shown if isinstance(event, TextDelta))
     return answer
 
 
 def keep_prepared() -> None:
-    """Keep in memory what is prepared for each set of tools, which takes most of the time."""
+    """Cache the prepared literals of each set of tools, which take most of the time."""
     prepared = cache(Literals)
     vars(modes)["Literals"] = lambda texts: prepared(frozenset(texts))
 
@@ -114,63 +114,67 @@ class Data:
         self._cases_of_tests = labeled_cases(chosen.step)
         self._prose = _read(corpus, "announce_dev.jsonl")
         self._setups = load_replies(chosen.replies, chosen.limit) if chosen.replies else []
-        self._is_told: bool = chosen.told
+        self._uses_profiles: bool = chosen.told
         self._run = runpy.run_path(str(fields / "run.py")) if fields else {}
-        self._fields = [one for one in _read(fields, "cases_*.json") if _texts_of(one)]
+        self._fields = [case for case in _read(fields, "cases_*.json") if _texts_of(case)]
 
     def measure(self) -> Outcome:
-        found = Outcome()
+        outcome = Outcome()
         for part in (self._corpora, self._announcements, self._replies, self._field_cases):
-            part(found)
+            part(outcome)
         for number, case in enumerate(self._cases_of_tests):
             played = tests.outcome(case, [case.reply])
-            found.replies[f"table {number} {case.title}"] = (played.calls, played.text)
-            found.counts["promoted"] += played.calls != case.calls[: len(played.calls)]
-            found.counts["missed"] += len(played.calls) < len(case.calls)
-        return found
+            outcome.replies[f"table {number} {case.title}"] = (played.calls, played.text)
+            outcome.counts["promoted"] += played.calls != case.calls[: len(played.calls)]
+            outcome.counts["missed"] += len(played.calls) < len(case.calls)
+        return outcome
 
-    def _corpora(self, found: Outcome) -> None:
+    def _corpora(self, outcome: Outcome) -> None:
         for case in self._cases:
             read = rescue_corpus.rescue(str(case["raw"]), self._score["offered"](case))
             calls = read["tool_calls"]
             calls = [
-                {**one, "arguments": self._score["args_of"](one["arguments"])} for one in calls
+                {**call, "arguments": self._score["args_of"](call["arguments"])} for call in calls
             ]
-            found.replies[f"corpus {case['id']}"] = calls
+            outcome.replies[f"corpus {case['id']}"] = calls
             if case["kind"] == "negative":
-                found.counts["negatives"] += bool(calls) and not case.get("contested")
+                outcome.counts["negatives"] += bool(calls) and not case.get("contested")
             else:
-                found.counts["corpora"] += bool(self._score["judge"](case, {"calls": calls})[1])
+                outcome.counts["corpora"] += bool(self._score["judge"](case, {"calls": calls})[1])
 
-    def _announcements(self, found: Outcome) -> None:
+    def _announcements(self, outcome: Outcome) -> None:
         for row in self._prose:
-            tools = [str(one) for one in _list(row["tools"])]
+            tools = [str(tool) for tool in _list(row["tools"])]
             is_found = announcement_corpus.announces(str(row["text"]), tools, False)  # noqa: FBT003
-            found.replies[f"announcement {row['id']}"] = is_found
-            found.counts["announced" if row["label"] == "announce" else "false alarms"] += is_found
+            outcome.replies[f"announcement {row['id']}"] = is_found
+            outcome.counts["announced" if row["label"] == "announce" else "false alarms"] += (
+                is_found
+            )
 
-    def _replies(self, found: Outcome) -> None:
+    def _replies(self, outcome: Outcome) -> None:
         for setup in self._setups:
-            quirks = quirks_of(setup.name) if self._is_told else GENERIC
-            for one in setup.scenarios:
-                answer = play(one.request(0), [one.reply.text], quirks)
-                found.replies[f"reply {setup.name} {one.name}"] = answer
-                if kind := judge(one, answer):
-                    found.counts[kind] += 1
+            quirks = quirks_of(setup.name) if self._uses_profiles else GENERIC
+            for scenario in setup.scenarios:
+                answer = play(scenario.request(0), [scenario.reply.text], quirks)
+                outcome.replies[f"reply {setup.name} {scenario.name}"] = answer
+                if kind := judge(scenario, answer):
+                    outcome.counts[kind] += 1
 
-    def _field_cases(self, found: Outcome) -> None:
+    def _field_cases(self, outcome: Outcome) -> None:
         for case in self._fields:
             request = self._run["build"](case, "chat", False, "m")  # noqa: FBT003
             answer = play(request, _texts_of(case), quirks_of(str(case.get("profile"))))
-            told = {"calls": [[*one] for one in answer.calls], "text": answer.text}
-            expected = [one for one in _list(case["expect"]) if _is_checked(one)]
+            answered = {"calls": [[*call] for call in answer.calls], "text": answer.text}
+            expected = [condition for condition in _list(case["expect"]) if _is_checked(condition)]
             check = self._run["check"]
-            found.replies[f"field {case['id']}"] = answer
-            found.counts["field"] += not any(check(one, told, []) for one in expected)
+            outcome.replies[f"field {case['id']}"] = answer
+            outcome.counts["field"] += not any(
+                check(condition, answered, []) for condition in expected
+            )
 
 
 def judge(scenario: ReplyScenario, answer: Answer) -> str:
-    truth, own = scenario.question.truth, scenario.reply.own_handler_right
+    truth, is_readable = scenario.question.truth, scenario.reply.own_handler_right
     if not truth:
         return "needless" if answer.calls else "right"
     made = [
@@ -180,7 +184,7 @@ def judge(scenario: ReplyScenario, answer: Answer) -> str:
     ]
     if made and not objection_to_calls(made, truth):
         return "right"
-    return "" if not own else "wrong" if made else "lost" if answer.asked == 1 else ""
+    return "" if not is_readable else "wrong" if made else "lost" if answer.generations == 1 else ""
 
 
 def _texts_of(case: JsonObject) -> list[str]:
@@ -188,8 +192,10 @@ def _texts_of(case: JsonObject) -> list[str]:
     script, request = case.get("script"), case.get("request")
     replies = _list(script) or [script]
     is_http = isinstance(request, dict) and not request.keys() <= {"tools", "user", "system"}
-    is_text = all(isinstance(one, dict) and one.keys() <= {"text", "piece"} for one in replies)
-    texts = [str(one["text"]) for one in replies if isinstance(one, dict) and "text" in one]
+    is_text = all(
+        isinstance(reply, dict) and reply.keys() <= {"text", "piece"} for reply in replies
+    )
+    texts = [str(reply["text"]) for reply in replies if isinstance(reply, dict) and "text" in reply]
     return texts if is_text and not is_http else []
 
 
@@ -198,15 +204,15 @@ def _is_checked(condition: JsonValue) -> bool:
 
 
 def _read(folder: Path | None, pattern: str) -> list[JsonObject]:
-    """Read JSON lines, or files that are a list or have one as `cases`."""
-    found: list[JsonValue] = []
+    """Read JSON lines, or JSON files that contain a list or an object with a list `cases`."""
+    rows: list[JsonValue] = []
     for path in sorted(folder.glob(pattern)) if folder else ():
         is_lines = path.suffix == ".jsonl"
         for text in path.read_bytes().splitlines() if is_lines else [path.read_bytes()]:
             value: JsonValue = loads(text)
             value = value.get("cases", value) if isinstance(value, dict) else value
-            found += value if isinstance(value, list) else [value]
-    return [one for one in found if isinstance(one, dict)]
+            rows += value if isinstance(value, list) else [value]
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -214,29 +220,31 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 def labeled_cases(step: int) -> list[tests.Case]:
-    """Return the cases of the tests, one of `step` by chance, as neighbours are alike."""
+    """Return one of `step` test cases, drawn at random because neighboring cases are alike."""
     shown = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
     tables = [*negatives().values(), *quoted().values(), *genuine().values(), *shown]
     cases = [*must_stay(), *chain.from_iterable(tables)]
     return random.Random(41).sample(cases, len(cases) // step)  # noqa: S311 - no secret
 
 
-def row(name: str, found: Outcome | None, base: Outcome) -> str:
-    if found is None:
+def row(name: str, outcome: Outcome | None, base: Outcome) -> str:
+    if outcome is None:
         return f"| {name} | fails{' |' * (len(_COUNTS) + 1)}"
-    cells = [str(base.counts[one]) for one in _COUNTS]
-    if found is not base:
-        deltas = [found.counts[one] - base.counts[one] for one in _COUNTS]
-        cells = [f"{one:+}" if one else "" for one in deltas]
-    changed = len(base.replies) if found is base else len(found.changed_from(base)) or ""
+    cells = [str(base.counts[name]) for name in _COUNTS]
+    if outcome is not base:
+        deltas = [outcome.counts[name] - base.counts[name] for name in _COUNTS]
+        cells = [f"{delta:+}" if delta else "" for delta in deltas]
+    changed = len(base.replies) if outcome is base else len(outcome.changed_from(base)) or ""
     return f"| {name} | {changed} | {' | '.join(cells)} |"
 
 
 def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     """Run `work` in a copy of this process; None if it fails or takes too long."""
     reading, writing = os.pipe()
+    # a fork, because a switch changes the modules of its process for good
     child = os.fork()
     if child == 0:
+        # CPU time, so that other work on the machine does not end a fork
         signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
         sent = b""
         try:

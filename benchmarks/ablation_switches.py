@@ -1,8 +1,9 @@
-"""The heuristics of provenance as switches: each replaces one of them by a constant at run time.
+"""The heuristics of provenance as switches, each of which replaces one heuristic by a constant.
 
 A heuristic is a predicate (a function or property that returns a bool), an alternative of a regular
 expression, a set of words, a list of `words.toml`, a field of the announcements' languages, or a
-row of the table of provenance. The switches are found in the modules, so that none is forgotten.
+row of the provenance table. The switches are collected from the modules by inspection, so that a
+new heuristic cannot be forgotten.
 """
 
 import importlib
@@ -59,7 +60,7 @@ def _in_module(name: str, module: ModuleType) -> Iterator[Switch]:
     for key, value in vars(module).items():
         if isinstance(value, re.Pattern):
             yield from _of_pattern(f"{name} {key}", value)
-        elif isinstance(value, frozenset) and all(isinstance(one, str) for one in value):
+        elif isinstance(value, frozenset) and all(isinstance(item, str) for item in value):
             yield Switch(f"{name} {key}", partial(_replace, value, frozenset[str]()))
         elif getattr(value, "__module__", "") != module.__name__:
             continue
@@ -137,6 +138,6 @@ def _empty_words(field: str) -> None:
 def _empty_cue(field: str) -> None:
     recognition._matchers.cache_clear()  # noqa: SLF001 - made of the languages
     languages = load_languages()
-    for one in languages:
-        object.__setattr__(one, field, "")
+    for language in languages:
+        object.__setattr__(language, field, "")
     vars(recognition)["load_languages"] = lambda: languages

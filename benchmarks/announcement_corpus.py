@@ -6,5 +6,5 @@ from proxy.guardrails.announcements import recognition
 
 
 def announces(text: str, tools: Sequence[str], _after_result: bool) -> bool:  # noqa: FBT001
-    """Return whether a reply announces an act; the scorer also tells what came before it."""
+    """Return whether a reply announces a call; the scorer's third argument is not used."""
     return recognition.announces(text, tools)

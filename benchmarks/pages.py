@@ -1,7 +1,6 @@
-"""Pages for readers that show figures.
+"""Pages with generated figures.
 
-A page has a mark where they begin, `<!-- figures: NAME -->`, and `<!-- end of figures -->` behind
-them; what stands between is renewed.
+The figures are between the marks `<!-- figures: NAME -->` and `<!-- end of figures -->`.
 """
 
 import re
@@ -11,16 +10,16 @@ _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)
 
 
 def renew(page: str, figures: Mapping[str, str]) -> str:
-    """Return a page with these figures at its marks; others keep what they have.
+    """Return a page with new figures at its marks; unknown marks keep their text.
 
-    Raises ValueError if none of them has a mark.
+    Raises ValueError if no mark matches.
     """
     if not any(name in figures for _, name, _ in _MARKED.findall(page)):
         expected = " or ".join(f"<!-- figures: {name} -->" for name in figures)
         raise ValueError(f"there is no mark {expected}")
 
-    def written(found: re.Match[str]) -> str:
-        text = figures.get(found[2])
-        return found[0] if text is None else f"{found[1]}\n{text}{found[3]}"
+    def written(match: re.Match[str]) -> str:
+        text = figures.get(match[2])
+        return match[0] if text is None else f"{match[1]}\n{text}{match[3]}"
 
     return _MARKED.sub(written, page)

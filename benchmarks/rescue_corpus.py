@@ -1,6 +1,6 @@
-"""Temper's reading of single replies, for a scorer that compares it with what was expected.
+"""Temper's reading of single replies, for a scorer that compares it with labels.
 
-`rescue` knows nothing about the model; `rescue_told` is told its family.
+`rescue` knows nothing about the model; `rescue_told` gets the model's family.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ SYNTAXES_OF = {
 
 
 class Rescued(TypedDict):
-    """What the scorer wants to know."""
+    """The result in the form that the scorer reads."""
 
     tool_calls: list[JsonObject]
     content: str
@@ -47,7 +47,7 @@ def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[s
     reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(tuple(first))))
     reader.read(TextDelta(raw))
     _, reply = reader.finish("stop")
-    calls = [found for call in reply.calls if (found := _checked(call, offered))]
+    calls = [checked for call in reply.calls if (checked := _checked(call, offered))]
     return {"tool_calls": calls, "content": reply.text}
 
 

@@ -1,9 +1,8 @@
-"""Records a session at a terminal as the README's picture: the demonstration, and some requests.
+"""Records a terminal session as the README's picture: the demonstration, and some requests.
 
 python -m benchmarks.terminal_recording docs/terminal.svg
 
-Everything in it was printed by the commands: a pseudo terminal takes it down, and what it shows in
-the end is drawn.
+A pseudo terminal runs the commands; the final content of its screen is drawn.
 """
 
 import codecs
@@ -29,7 +28,7 @@ from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS, request_for
 from temper_evals.demo.scripted_model import build_scripted_model
 
 _COLUMNS = 100
-_LARGEST = 100_000  # bytes: the picture is in the repository
+_LARGEST = 100_000  # bytes, because the picture is in the repository
 _SILENCE = 120.0  # seconds after which a command has hung
 _READY = re.compile(r"ready at (http://[^ /]+)/v1")
 _STEERING = re.compile(r"\x1b\[(?P<count>\d*)(?P<what>[AK])|\x1b\[\?25[lh]|\r")
@@ -40,82 +39,81 @@ def main(path: Path) -> None:
     """Record the session into a file."""
     with tempfile.TemporaryDirectory() as folder:
         build_scripted_model(Path(folder) / "demo.gguf", SCRIPTS, context_tokens=8192)
-        demonstrated = recorded(("demo", "--once"), folder)
-        served = recorded(("serve", "--model", "demo.gguf"), folder, ask_everything)
+        demonstrated = record_session(("demo", "--once"), folder)
+        served = record_session(("serve", "--model", "demo.gguf"), folder, send_prompts)
     session = [prompt("demo --once"), *demonstrated, "", prompt("serve --model demo.gguf"), *served]
-    picture = drawn(session)
+    picture = draw(session)
     if len(picture.encode()) > _LARGEST:
         sys.exit(f"the picture has {len(picture.encode())} bytes, more than {_LARGEST}")
     path.write_text(picture, encoding="utf-8")
 
 
-def recorded(
+def record_session(
     arguments: Sequence[str], folder: str, when_ready: Callable[[str], None] | None = None
 ) -> list[str]:
-    """Run `temper` on a terminal; returns the lines that it shows in the end, with their colours.
+    """Run `temper` on a terminal; returns the final lines of its screen, with colors.
 
-    When it says where it is ready, `when_ready` is called with that address and Ctrl-C follows.
+    When the command prints its address, call `when_ready` with it and send Ctrl-C.
     """
-    own, child = os.openpty()
+    terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))
-    surroundings = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(Path.cwd())}
+    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(Path.cwd())}
     for name in ("NO_COLOR", "COLUMNS"):
-        surroundings.pop(name, None)
+        environment.pop(name, None)
     process = subprocess.Popen(  # noqa: S603 - the command that is recorded
         [sys.executable, "-m", "proxy", *arguments],
         stdin=child,
         stdout=child,
         stderr=child,
         cwd=folder,
-        env=surroundings,
+        env=environment,
         start_new_session=True,
     )
     os.close(child)
     output, reading = "", codecs.getincrementaldecoder("utf-8")("replace")
-    while piece := _read(own):
+    while piece := _read(terminal):
         output += reading.decode(piece)
-        if when_ready is not None and (said := _READY.search(output)):
-            when_ready(said[1])
+        if when_ready is not None and (match := _READY.search(output)):
+            when_ready(match[1])
             when_ready = None
             process.send_signal(signal.SIGINT)
-    os.close(own)
+    os.close(terminal)
     process.wait()
-    return shown(output)
+    return final_lines(output)
 
 
-def shown(output: str) -> list[str]:
-    """Return what a terminal shows in the end: bars and spinners have been written over."""
+def final_lines(output: str) -> list[str]:
+    """Return the final lines of a screen, without overwritten progress bars and spinners."""
     lines, row = [""], 0
     for line in output.split("\n"):
         if row == len(lines):
             lines.append("")
-        place = 0
+        end = 0
         for steering in _STEERING.finditer(line):
-            lines[row] += line[place : steering.start()]
-            place = steering.end()
+            lines[row] += line[end : steering.start()]
+            end = steering.end()
             if steering["what"] == "A":
                 row = max(0, row - int(steering["count"] or 1))
-            elif steering["what"] == "K" or (steering[0] == "\r" and place < len(line)):
+            elif steering["what"] == "K" or (steering[0] == "\r" and end < len(line)):
                 lines[row] = ""
-        lines[row] += line[place:]
+        lines[row] += line[end:]
         row += 1
     return "\n".join(lines).rstrip().split("\n")
 
 
 def prompt(command: str) -> str:
-    """Return what the user has typed."""
     return f"\x1b[32m$\x1b[0m \x1b[1mtemper {command}\x1b[0m"
 
 
-def ask_everything(url: str) -> None:
-    """Put the questions of the demonstration."""
+def send_prompts(url: str) -> None:
+    """Send the prompts of the demonstration."""
     with httpx.Client(timeout=_SILENCE, trust_env=False) as client:
         for scenario in SCENARIOS:
             body = {**request_for(scenario.prompt), "model": "demo"}
             client.post(f"{url}/v1/chat/completions", json=body).raise_for_status()
 
 
-def drawn(lines: Sequence[str]) -> str:
+def draw(lines: Sequence[str]) -> str:
     """Draw lines; the picture takes nothing from anywhere else."""
     console = Console(record=True, width=_COLUMNS, file=StringIO(), force_terminal=True)
     for line in lines:
@@ -124,13 +122,13 @@ def drawn(lines: Sequence[str]) -> str:
 
 
 def _read(terminal: int) -> bytes:
-    """Return more of what a command shows; nothing when it has ended."""
+    """Return more output of a command; empty when it has ended."""
     readable, _, _ = select.select([terminal], [], [], _SILENCE)
     if not readable:
         raise TimeoutError(f"nothing was shown for {_SILENCE:g} seconds")
     try:
         return os.read(terminal, 65536)
-    except OSError:  # nobody has the other end open any longer
+    except OSError:  # the command has closed its end of the terminal
         return b""
 
 

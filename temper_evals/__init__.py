@@ -1,13 +1,13 @@
-"""`temper eval`: how much Temper helps, what it costs, and what harm it does, by measurement.
+"""`temper eval`: measures how much Temper helps, at what cost, and with what harm.
 
-`scenarios` are the tasks, `simulated` is the model with cited rates of errors, `loop` the agent
-that reads `replies`. `arms` are what is compared, `temper_server` starts Temper as one of them,
-`model_setups` are the models below, `endpoints` the servers that run already, and `runs` makes what
-is missing of the `records`. `results` sums them up by `statistics`, and `report` shows that;
-`reply_bed` plays recorded replies of real models, and `traffic` what Temper recorded itself.
-`tags` say what kind of task one is, and `sequential` when a comparison is decided. `tuning` finds
-out which settings help a model, and `tune_command` writes them down for `temper serve`.
-`evaluation` does all of it for a choice, `command` reads the choice from flags. `forge_checkout`
-reads forge's own scenarios, `bfcl` questions of the Berkeley leaderboard, and `inspect` offers the
-suite to Inspect AI.
+`scenarios` are the tasks, `simulated` is the model with published error rates, and `loop` is the
+agent, which reads `replies`. `arms` are the ways to the model that are compared, `temper_server`
+starts Temper for an arm, `model_setups` are the models, `endpoints` finds running servers, and
+`runs` makes the missing runs of the `records`. `results` sums the records up with `statistics`, and
+`report` shows the sums. `reply_bed` plays recorded replies of real models, and `traffic` judges
+recorded traffic again. `tags` describe tasks, and `sequential` decides when a comparison has enough
+runs. `tuning` finds the settings that help a model, and `tune_command` writes them for `temper
+serve`. `evaluation` runs an evaluation, and `command` is its command line. `forge_checkout` reads
+forge's scenarios, `bfcl` questions of the Berkeley Function Calling Leaderboard, and `inspect`
+offers the suite to Inspect AI.
 """

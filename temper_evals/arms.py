@@ -1,7 +1,7 @@
-"""What is compared: the loop straight at the backend, Temper in every shape, and whoever joins.
+"""The arms: the direct way to a model, Temper with different settings, and other proxies.
 
-An arm is a way from a backend to a target. The control arms must show nothing, and the ceiling is
-what could be reached at most.
+An arm opens a way from a backend to a target. Control arms must show no effect; the ceiling is the
+highest success that any proxy could reach.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -16,10 +16,10 @@ from temper_evals.temper_server import temper_in_front
 
 DIRECT = "direct"
 TEMPER = "temper"
-OBSERVED = "temper-observe"  # its replies are the model's own, and Temper tells what it saw
-AGAIN = "temper-again"  # the same once more: what differs is noise of the measurement
+OBSERVED = "temper-observe"  # passes replies on unchanged, and reports its findings
+AGAIN = "temper-again"  # a control: differences are noise of the measurement
 TUNED = "temper-tuned"
-STRUCTURAL = "temper-structural"  # asked whether something is left behind a failed tool
+STRUCTURAL = "temper-structural"  # close-out check after failed tools
 CEILING = "ceiling"
 PARTS: tuple[Part, ...] = (
     "rescue",
@@ -31,13 +31,13 @@ PARTS: tuple[Part, ...] = (
     "compaction",
 )
 
-# Opens the way from a backend to what is asked; the target ends with the block.
+# Opens the way from a backend to a target, which ends with the block.
 Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to ask a model; with `is_ceiling` it is free of all that a proxy could see."""
+    """A way to a model; the ceiling's model is free of all errors that a proxy could see."""
 
     name: str
     opening: Opening
@@ -94,14 +94,15 @@ def usual_arms() -> dict[str, Arm]:
     }
     shapes |= {f"temper-without-{part}": _without([part]) for part in PARTS}
     shapes |= {
-        f"temper-only-{part}": _without(one for one in PARTS if one != part) for part in PARTS
+        f"temper-only-{part}": _without(other for other in PARTS if other != part) for part in PARTS
     }
-    # a text policy of its own is what makes the tool for answers be offered at all
+    # without this text policy the answer tool would not be offered at all
     shapes["temper-only-respond"] |= _policy("respond")
     tempered = {name: Arm(name, _temper(environment)) for name, environment in shapes.items()}
     return straight | tempered
 
 
+# the two `direct` variants show how much a client achieves without any proxy
 QUICK_ARMS = (DIRECT, "direct-urged", "direct-required", TEMPER, "temper-off", CEILING)
 FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
 

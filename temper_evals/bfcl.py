@@ -1,7 +1,8 @@
-"""BFCL's single-turn questions, from the data files where they lie; the checker is our own.
+"""BFCL's single-turn questions, read from its data files; the checker is Temper's.
 
-`BFCL_v4_NAME.json` holds a question a line and `possible_answer/` what is right. Only first replies
-are judged, as BFCL does: its questions have no tools that could be run. Models may have seen them.
+`BFCL_v4_NAME.json` has one question per line, and `possible_answer/` the right calls. Only first
+replies are judged, as in BFCL, whose questions have no executable tools. Models may have been
+trained on them.
 """
 
 import importlib.util
@@ -13,38 +14,37 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
+from temper_evals.scenarios.worlds import objects_in
 
 _PREFIX = "BFCL_v4_"
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+# BFCL's checker ignores these characters in strings
 _UNWANTED = re.compile(r"[ ,./\-_*^]")
+# categories in which the right reply makes no call
 _NONE_DUE = ("irrelevance", "live_irrelevance")
 
 
 @dataclass
 class BfclWorld:
-    """Notes calls, and lets the run end: what they return is not judged."""
+    """Notes calls and lets the run end; the results of the calls are not judged."""
 
     calls: list[PlannedCall] = field(default_factory=list)
 
     def call(self, name: str, arguments: JsonObject) -> str:
-        """Note a call."""
         self.calls.append(PlannedCall(name, arguments))
         return '{"status":"done"}'
 
-    def snapshot(self) -> JsonValue:
-        """Return how many calls were made."""
-        return len(self.calls)
-
-    def calls_of_first_reply(self, said: Transcript) -> Sequence[PlannedCall]:
+    def calls_of_first_reply(self, transcript: Transcript) -> Sequence[PlannedCall]:
         """Return the calls that the first reply of a run has made."""
-        first = said[0].get("tool_calls") if said else None
+        first = transcript[0].get("tool_calls") if transcript else None
         return self.calls[: len(first)] if isinstance(first, list) else []
 
 
 class BfclScenario:
-    """One question."""
+    """A question with its possible answers."""
 
+    # the first reply is judged; the second one only lets the loop end
     limit = 2
 
     def __init__(self, category: str, question: JsonObject, truth: Sequence[JsonObject]) -> None:
@@ -56,9 +56,7 @@ class BfclScenario:
     def request(self, seed: int) -> JsonObject:
         turns = self._question.get("question")
         messages = turns[0] if isinstance(turns, list) and turns else []
-        functions = self._question.get("function")
-        listed = functions if isinstance(functions, list) else []
-        tools: list[JsonValue] = [_tool(one) for one in listed if isinstance(one, dict)]
+        tools: list[JsonValue] = [*map(_tool, objects_in(self._question.get("function")))]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
@@ -68,48 +66,49 @@ class BfclScenario:
         """Make a world in which nothing was called yet."""
         return BfclWorld()
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
-        made = end.calls_of_first_reply(said)
+        made = end.calls_of_first_reply(transcript)
         if self._is_none_due:
-            return Judgement(right=not made, why="it called, and nothing fits" if made else "")
+            return Judgment(right=not made, why="needless call: no function fits" if made else "")
         why = objection_to_calls(made, self.truth)
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 def installed_data() -> Path:
-    """Return where the data of an installed `bfcl-eval` lies; raises InvalidConfiguration."""
-    found = importlib.util.find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        problem = "needs the data: pip install --no-deps bfcl-eval, or --bfcl FOLDER"
+    """Return the data folder of an installed `bfcl-eval`; raises InvalidConfiguration."""
+    spec = importlib.util.find_spec("bfcl_eval")
+    if spec is None or spec.origin is None:
+        problem = "requires the data: pip install --no-deps bfcl-eval, or pass --bfcl FOLDER"
         raise InvalidConfiguration("--suite", problem)
-    return Path(found.origin).parent / "data"
+    return Path(spec.origin).parent / "data"
 
 
 def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
     """Load the questions of a category; raises InvalidConfiguration."""
     path = folder / f"{_PREFIX}{category}.json"
     if not path.is_file():
-        known = sorted(one.stem.removeprefix(_PREFIX) for one in folder.glob(f"{_PREFIX}*.json"))
-        problem = f"no {path.name} in {folder}; it has: {', '.join(known) or 'nothing of BFCL'}"
+        known = sorted(path.stem.removeprefix(_PREFIX) for path in folder.glob(f"{_PREFIX}*.json"))
+        problem = f"no {path.name} in {folder}; found: {', '.join(known) or 'no BFCL data'}"
         raise InvalidConfiguration("--bfcl", problem)
     answers = folder / "possible_answer" / path.name
-    truths = {str(one.get("id")): one for one in _lines(answers)} if answers.is_file() else {}
+    truths = (
+        {str(answer.get("id")): answer for answer in _lines(answers)} if answers.is_file() else {}
+    )
     return [
-        BfclScenario(category, one, _truth(truths.get(str(one.get("id")), {})))
-        for one in _lines(path)
+        BfclScenario(
+            category,
+            question,
+            objects_in(truths.get(str(question.get("id")), {}).get("ground_truth")),
+        )
+        for question in _lines(path)
     ]
 
 
 def _lines(path: Path) -> list[JsonObject]:
     parsed = (json.parse(line) for line in path.read_text(encoding="utf-8").splitlines() if line)
-    return [one for one in parsed if isinstance(one, dict)]
-
-
-def _truth(answer: JsonObject) -> list[JsonObject]:
-    truth = answer.get("ground_truth")
-    return [one for one in truth if isinstance(one, dict)] if isinstance(truth, list) else []
+    return [value for value in parsed if isinstance(value, dict)]
 
 
 def _tool(function: JsonObject) -> JsonObject:
@@ -123,10 +122,11 @@ def _schema(value: JsonValue) -> JsonValue:
     match value:
         case dict():
             return {
-                key: _type(one) if key == "type" else _schema(one) for key, one in value.items()
+                key: _type(member) if key == "type" else _schema(member)
+                for key, member in value.items()
             }
         case list():
-            return [_schema(one) for one in value]
+            return [_schema(item) for item in value]
         case _:
             return value
 
@@ -137,15 +137,15 @@ def _type(value: JsonValue) -> JsonValue:
 
 
 def objection_to_calls(made: Sequence[PlannedCall], truth: Sequence[JsonObject]) -> str:
-    """Say why calls are not those that were due, in any order; "" if they are."""
+    """Describe the first difference between calls and the due calls, in any order; "" if none."""
     if len(made) != len(truth):
         return f"{len(made)} calls instead of {len(truth)}"
     left = [*made]
     for wanted in truth:
-        found = next((one for one in left if not _objection(one, wanted)), None)
-        if found is None:
+        match = next((call for call in left if not _objection(call, wanted)), None)
+        if match is None:
             return _objection(left[0], wanted)
-        left.remove(found)
+        left.remove(match)
     return ""
 
 
@@ -154,20 +154,20 @@ def _objection(call: PlannedCall, wanted: JsonObject) -> str:
     if call.name != name.replace(".", "_"):
         return f"{call.name} instead of {name}"
     values = allowed if isinstance(allowed, dict) else {}
-    if extra := [one for one in call.arguments if one not in values]:
-        return f"an argument {extra[0]} that there is not"
+    if extra := [argument for argument in call.arguments if argument not in values]:
+        return f"unknown argument {extra[0]}"
     for parameter, choices in values.items():
         listed = choices if isinstance(choices, list) else []
         if parameter not in call.arguments:
             if "" not in listed:
-                return f"no argument {parameter}"
-        elif not any(_is_same(call.arguments[parameter], one) for one in listed):
-            return f"a wrong value of {parameter}"
+                return f"missing argument {parameter}"
+        elif not any(_is_same(call.arguments[parameter], choice) for choice in listed):
+            return f"wrong value of {parameter}"
     return ""
 
 
 def _is_same(value: JsonValue, wanted: JsonValue) -> bool:
-    """Compare as BFCL does: texts without case, spaces and some marks; members one by one."""
+    """Compare as BFCL does: texts without case, spaces and punctuation; members recursively."""
     match value, wanted:
         case str(), str():
             return _plain(value) == _plain(wanted)
@@ -185,7 +185,7 @@ def _is_same(value: JsonValue, wanted: JsonValue) -> bool:
 
 
 def _has_members(value: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]) -> bool:
-    """Compare objects; what is allowed of each member is a list, in which "" means none."""
+    """Compare objects; each member has a list of allowed values, in which "" means absent."""
     if any(name not in wanted for name in value):
         return False
     for name, allowed in wanted.items():
@@ -193,7 +193,7 @@ def _has_members(value: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]
         if name not in value:
             if "" not in choices:
                 return False
-        elif not any(_is_same(value[name], one) for one in choices):
+        elif not any(_is_same(value[name], choice) for choice in choices):
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""`temper eval`: flags in, a table out; what is run and counted is the business of `evals`."""
+"""`temper eval`: reads the flags and shows the table; `evaluation` makes and counts the runs."""
 
 import asyncio
 import shlex
@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,27 +28,28 @@ if TYPE_CHECKING:
     from temper_evals.reply_bed import ReplyCounts
     from temper_evals.runs import ArmProgress
 
+# options of the output, which do not change any run
 _BESIDE_RESUME = frozenset({"resume", "as_json", "groups"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
-_WIDTH = 100  # of what is written into a file
+_WIDTH = 100  # of output that is not a terminal
 _BY = click.option(
     "--by",
     "groups",
     type=click.Choice(["family", "failure"]),
     multiple=True,
-    help="Show right runs by family, or wrong ones by how they ended.",
+    help="Show right runs by family, or wrong runs by cause.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 class _Lists(Group):
-    """Lists arms and profiles below the flags: which there are is read only when it is shown."""
+    """Lists arms and profiles after the flags; they are loaded only when the help is shown."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from temper_evals.arms import PARTS, usual_arms
         from temper_evals.simulated.profiles import profile_names
 
-        arms = [one for one in usual_arms() if "-without-" not in one and "-only-" not in one]
+        arms = [name for name in usual_arms() if "-without-" not in name and "-only-" not in name]
         more = (
             f"temper-without-X (X: {', '.join(PARTS)})",
             f"temper-only-X (X: {', '.join(PARTS)})",
@@ -64,14 +64,14 @@ class _Lists(Group):
     "--suite",
     default="quick",
     show_default=True,
-    help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, as bfcl:multiple.",
+    help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, such as bfcl:multiple.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="How often each task is run, every time with other luck.",
+    help="How often each task is run, each time with another random seed.",
 )
 @click.option(
     "--profile",
@@ -79,7 +79,7 @@ class _Lists(Group):
     multiple=True,
     help="A simulated model, such as p-small or mismatch; default: n-8b.",
 )
-@click.option("--grid", "has_grid", is_flag=True, help="All that is published or assumed.")
+@click.option("--grid", "has_grid", is_flag=True, help="Every cell of the grid of error rates.")
 @click.option(
     "--family", "families", multiple=True, help="A family of tasks, such as chain; default: all."
 )
@@ -87,40 +87,40 @@ class _Lists(Group):
     "--tag",
     "tags",
     multiple=True,
-    help="Tasks that have this tag, or one of several, such as errors; --list shows them.",
+    help="Only tasks with this tag, such as errors; --list shows all tags.",
 )
 @click.option("--list", "lists", is_flag=True, help="List the tasks with their tags; run nothing.")
-@click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never looks at.")
-@click.option("--arms", help="What is compared, with commas between, such as direct,temper.")
-@click.option("--without", multiple=True, help="A part of Temper to leave out in a further arm.")
+@click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never uses.")
+@click.option("--arms", help="Arms to compare, separated by commas, such as direct,temper.")
+@click.option("--without", multiple=True, help="Add an arm without this part of Temper.")
 @click.option(
     "--model",
     "models",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A GGUF file, for which a server is started.",
+    help="A GGUF file to start a server for.",
 )
 @click.option(
     "--backend-url",
     "backend_urls",
     multiple=True,
-    help="A server that runs, such as http://127.0.0.1:8080.",
+    help="A running server, such as http://127.0.0.1:8080.",
 )
-@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
-@click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
-@click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
-@click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
-@click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")
-@click.option("--replies", type=_FOLDER, help="Recorded replies of models, played again.")
-@click.option("--most", type=click.IntRange(1), help="Replies of each model and category.")
-@click.option("--output", type=_FOLDER, help="Where records go; default: a temporary folder.")
-@click.option("--resume", type=_FOLDER, help="A folder whose missing runs are to be made.")
+@click.option("--backend-model", default="", help="The model to use, if the server has several.")
+@click.option("--ollama", multiple=True, help="A model of the local Ollama.")
+@click.option("--scenarios", type=_FOLDER, help="A folder with your scenarios in TOML.")
+@click.option("--forge-checkout", type=_FOLDER, help="Run forge's scenarios from this checkout.")
+@click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: that of bfcl-eval.")
+@click.option("--replies", type=_FOLDER, help="A folder of recorded replies to play.")
+@click.option("--most", type=click.IntRange(1), help="Limit of replies per model and category.")
+@click.option("--output", type=_FOLDER, help="Folder for records; default: a temporary one.")
+@click.option("--resume", type=_FOLDER, help="Continue the evaluation in this folder.")
 @click.option(
     "--pace",
     type=float,
     default=0.02,
     show_default=True,
-    help="Seconds to wait for one second of a simulated model; 0 does not wait.",
+    help="Seconds to wait per second of a simulated model; 0 does not wait.",
 )
 @click.option(
     "--keep-all", "keeps_all", is_flag=True, help="Keep the transcripts of good runs, too."
@@ -139,9 +139,9 @@ def evaluation(
     as_json: bool,
     **flags: object,
 ) -> None:
-    """Measure how much Temper helps, at what cost, with what harm.
+    """Measure how much Temper helps, at what cost, and with what harm.
 
-    Without a model of your own a simulated one is asked, which errs as published.
+    Without a model of yours, a simulated model is measured that makes errors at published rates.
     """
     from temper_evals.evaluation import check_extra, check_folder, choice_of
 
@@ -150,7 +150,7 @@ def evaluation(
         return
     if resume is not None:
         _check_resumed(context)
-    named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
+    named = tuple(name.strip() for name in (arms or "").split(",") if name.strip())
     choice = choice_of(resume, {**flags, "arms": named})
     if flags["lists"]:
         _list_tasks(choice, as_json=as_json)
@@ -162,40 +162,43 @@ def evaluation(
 
 
 def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
-    """Show each task with its tags."""
     from temper_evals.evaluation import scenarios_of
     from temper_evals.tags import tags_of
 
-    found = {one.name: tags_of(one) for one in scenarios_of(choice)}
+    tags_by_task = {scenario.name: tags_of(scenario) for scenario in scenarios_of(choice)}
     if as_json:
-        told: list[JsonValue] = [{"name": name, "tags": [*tags]} for name, tags in found.items()]
-        print_json({"tasks": told})
-    for name, tags in () if as_json else found.items():
+        tasks: list[JsonValue] = [
+            {"name": name, "tags": [*tags]} for name, tags in tags_by_task.items()
+        ]
+        print_json({"tasks": tasks})
+    for name, tags in () if as_json else tags_by_task.items():
         echo(f"{name:<16} {', '.join(tags)}")
 
 
 def _check_resumed(context: click.Context) -> None:
-    """Refuse options beside --resume: what is resumed keeps what it began with."""
+    """Refuse other options with --resume: a resumed evaluation keeps its original options."""
     given = [
-        one.opts[0]
-        for one in context.command.params
-        if one.name not in _BESIDE_RESUME
-        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in _BESIDE_RESUME
+        and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
-        problem = f"goes on with the options it was begun with: leave out {', '.join(given)}"
+        problem = f"keeps the original options: remove {', '.join(given)}"
         raise InvalidConfiguration("--resume", problem)
 
 
 @evaluation.command()
 @click.argument("folder", type=_FOLDER)
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page to this file.")
-@click.option("--progress", "form", flag_value="progress", help="Tell only what is missing.")
+@click.option(
+    "--progress", "form", flag_value="progress", help="Show only the number of missing runs."
+)
 @click.option("--markdown", "form", flag_value="markdown", help="Print the table as Markdown.")
 @click.option(
     "--price",
     type=(float, float),
-    help="What a million tokens cost, of prompts and of replies: a column of the Markdown.",
+    help="Price of a million tokens of prompts and of replies; adds a column to the Markdown.",
 )
 @_BY
 @_JSON
@@ -208,15 +211,16 @@ def report(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a folder holds, in words or as a page."""
+    """Show the results in a folder, as text or as a page."""
     from temper_evals.evaluation import missing_runs
     from temper_evals.records import read_protocol, read_runs
 
     protocol, runs = read_protocol(folder), [*read_runs(folder)]
     if form == "progress":
         for arm, count in missing_runs(protocol, runs).items():
-            echo(f"{arm}: {count} runs are missing")
+            echo(f"{arm}: {count} runs missing")
         return
+    # imported here: matplotlib takes longer to import than the whole text report
     if html is not None:
         from temper_evals.report.page import write_page
 
@@ -236,18 +240,18 @@ def report(
 @click.argument("file", type=click.Path(path_type=Path))
 @_JSON
 def traffic(file: Path, *, as_json: bool) -> None:
-    """Show what each rule did with recorded traffic.
+    """Show the effect of each rule on recorded traffic.
 
-    FILE is what recording.path was. Every exchange in it is judged again, offline, without each
-    part of the guardrails and with each close_out.
+    FILE is the file of the setting recording.path. Every recorded exchange is judged again,
+    offline, without each part of the guardrails and with each value of close_out.
     """
     from temper_evals.traffic import try_rules
 
     effects = try_rules(file)
     if as_json:
-        print_json({"rules": [one.document() for one in effects]})
-    for one in () if as_json else effects:
-        for line in one.sentences():
+        print_json({"rules": [effect.document() for effect in effects]})
+    for effect in () if as_json else effects:
+        for line in effect.sentences():
             echo(line)
 
 
@@ -261,16 +265,16 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
     changes = compare_folders(before, after)
     if as_json:
-        print_json({"arms": [one.document() for one in changes]})
-    for one in () if as_json else changes:
-        echo(one.sentence())
-    sys.exit(FAILED if any(one.is_worse for one in changes) else 0)
+        print_json({"arms": [change.document() for change in changes]})
+    for change in () if as_json else changes:
+        echo(change.sentence())
+    sys.exit(FAILED if any(change.is_worse for change in changes) else 0)
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
-    """Make the runs; a terminal shows the current one, and a line stays for each arm.
+    """Make the runs; a terminal shows the current run, and a line for each finished arm.
 
-    Ctrl-C ends the process, with the command that goes on.
+    Ctrl-C ends the process and prints the command that continues.
     """
     from temper_evals.evaluation import evaluate
     from temper_evals.records import read_runs
@@ -280,15 +284,15 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 
     async def work() -> bool:
         with open_status_line(is_wanted=not is_quiet) as status:
-            teller = _ArmTeller(status, in_progress.describe, is_quiet=is_quiet)
+            display = _ProgressDisplay(status, in_progress.describe, is_quiet=is_quiet)
             status.begin("starting")
             try:
                 await evaluate(
-                    choice, folder, teller.show, on_step=status.begin, in_progress=in_progress
+                    choice, folder, display.show, on_step=status.begin, in_progress=in_progress
                 )
             except asyncio.CancelledError:
                 status.end()
-                _tell_stopped(choice, folder)
+                _print_resume_command(choice, folder)
                 return False
             return True
 
@@ -296,8 +300,8 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
     return [*read_runs(folder)]
 
 
-def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
-    """Say how an evaluation that was stopped goes on; its protocol is written before any run."""
+def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
+    """Print the command that resumes a stopped evaluation; the protocol exists before any run."""
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
 
@@ -312,7 +316,7 @@ def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
 def _count_replies(
     folder: Path, runs: list["RunRecord"]
 ) -> dict[tuple[str, str, str], "ReplyCounts"]:
-    """Count what became of recorded replies, if the folder has any."""
+    """Return the results of recorded replies, if the folder has any."""
     from temper_evals.evaluation import choice_of
     from temper_evals.reply_bed import count_replies, load_replies
 
@@ -320,7 +324,7 @@ def _count_replies(
     return count_replies(runs, load_replies(choice.replies, choice.most)) if choice.replies else {}
 
 
-class _ArmTeller:
+class _ProgressDisplay:
     """Shows the current runs of an arm in the status line; a finished arm gets a line that stays.
 
     `describe` describes the current runs.
@@ -329,7 +333,7 @@ class _ArmTeller:
     def __init__(self, status: StatusLine, describe: Callable[[], str], *, is_quiet: bool) -> None:
         self._status, self._describe, self._is_quiet = status, describe, is_quiet
         self._arm: ArmProgress | None = None
-        self._done_before = 0  # by an evaluation that this one resumes
+        self._done_before = 0  # by the resumed evaluation
         self._began = time.monotonic()
 
     def show(self, arm: "ArmProgress") -> None:
@@ -342,8 +346,8 @@ class _ArmTeller:
         if arm.done == arm.of and not self._is_quiet:
             self._status.clear()
             took = format_seconds(time.monotonic() - self._began)
-            told = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
-            echo(told, err=True)
+            line = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
+            echo(line, err=True)
 
     def _text(self) -> str:
         arm = self._arm
@@ -353,14 +357,14 @@ class _ArmTeller:
         if made and arm.done < arm.of:
             seconds = (time.monotonic() - self._began) / made * (arm.of - arm.done)
             counts += f", {arm.right} right, about {format_seconds(seconds)} left"
-        # the end may be cut off
+        # in this order, because a narrow terminal cuts off the end
         return f"{counts}: {self._describe() or 'starting'}; {arm.bed}"
 
 
 def _show(
     runs: list["RunRecord"], folder: Path, groups: Sequence[str] = (), *, as_json: bool
 ) -> None:
-    """Print verdicts and tables, with help, harm, cost and ceiling beside each other."""
+    """Print verdicts and tables with help, harm, cost and ceiling side by side."""
     from temper_evals.report.table import document, failures, wrong_ends
     from temper_evals.report.terminal import show, show_by, show_replies
     from temper_evals.results import results_of
@@ -369,12 +373,12 @@ def _show(
     counts = _count_replies(folder, runs)
     if as_json:
         arms: list[JsonValue] = [*map(document, results)]
-        told: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
+        result: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
         replies: list[JsonValue] = [
-            {"arm": arm, "bed": bed, "category": category, **asdict(one)}
-            for (arm, bed, category), one in counts.items()
+            {"arm": arm, "bed": bed, "category": category, **counted.document()}
+            for (arm, bed, category), counted in counts.items()
         ]
-        print_json({**told, "replies": replies} if counts else told)
+        print_json({**result, "replies": replies} if counts else result)
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else _WIDTH)
     if counts:
@@ -383,7 +387,7 @@ def _show(
         show(console, results, runs)
     for group in groups:
         show_by(console, group, results, runs)
-    for one in (*failed, *wrong_ends(runs)):
-        console.print(visible(one))
+    for line in (*failed, *wrong_ends(runs)):
+        console.print(visible(line))
     echo(f"Records: {folder}")
     echo(f"A page: temper eval report {folder} --html page.html")

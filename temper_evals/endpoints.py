@@ -1,4 +1,4 @@
-"""Servers that run already: whether one answers at a URL, and which of its models is meant."""
+"""Running servers: checks that one answers at a URL, and selects one of its models."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -11,6 +11,7 @@ from temper_evals.loop import ModelTarget
 
 _SECONDS = 10.0
 _UNNAMED = "default"
+# Ollama lists `qwen3` as `qwen3:latest`
 _LATEST = ":latest"
 
 
@@ -18,11 +19,14 @@ async def find_target(flag: str, url: str, model: str = "", api_key: str = "") -
     """Return the model of a server as a target; raises InvalidConfiguration that names a flag."""
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     if not url.startswith(("http://", "https://")):
-        raise InvalidConfiguration(flag, f"{url!r} is no URL: it begins with http:// or https://")
+        raise InvalidConfiguration(
+            flag, f"{url!r} is not a URL: it must begin with http:// or https://"
+        )
+    # users paste the base URL of an OpenAI client, which ends in /v1
     url = url.rstrip("/").removesuffix("/v1")
     names = await _models_at(flag, url, headers)
     if not model and len(names) > 1:
-        problem = f"{url} has several models, name one with --backend-model: {', '.join(names)}"
+        problem = f"{url} has several models: select one with --backend-model: {', '.join(names)}"
         raise InvalidConfiguration(flag, problem)
     if model and names and not {model, f"{model}{_LATEST}"} & {*names}:
         raise InvalidConfiguration(flag, f"{url} has no {model!r}; it has: {', '.join(names)}")
@@ -39,7 +43,7 @@ async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[st
             answer = await client.get(f"{url}/v1/models", headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
-        problem = f"nothing answers at {url} ({reason}): start the server or correct the address"
+        problem = f"no server answers at {url} ({reason}): start it, or correct the address"
         raise InvalidConfiguration(flag, problem) from error
     if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         problem = f"{url} refuses the API key: set TEMPER_BACKEND__API_KEY to a valid one"

@@ -1,4 +1,4 @@
-"""What `temper eval` does: choose the beds, arms and scenarios, make the runs, sum them up."""
+"""The steps of `temper eval`: choose beds, arms and scenarios, make the runs, sum them up."""
 
 import contextlib
 import hashlib
@@ -53,14 +53,15 @@ from temper_evals.tuning import halves
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
+# functions, which cannot be stored in the protocol
 _OF_PROGRAMS = frozenset({"extra_arms"})
-# two evaluations may differ in these, and may share a folder
+# evaluations that differ only in these may share a folder
 _OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationChoice:
-    """What the operator chose; models, urls and Ollama's names are real beds, else simulated."""
+    """The operator's choice; models, URLs and Ollama's models are real beds, else simulated."""
 
     suite: str = "quick"
     seeds: int = 1
@@ -87,7 +88,6 @@ class EvaluationChoice:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the model is simulated."""
         is_recorded = self.replies is not None
         return not (self.models or self.backend_urls or self.ollama or is_recorded)
 
@@ -100,13 +100,13 @@ def check_extra() -> None:
 
 
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
-    """Return the arms; a real model has no ceiling that anybody knows."""
+    """Return the arms; the ceiling of a real model is unknown."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
     if choice.replies:
         usual = (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
     arms = choose_arms(names, choice.extra_arms)
-    return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
+    return arms if choice.is_simulated else [arm for arm in arms if arm.name != CEILING]
 
 
 def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
@@ -118,19 +118,19 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     category = choice.suite.removeprefix(_BFCL)
     is_bfcl = category != choice.suite
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
-        problem = "needs a model: --model, --backend-url or --ollama"
+        problem = "requires a model: add --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
-        return max((one.scenarios for one in setups), key=len)
+        return max((setup.scenarios for setup in setups), key=len)
     if is_bfcl:
         return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
         return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:
         return load_scenarios(choice.scenarios)
-    found: Sequence[Scenario] = suite(choice.suite, choice.families)
-    return halves(found)[1] if choice.untuned else found
+    tasks: Sequence[Scenario] = suite(choice.suite, choice.families)
+    return halves(tasks)[1] if choice.untuned else tasks
 
 
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
@@ -158,7 +158,7 @@ async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
 async def _start_setups(
     choice: EvaluationChoice, on_step: OnStep
 ) -> AsyncGenerator[ModelSetup, None]:
-    """Yield a server for each model file, which lives as long as it is used."""
+    """Start and yield a server for each model file; each ends after its use."""
     for name, launch in _launches(choice).items():
         async with start_model(launch, on_step) as target:
             yield ServedSetup(name, target)
@@ -174,7 +174,7 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
     arms = len(arms_of(choice))
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
-        return arms * sum(len(with_tags(one.scenarios, choice.tags)) for one in setups)
+        return arms * sum(len(with_tags(setup.scenarios, choice.tags)) for setup in setups)
     count = len(choice.backend_urls) + len(choice.ollama) + len(_launches(choice))
     if choice.is_simulated:
         count = len(simulated_setups(choice))
@@ -182,14 +182,14 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
 
 
 def protocol_of(choice: EvaluationChoice) -> JsonObject:
-    """Return what the records are made by; the hash is of all that decides a run."""
+    """Return the protocol of an evaluation; its hash covers everything that decides a run."""
     return {
         "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
         "guardrails": guardrails_digest(),
         "temper": _version("temper-proxy"),
         "python": platform.python_version(),
-        "arms": [one.name for one in arms_of(choice)],
-        "beds": [one.name for one in simulated_setups(choice)] if choice.is_simulated else [],
+        "arms": [arm.name for arm in arms_of(choice)],
+        "beds": [setup.name for setup in simulated_setups(choice)] if choice.is_simulated else [],
         "pairs": len(scenarios_of(choice)) * choice.seeds,
         "choice": _as_json(choice),
     }
@@ -207,25 +207,27 @@ def _hash_of_content(choice: EvaluationChoice) -> str:
 
 
 def check_folder(folder: Path, choice: EvaluationChoice) -> None:
-    """Refuse a folder whose evaluation was begun with other options, as both would be mixed."""
+    """Refuse a folder whose runs were made with other options, because results would be mixed."""
     if next(read_runs(folder), None) is None:
         return
     before, now = read_protocol(folder).get("choice"), _as_json(choice)
     known = before if isinstance(before, dict) else {}
-    changed = [one for one in now if one not in _OF_NO_RUN and known.get(one, now[one]) != now[one]]
+    changed = [
+        name for name in now if name not in _OF_NO_RUN and known.get(name, now[name]) != now[name]
+    ]
     if changed:
-        problem = f"{folder} was begun with other options ({', '.join(changed)})"
-        remedy = f"take another folder, or go on by --resume {folder}"
+        problem = f"{folder} has runs with other options ({', '.join(changed)})"
+        remedy = f"choose another folder, or continue with --resume {folder}"
         raise InvalidConfiguration("--output", f"{problem}: {remedy}")
 
 
 def _as_json(choice: EvaluationChoice) -> JsonObject:
     """Write a choice down, but for arms that only a program can add."""
-    given = {one.name: getattr(choice, one.name) for one in fields(choice)}
-    kept = {name: one for name, one in given.items() if name not in _OF_PROGRAMS}
+    given = {field.name: getattr(choice, field.name) for field in fields(choice)}
+    kept = {name: value for name, value in given.items() if name not in _OF_PROGRAMS}
     return {
-        name: [str(each) for each in one] if isinstance(one, tuple) else _scalar(one)
-        for name, one in kept.items()
+        name: [str(each) for each in value] if isinstance(value, tuple) else _scalar(value)
+        for name, value in kept.items()
     }
 
 
@@ -234,7 +236,7 @@ def _scalar(value: object) -> JsonValue:
 
 
 def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationChoice:
-    """Read the flags of the command; what is resumed keeps what it began with."""
+    """Return the choice from the flags, or the stored choice of a resumed evaluation."""
     if resumed is None:
         return _read_choice(flags)
     before = read_protocol(resumed).get("choice")
@@ -242,13 +244,14 @@ def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationCh
 
 
 def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
-    known = {one.name for one in fields(EvaluationChoice)} - _OF_PROGRAMS
-    values = {name: one for name, one in given.items() if name in known}
+    known = {field.name for field in fields(EvaluationChoice)} - _OF_PROGRAMS
+    values = {name: value for name, value in given.items() if name in known}
     try:
         choice = TypeAdapter(EvaluationChoice).validate_python(values)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise InvalidConfiguration(f"--{first['loc'][0]}", str(first["msg"])) from error
+    # stored with the choice: a resumed evaluation must not move to another Ollama
     return replace(choice, ollama_url=choice.ollama_url or _ollama_url())
 
 
@@ -257,10 +260,10 @@ def _ollama_url() -> str:
 
 
 def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
-    """Return how many runs each arm lacks, on the beds that have been begun or are planned."""
+    """Return how many runs each arm lacks, on all started or planned beds."""
     pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
-    planned = beds if isinstance(beds, list) and beds else sorted({one.bed for one in runs})
-    made = Counter((one.bed, one.arm) for one in runs)
+    planned = beds if isinstance(beds, list) and beds else sorted({run.bed for run in runs})
+    made = Counter((run.bed, run.arm) for run in runs)
     counts = {
         f"{bed} {arm}": (pairs if isinstance(pairs, int) else 0) - made[str(bed), str(arm)]
         for bed in planned
@@ -284,9 +287,9 @@ async def evaluate(
     on_step: OnStep = lambda _step: None,
     in_progress: RunsInProgress | None = None,
 ) -> Records:
-    """Make all runs that the folder lacks; returns its records, closed.
+    """Make all missing runs of a folder; returns its records, closed.
 
-    `on_step` gets what is started before the runs of a model; `in_progress` shows the current runs.
+    `on_step` receives the steps before the runs of a model; `in_progress` holds the current runs.
     """
     arms, scenarios = arms_of(choice), scenarios_of(choice)
     seeds = range(choice.seeds)
@@ -299,9 +302,9 @@ async def evaluate(
     recorded = load_replies(choice.replies, choice.most) if choice.replies else []
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
-        for one in recorded:
-            chosen = with_tags(one.scenarios, choice.tags)
-            await make_runs(replace(plan(one), scenarios=chosen, seeds=range(1)), records)
+        for setup in recorded:
+            chosen = with_tags(setup.scenarios, choice.tags)
+            await make_runs(replace(plan(setup), scenarios=chosen, seeds=range(1)), records)
         await make_runs(plan(*known), records)
         async with aclosing(_start_setups(choice, on_step)) as beds:
             async for bed in beds:

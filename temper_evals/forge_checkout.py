@@ -1,7 +1,7 @@
-"""forge's own scenarios, from a checkout of it, in our loop: its tasks, its tools, its judgement.
+"""forge's scenarios from a checkout of forge: its tasks, tools and judgment in this loop.
 
-The modules of the checkout are run as they are. They import three records from forge, for which
-ours stand in, so that forge need not be installed.
+The modules of the checkout are executed unchanged. They import three classes from forge; the
+classes in this module replace them, so that forge need not be installed.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, ToolFailed, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, ToolFailed, Transcript, World
 
 _PLACE = Path("tests/eval/scenarios/__init__.py")
 _MODULE = "proxy_evals_forge_scenarios"
@@ -26,7 +26,7 @@ _NAMES = ("forge", "forge.core", "forge.core.workflow")
 
 @dataclass
 class ToolSpec:
-    """What a model is told of a tool."""
+    """The description of a tool for the model."""
 
     name: str
     description: str
@@ -34,7 +34,7 @@ class ToolSpec:
 
 
 class ToolFunction(Protocol):
-    """What a tool does."""
+    """The implementation of a tool."""
 
     def __call__(self, **arguments: JsonValue) -> object:
         """Do it."""
@@ -42,7 +42,7 @@ class ToolFunction(Protocol):
 
 @dataclass
 class ToolDef:
-    """A tool: what is told of it, and what it does."""
+    """A tool: its description and its implementation."""
 
     spec: ToolSpec
     callable: ToolFunction
@@ -74,7 +74,7 @@ class ForeignScenario(Protocol):
 
 @dataclass
 class ForgeWorld:
-    """The tools of one run, and the calls that were made of them."""
+    """The tools of one run, and the calls to them."""
 
     workflow: Workflow
     is_good: Callable[[], bool] | None
@@ -83,31 +83,28 @@ class ForgeWorld:
     def call(self, name: str, arguments: JsonObject) -> str:
         tool = self.workflow.tools.get(name)
         if tool is None:
-            raise ToolFailed(f"there is no tool {name!r}")
+            raise ToolFailed(f"unknown tool {name!r}")
         try:
             tool.spec.parameters.model_validate(arguments)
             result = tool.callable(**arguments)
         except ValidationError as error:
             raise ToolFailed(str(error.errors(include_url=False)[0]["msg"])) from error
+        # tools of a foreign checkout may raise any exception; it goes back to the model
         except Exception as error:
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
         self.calls.append(PlannedCall(name, arguments))
         return str(result)
 
-    def snapshot(self) -> JsonValue:
-        """Return the calls that were made."""
-        return [one.name for one in self.calls]
-
 
 class ForgeScenario:
-    """One of forge's scenarios."""
+    """A scenario of forge in this suite."""
 
     family = "forge"
 
-    def __init__(self, own: ForeignScenario) -> None:
-        self.name = f"forge-{own.name}"
-        self.limit = own.max_iterations
-        self._own = own
+    def __init__(self, scenario: ForeignScenario) -> None:
+        self.name = f"forge-{scenario.name}"
+        self.limit = scenario.max_iterations
+        self._own = scenario
 
     def request(self, seed: int) -> JsonObject:
         workflow = self.world().workflow
@@ -115,7 +112,7 @@ class ForgeScenario:
             {"role": "system", "content": workflow.system_prompt_template},
             {"role": "user", "content": self._own.user_message},
         ]
-        tools: list[JsonValue] = [_describe(one.spec) for one in workflow.tools.values()]
+        tools: list[JsonValue] = [_describe(tool.spec) for tool in workflow.tools.values()]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
@@ -127,19 +124,19 @@ class ForgeScenario:
             return ForgeWorld(*self._own.build_workflow())
         return ForgeWorld(self._own.workflow, self._own.validate_state)
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge a run as forge does: by the call that ends it, and by the state."""
         assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
-        last = [one for one in end.calls if one.name == end.workflow.terminal_tool]
+        last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
         if not last:
-            why = f"it never called {end.workflow.terminal_tool}"
+            why = f"missing call: {end.workflow.terminal_tool}"
         elif self._own.validate is not None and not self._own.validate(last[-1].arguments):
             why = "the arguments of the last call are wrong"
         elif end.is_good is not None and not end.is_good():
             why = "the state is wrong"
         else:
             why = ""
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 def load_forge(checkout: Path) -> list[ForgeScenario]:
@@ -154,13 +151,13 @@ def load_forge(checkout: Path) -> list[ForgeScenario]:
     with _stand_ins():
         sys.modules[_MODULE] = module
         spec.loader.exec_module(module)
-    found: list[ForeignScenario] = module.ALL_SCENARIOS
-    return [ForgeScenario(one) for one in found]
+    scenarios: list[ForeignScenario] = module.ALL_SCENARIOS
+    return [ForgeScenario(scenario) for scenario in scenarios]
 
 
 @contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Let the checkout import our records as forge's, and nothing else."""
+    """Make the checkout import this module's classes in place of forge's."""
     before = {name: sys.modules.get(name) for name in _NAMES}
     workflow = ModuleType(_NAMES[-1])
     workflow.__dict__.update(ToolDef=ToolDef, ToolSpec=ToolSpec, Workflow=Workflow)

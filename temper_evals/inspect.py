@@ -1,9 +1,9 @@
-"""The suite as a task of Inspect AI, which asks the model and records what was said in its own way.
+"""The suite as a task of Inspect AI, which sends the requests and keeps its own logs.
 
     inspect eval proxy/temper_suite --model openai-api/local/NAME -T families=chain,trap --epochs 5
 
-What is right is judged as in `temper eval`; an epoch is a seed. Inspect keeps no bounds of numbers
-in the schemas of tools, and offers no stream, so the figures of the two are not to be mixed.
+The judgment is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
+schemas of tools and does not stream, so figures of the two must not be mixed.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.runs import asked_in
+from temper_evals.runs import first_messages
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.suite import suite as tasks_of
 from temper_evals.scenarios.suite import task_named
@@ -57,24 +57,24 @@ def temper_suite(suite: str = "quick", families: str | Sequence[str] = ()) -> Ta
     """Make a task of a suite, `quick` or `full`, or of some of its families."""
     named = (families,) if isinstance(families, str) else tuple(families)
     samples = [
-        Sample(input=one.user, id=one.name, metadata={"family": one.family})
-        for one in tasks_of(suite, named)
+        Sample(input=task.user, id=task.name, metadata={"family": task.family})
+        for task in tasks_of(suite, named)
     ]
     return Task(dataset=MemoryDataset(samples), solver=agent_loop(), scorer=judgement())
 
 
 @solver
 def agent_loop() -> Solver:
-    """Ask, run what is called, and ask again: the plain loop of `temper eval`."""
+    """Return the agent loop of `temper eval`: request a reply, run its calls, repeat."""
 
     async def solve(state: TaskState, _generate: Generate) -> TaskState:
-        own = task_named(str(state.sample_id))
-        if own is None:
-            raise InvalidConfiguration("sample", f"there is no task {state.sample_id!r}")
-        world, seed = own.world(), state.epoch - 1
-        state.messages = [_as_message(one) for one in asked_in(own, seed)]
-        problem = await _run(own, seed, state, world)
-        judged = own.judge(world, [_as_said(one) for one in state.messages])
+        task = task_named(str(state.sample_id))
+        if task is None:
+            raise InvalidConfiguration("sample", f"unknown task {state.sample_id!r}")
+        world, seed = task.world(), state.epoch - 1
+        state.messages = [_as_message(message) for message in first_messages(task, seed)]
+        problem = await _run(task, seed, state, world)
+        judged = task.judge(world, [_as_said(message) for message in state.messages])
         state.metadata[_JUDGEMENT] = {
             "right": judged.right and not problem,
             "why": problem or judged.why,
@@ -86,40 +86,42 @@ def agent_loop() -> Solver:
     return solve
 
 
-async def _run(own: PlannedTask, seed: int, state: TaskState, world: CannedWorld) -> str:
-    """Run a task until the model answers; returns why it never came to that."""
-    request = own.request(seed)
-    extra = {name: one for name, one in request.items() if name not in _OWN_MEMBERS}
+async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorld) -> str:
+    """Run a task until the model answers; returns the reason if it never does."""
+    request = task.request(seed)
+    extra = {name: value for name, value in request.items() if name not in _OWN_MEMBERS}
     config = GenerateConfig(extra_body=extra or None)
-    for place in range(own.limit):
-        choice = _choice(own.first_fields()) if place == 0 else "auto"
+    for number in range(task.limit):
+        choice = _choice(task.first_fields()) if number == 0 else "auto"
         try:
             output = await get_model().generate(
-                state.messages, tools=_tools(own), tool_choice=choice, config=config
+                state.messages, tools=_tools(task), tool_choice=choice, config=config
             )
-        except RuntimeError as failure:  # what a provider says no to, once it was asked again
+        except RuntimeError as failure:  # the provider refused the request after all retries
             return f"the request failed: {str(failure)[-_MOST_CHARACTERS:]}"
         state.output = output
         state.messages.append(output.message)
         if not output.message.tool_calls:
             return "" if output.stop_reason == "stop" else f"it ended with {output.stop_reason}"
-        state.messages += [_answer_call(one, world) for one in output.message.tool_calls]
-    return "it came to no answer within its limit"
+        state.messages += [
+            _answer_call(tool_call, world) for tool_call in output.message.tool_calls
+        ]
+    return "no answer within the limit"
 
 
-def _tools(own: PlannedTask) -> list[ToolInfo]:
+def _tools(task: PlannedTask) -> list[ToolInfo]:
     return [
         ToolInfo(
             name=str(function["name"]),
             description=str(function["description"]),
             parameters=ToolParams.model_validate(function["parameters"]),
         )
-        for function in map(function_of, own.setting.tools)
+        for function in map(function_of, task.setting.tools)
     ]
 
 
 def _choice(first: JsonObject) -> ToolChoice:
-    """Read what the first request demands: any call, this call, or nothing."""
+    """Return the tool choice of the first request: any call, a named call, or auto."""
     choice = first.get("tool_choice")
     if isinstance(choice, dict):
         return ToolFunction(name=str(function_of(choice)["name"]))
@@ -127,12 +129,12 @@ def _choice(first: JsonObject) -> ToolChoice:
 
 
 def _answer_call(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
-    """Run a call; what cannot be read goes back to the model, as in every loop of these tasks."""
+    """Run a call; an unreadable call becomes an error result, as in the other loop."""
     if call.parse_error is not None:
-        told = error_text("the arguments are no JSON object")
+        content = error_text("the arguments are not a JSON object")
     else:
-        told = try_call(world, PlannedCall(call.function, call.arguments))
-    return ChatMessageTool(content=told, tool_call_id=call.id, function=call.function)
+        content = try_call(world, PlannedCall(call.function, call.arguments))
+    return ChatMessageTool(content=content, tool_call_id=call.id, function=call.function)
 
 
 def _as_message(message: JsonObject) -> ChatMessage:
@@ -146,11 +148,14 @@ def _as_said(message: ChatMessage) -> JsonObject:
     calls: list[JsonValue] = []
     if isinstance(message, ChatMessageAssistant):
         calls = [
-            {"id": one.id, "function": {"name": one.function, "arguments": _text(one)}}
-            for one in message.tool_calls or ()
+            {
+                "id": tool_call.id,
+                "function": {"name": tool_call.function, "arguments": _text(tool_call)},
+            }
+            for tool_call in message.tool_calls or ()
         ]
-    said: JsonObject = {"role": message.role, "content": message.text}
-    return {**said, "tool_calls": calls} if calls else said
+    sent: JsonObject = {"role": message.role, "content": message.text}
+    return {**sent, "tool_calls": calls} if calls else sent
 
 
 def _text(call: ToolCall) -> str:
@@ -159,7 +164,7 @@ def _text(call: ToolCall) -> str:
 
 @scorer(metrics=[accuracy(), stderr(), grouped(accuracy(), "family")])
 def judgement() -> Scorer:
-    """Score by what the tasks themselves judged; damage and promoted calls are told beside it."""
+    """Score by the task's judgment; damage and promoted calls become metadata."""
 
     async def score(state: TaskState, _target: Target) -> Score:
         judged = state.metadata[_JUDGEMENT]

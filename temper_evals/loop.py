@@ -1,6 +1,6 @@
-"""A plain agent loop over HTTP: the same for every arm, and as simple as such loops are.
+"""A plain agent loop over HTTP, the same for every arm.
 
-Errors of tools, and calls that nobody could run, go back to the model, in the direct arm too.
+Tool errors and calls that cannot be run go back to the model, in the direct arm too.
 """
 
 import hashlib
@@ -15,14 +15,15 @@ import httpx
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.replies import ReadMessage, ReplyFailed, events_in, has_content, problem_of
-from temper_evals.scenarios.scenario import PlannedCall, Scenario, ToolFailed, World
-from temper_evals.scenarios.task import calls_of, read_call
+from temper_evals.scenarios.scenario import Scenario, World
+from temper_evals.scenarios.task import calls_of, read_call, try_call
 from temper_evals.scenarios.worlds import error_text
 
 CHAT = "/v1/chat/completions"
 _URGING = "Continue, or say that you are done."
 _REPORT = re.compile(r"(attempts|outcome)=(\w+)")
 _TOLD = ("attempts", "outcome")
+# "function_call" is the reason of the legacy functions API
 _GOOD_ENDS = ("stop", "tool_calls", "function_call", "")
 
 
@@ -46,7 +47,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """Where chats go, for which model, with which headers."""
+    """The URL, model and headers of chat requests."""
 
     url: str
     model: str = "simulated"
@@ -55,9 +56,9 @@ class ModelTarget:
 
 @dataclass(slots=True)
 class ScenarioRun:
-    """What came of a run: what was said, how it ended, and what the client saw of its cost."""
+    """The transcript of a run, its ending, and its cost as the client sees it."""
 
-    said: list[JsonObject] = field(default_factory=list)
+    transcript: list[JsonObject] = field(default_factory=list)
     ending: Ending = Ending.LIMIT
     problem: str = ""
     requests: int = 0
@@ -67,24 +68,26 @@ class ScenarioRun:
     outcomes: list[str] = field(default_factory=list)
     attempts: int = 0
     usages: list[JsonObject] = field(default_factory=list)
-    chunks: int = 0  # of the current reply, so far
+    chunks: int = 0  # in the current reply so far
 
     @property
     def tokens(self) -> int:
-        """About how many tokens were generated: most servers send one in each chunk."""
-        counts = [one.get("completion_tokens") for one in self.usages]
-        return self.chunks + sum(one for one in counts if isinstance(one, int))
+        """The approximate number of generated tokens: most servers send one token per chunk."""
+        counts = [usage.get("completion_tokens") for usage in self.usages]
+        return self.chunks + sum(count for count in counts if isinstance(count, int))
 
     @property
     def digest(self) -> str:
-        """A hash of every byte that the model said, calls and their ids included."""
-        spoken: list[JsonValue] = [one for one in self.said if one.get("role") == "assistant"]
-        return hashlib.blake2b(json.dump(spoken), digest_size=8).hexdigest()
+        """A hash of all assistant messages, including calls and their ids."""
+        replies: list[JsonValue] = [
+            message for message in self.transcript if message.get("role") == "assistant"
+        ]
+        return hashlib.blake2b(json.dump(replies), digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)
 class AgentLoop:
-    """Runs scenarios against one target."""
+    """Runs scenarios on one target."""
 
     client: httpx.AsyncClient
     target: ModelTarget
@@ -93,9 +96,9 @@ class AgentLoop:
     async def run(
         self, scenario: Scenario, seed: int, world: World, run: ScenarioRun | None = None
     ) -> ScenarioRun:
-        """Run a scenario to its end: an answer, its limit, or a failure.
+        """Run a scenario until an answer, its limit or a failure.
 
-        `run`, if given, is filled in while it goes on.
+        If `run` is given, it is filled in during the run.
         """
         run, begun = run or ScenarioRun(), time.monotonic()
         body = scenario.request(seed)
@@ -104,15 +107,16 @@ class AgentLoop:
         has_urged = False
         while run.requests < scenario.limit and run.ending is Ending.LIMIT:
             extra = self._first(scenario, body) if run.requests == 0 else {}
-            message = await self._ask({**body, **extra, "messages": [*history, *run.said]}, run)
+            messages = [*history, *run.transcript]
+            message = await self._request_reply({**body, **extra, "messages": messages}, run)
             if message is None:
                 break
-            run.said.append(message)
+            run.transcript.append(message)
             if calls := calls_of(message):
-                run.said += [_answer_call(one, world) for one in calls]
+                run.transcript += [_run_call(call, world) for call in calls]
             elif self.habits.urges and not has_urged:
                 has_urged = True
-                run.said.append({"role": "user", "content": _URGING})
+                run.transcript.append({"role": "user", "content": _URGING})
             else:
                 run.ending = Ending.ANSWERED
         run.seconds = time.monotonic() - begun
@@ -122,14 +126,14 @@ class AgentLoop:
         wanted: JsonObject = {"tool_choice": "required"} if self.habits.requires else {}
         return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
 
-    async def _ask(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
-        """Ask for one reply; None if the run ends here."""
+    async def _request_reply(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
+        """Request one reply; returns None if the run ends here."""
         run.requests += 1
         run.chunks = 0
-        asked = {**body, "model": self.target.model, "stream": self.habits.streams}
+        sent = {**body, "model": self.target.model, "stream": self.habits.streams}
         reply = ReadMessage()
         try:
-            await self._read(asked, reply, run)
+            await self._read(sent, reply, run)
         except (ReplyFailed, httpx.HTTPError) as failure:
             run.ending = Ending.FAILED
             run.problem = str(failure) or type(failure).__name__
@@ -141,15 +145,15 @@ class AgentLoop:
             run.ending, run.problem = Ending.CUT_OFF, reply.reason
         return reply.message()
 
-    async def _read(self, asked: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
+    async def _read(self, body: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
         begun = time.monotonic()
         url = f"{self.target.url}{CHAT}"
         headers = {"content-type": "application/json", **self.target.headers}
-        sent = json.dump(asked)
+        sent = json.dump(body)
         async with self.client.stream("POST", url, content=sent, headers=headers) as answer:
             _note_report({name: answer.headers.get(f"x-temper-{name}", "") for name in _TOLD}, run)
             if answer.status_code != httpx.codes.OK or not self.habits.streams:
-                self._take_whole(await answer.aread(), answer.status_code, reply)
+                self._read_whole(await answer.aread(), answer.status_code, reply)
                 return
             async for line in answer.aiter_lines():
                 if line.startswith(": x-temper "):
@@ -159,11 +163,12 @@ class AgentLoop:
                     had = reply.has_text, bool(reply.calls)
                     reply.take(event)
                     _clock(reply, had, time.monotonic() - begun, run)
+        # a dropped connection also ends the stream, and a partial call must not be run
         if not reply.reason:
             raise ReplyFailed("the stream ended without a finish reason")
 
     @staticmethod
-    def _take_whole(document: bytes, status: int, reply: ReadMessage) -> None:
+    def _read_whole(document: bytes, status: int, reply: ReadMessage) -> None:
         try:
             body = json.parse(document)
         except ValueError:
@@ -175,11 +180,11 @@ class AgentLoop:
         reply.take(body)
 
 
-def _note_report(told: Mapping[str, str], run: ScenarioRun) -> None:
-    """Note what Temper reports of a reply; nobody else does."""
-    if outcome := told.get("outcome"):
+def _note_report(report: Mapping[str, str], run: ScenarioRun) -> None:
+    """Note the outcome and the attempts that Temper reports; other servers report neither."""
+    if outcome := report.get("outcome"):
         run.outcomes.append(outcome)
-        run.attempts += int(told.get("attempts") or 1)
+        run.attempts += int(report.get("attempts") or 1)
 
 
 def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: ScenarioRun) -> None:
@@ -191,18 +196,10 @@ def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Scen
         run.call_seconds.append(seconds)
 
 
-def _answer_call(call: JsonObject, world: World) -> JsonObject:
-    """Run a call; returns the message that tells the model what came of it."""
+def _run_call(call: JsonObject, world: World) -> JsonObject:
     planned = read_call(call)
     if planned is None:
-        text = error_text("the arguments are no JSON object")
+        text = error_text("the arguments are not a JSON object")
     else:
-        text = _run(planned, world)
+        text = try_call(world, planned)
     return {"role": "tool", "tool_call_id": call.get("id"), "content": text}
-
-
-def _run(call: PlannedCall, world: World) -> str:
-    try:
-        return world.call(call.name, call.arguments)
-    except ToolFailed as failure:
-        return error_text(str(failure))

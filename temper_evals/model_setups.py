@@ -1,4 +1,4 @@
-"""What is under the arms: a simulated model, or a server that runs somewhere."""
+"""The models that the arms use: simulated, or on a running server."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,14 +12,14 @@ from proxy.processes.launch import LaunchPlan, find_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.start_progress import StartProgress
 from temper_evals.loop import ModelTarget
-from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
 from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
 
 _LARGE_WINDOW = 65_536
 _WINDOW, _SLOTS = 8192, 4
 
-# Gets the name of a step that may take long, before it begins.
+# Receives the name of a step that may take long, before it begins.
 OnStep = Callable[[str], object]
 
 
@@ -47,37 +47,38 @@ async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[Mod
 
 @dataclass(frozen=True, slots=True)
 class MeteredScenario:
-    """A scenario for a real model: sampled with the seed of the run, and asked for its usage."""
+    """A scenario for a real model: adds the seed of the run, and requests the usage."""
 
-    own: Scenario
+    scenario: Scenario
 
     @property
     def family(self) -> str:
-        return self.own.family
+        return self.scenario.family
 
     @property
     def name(self) -> str:
-        return self.own.name
+        return self.scenario.name
 
     @property
     def limit(self) -> int:
-        return self.own.limit
+        return self.scenario.limit
 
     def request(self, seed: int) -> JsonObject:
-        return {"seed": seed, "stream_options": {"include_usage": True}, **self.own.request(seed)}
+        usage: JsonObject = {"stream_options": {"include_usage": True}}
+        return {"seed": seed, **usage, **self.scenario.request(seed)}
 
     def first_fields(self) -> JsonObject:
-        return self.own.first_fields()
+        return self.scenario.first_fields()
 
     def world(self) -> World:
-        return self.own.world()
+        return self.scenario.world()
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
-        return self.own.judge(end, said)
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
+        return self.scenario.judge(end, transcript)
 
 
 class ModelSetup(Protocol):
-    """What is under the arms: a model, simulated or real, and what it knows of a run's cost."""
+    """A model, simulated or real, with its knowledge of a run's cost."""
 
     @property
     def name(self) -> str:
@@ -87,15 +88,15 @@ class ModelSetup(Protocol):
         """Start it afresh; the target is the model itself."""
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Tell what a case has cost; None where only the client knows."""
+        """Return the cost of a case; None where only the client knows it."""
 
     def adapt(self, scenario: Scenario) -> Scenario:
-        """Make a scenario one for this model."""
+        """Adapt a scenario to this model."""
 
 
 @dataclass(slots=True)
 class SimulatedSetup:
-    """A simulated model in one cell of the grid."""
+    """A simulated model in one cell of the grid of error rates."""
 
     profile: str
     cell: Cell = MID
@@ -104,14 +105,15 @@ class SimulatedSetup:
 
     @property
     def name(self) -> str:
-        """The profile, and the cell where it is not the middle one."""
+        """The profile, and the cell if it is not the middle one."""
         return self.profile if self.cell == MID else f"{self.profile}@{self.cell.name}"
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Start it afresh; a ceiling errs only where nobody could see it, and forgets nothing."""
+        """Start the model; the ceiling makes only invisible errors and has a large window."""
         profile = load_profile(self.profile, self.cell)
         if is_ceiling:
+            # wrong values stay: no proxy could see them, so no proxy could reach more
             profile = profile.without(frozenset(Flaw) - UNSEEN)
             self._server = SimulatedServer(profile, self.pace, window=_LARGE_WINDOW)
         else:
@@ -120,7 +122,7 @@ class SimulatedSetup:
             yield ModelTarget(url)
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Tell what a case has cost."""
+        """Return the cost of a case so far."""
         return None if self._server is None else self._server.usage_of(case)
 
     def adapt(self, scenario: Scenario) -> Scenario:
@@ -128,34 +130,34 @@ class SimulatedSetup:
 
 
 def simulated_setup(name: str, pace: float = 0.0) -> SimulatedSetup:
-    """Return a simulated model by its name, with a cell of the grid behind an at sign or without.
+    """Return a simulated model by its name, such as `p-small` or `p-small@low-mid-high`.
 
     Raises InvalidConfiguration.
     """
     profile, _, wanted = name.partition("@")
     load_profile(profile)
-    cells = {"": MID, **{one.name: one for one in grid()}}
+    cells = {"": MID, **{cell.name: cell for cell in grid()}}
     if wanted not in cells:
         known = ", ".join(filter(None, cells))
-        raise InvalidConfiguration("--profile", f"there is no cell {wanted!r}; known: {known}")
+        raise InvalidConfiguration("--profile", f"unknown cell {wanted!r}; known: {known}")
     return SimulatedSetup(profile, cells[wanted], pace)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedSetup:
-    """A server that runs; `model` is what it calls its model."""
+    """A running server; `target` names its model."""
 
     name: str
     target: ModelTarget
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Yield the server; it has no ceiling that anybody knows."""
+        """Yield the server; the ceiling of a real model is unknown."""
         yield self.target
 
     def usage_of(self, case: str) -> CaseUsage | None:
         return None
 
     def adapt(self, scenario: Scenario) -> Scenario:
-        """Have the model tell its usage, and draw with the seed of the run."""
+        """Request the usage, and sample with the seed of the run."""
         return MeteredScenario(scenario)

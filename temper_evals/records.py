@@ -1,7 +1,7 @@
-"""The records of an evaluation: its protocol, and one line for each run, written as it ends.
+"""The records of an evaluation: its protocol, and one line per run, written when the run ends.
 
-A line that was cut off by the end of the process is no record; its run is made again. Nothing is
-added to the records of another protocol.
+A line that was cut off when the process ended is ignored; its run is made again. Records of
+different protocols are never mixed.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ TRANSCRIPTS = "transcripts"
 
 Key: TypeAlias = tuple[str, str, str, int]
 
+# everything that decides requests, replies and judgments; the arms and the report do not
 _CODE = ("scenarios", "simulated", "loop.py", "replies.py")
 
 
 class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One run of a scenario by an arm; `seconds` are the client's, `model_seconds` the model's.
 
-    `digest` is the same where the model said the same to the byte. `unfixable` is a failure in
-    which every reply was a valid call or an answer. `wasted` counts calls that failed, or that had
-    been made before. Times to the first text and call in seconds.
+    `digest` is equal for byte-identical replies. `wasted` counts calls that failed or repeated an
+    earlier call. The times to the first text and call are in seconds.
     """
 
     bed: str
@@ -61,33 +61,33 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def key(self) -> Key:
-        """What makes it the same run again."""
+        """The key of a run: a run with an existing key is not made again."""
         return self.bed, self.arm, self.scenario, self.seed
 
     @property
     def pair(self) -> tuple[str, int]:
-        """What it has in common with the runs of other arms."""
+        """The key that the runs of different arms share."""
         return self.scenario, self.seed
 
 
 def protocol_hash() -> str:
-    """Return a hash of all that decides what is asked, what is right, and how models err."""
+    """Return a hash of everything that decides requests, judgments and simulated errors."""
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     for name in _CODE:
-        place = here / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else (place,):
+        source = here / name
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else (source,):
             digest.update(path.read_bytes())
     data = data_folder()
     digest.update((data / "reactions.toml").read_bytes())
     digest.update((data / "renderings.jsonl").read_bytes())
-    for profile in sorted((data / "profiles").iterdir(), key=lambda one: one.name):
+    for profile in sorted((data / "profiles").iterdir(), key=lambda path: path.name):
         digest.update(profile.read_bytes())
     return digest.hexdigest()
 
 
 class Records:
-    """The records in a folder; each is on the disk before the next run begins to be one."""
+    """The records in a folder; each is written before the next run ends."""
 
     def __init__(self, folder: Path, protocol: JsonObject) -> None:
         self.folder = folder
@@ -95,8 +95,10 @@ class Records:
         folder.mkdir(parents=True, exist_ok=True)
         self.runs = [*read_runs(folder)]
         _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
-        self._by_key = {one.key: one for one in self.runs}
+        self._by_key = {run.key: run for run in self.runs}
+        # otherwise the next record would continue the partial line
         _cut_off_remains(folder / RUNS)
+        # unbuffered, so that each run is in the file before the next one ends
         self._file = FileIO(folder / RUNS, "a")
 
     def has(self, key: Key) -> bool:
@@ -106,17 +108,17 @@ class Records:
         return self._by_key.get(key)
 
     def add(self, run: RunRecord) -> None:
-        """Add a run; one write, so that a process that is killed leaves whole lines but one."""
+        """Add a run with a single write: a killed process leaves at most one partial line."""
         if run.key in self._by_key:
             return
         self._file.write(msgspec.json.encode(run) + b"\n")
         self._by_key[run.key] = run
         self.runs.append(run)
 
-    def keep_transcript(self, run: RunRecord, said: Iterable[JsonObject]) -> None:
-        place = self.folder / TRANSCRIPTS / run.bed / run.arm
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(said))
+    def keep_transcript(self, run: RunRecord, messages: Iterable[JsonObject]) -> None:
+        folder = self.folder / TRANSCRIPTS / run.bed / run.arm
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(messages))
 
     def close(self) -> None:
         """Leave the file, with all of it on the disk."""
@@ -125,7 +127,7 @@ class Records:
 
 
 def read_runs(folder: Path) -> Iterator[RunRecord]:
-    """Read the records of a folder; raises InvalidConfiguration if one is damaged."""
+    """Read the records of a folder; raises InvalidConfiguration for a damaged line."""
     path = folder / RUNS
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for number, line in enumerate(lines, 1):
@@ -137,34 +139,36 @@ def read_runs(folder: Path) -> Iterator[RunRecord]:
 
 
 def read_protocol(folder: Path) -> JsonObject:
-    """Read the protocol of a folder; raises InvalidConfiguration if there is none."""
+    """Read the protocol of a folder; raises InvalidConfiguration without one."""
     try:
         value = json.parse((folder / PROTOCOL).read_bytes())
     except (OSError, ValueError) as error:
-        raise InvalidConfiguration(str(folder), "holds no evaluation") from error
+        raise InvalidConfiguration(
+            str(folder), "contains no evaluation: pass the --output folder of `temper eval`"
+        ) from error
     return value if isinstance(value, dict) else {}
 
 
 def read_transcript(folder: Path, run: RunRecord) -> list[JsonValue]:
-    """Read what was said in a run; nothing if it was not kept."""
+    """Read the transcript of a run; empty if it was not stored."""
     path = folder / TRANSCRIPTS / run.bed / run.arm / f"{run.scenario}-{run.seed}.jsonl"
     return [json.parse(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
 def _agree(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
-    """Write the protocol of a folder without runs; refuse a folder with another one."""
+    """Write the protocol of a folder without runs; refuse a folder of another protocol."""
     if not path.exists() or not has_runs:
         path.write_bytes(json.dump(protocol) + b"\n")
         return
     before = read_protocol(path.parent)
     for name, what in (("hash", "protocol"), ("guardrails", "guardrails")):
         if before.get(name) != protocol.get(name):
-            problem = f"was made by {what} {before.get(name)}, and this is {protocol.get(name)}"
-            raise InvalidConfiguration(str(path.parent), f"{problem}: take another folder")
+            problem = f"was made by {what} {before.get(name)}, not by {protocol.get(name)}"
+            raise InvalidConfiguration(str(path.parent), f"{problem}: choose another folder")
 
 
 def _cut_off_remains(path: Path) -> None:
-    """Remove the beginning of a line that never came to its end."""
+    """Remove a partial line at the end of the file."""
     if path.exists():
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1

@@ -1,14 +1,15 @@
-"""Reads one reply of a chat: streamed or whole, it comes to the same message."""
+"""Reads one chat completion, streamed or whole, into the same message."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.worlds import objects_in
 
 
 class ReplyFailed(Exception):
-    """There was no reply; the text says why."""
+    """The request failed; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class ReadMessage:
             raise ReplyFailed(problem_of(event))
         if isinstance(usage := event.get("usage"), dict):
             self.usage = usage
-        for choice in _objects(event.get("choices")):
+        for choice in objects_in(event.get("choices")):
             delta = choice.get("delta", choice.get("message"))
             self._read(delta if isinstance(delta, dict) else {})
             self.reason = str(choice.get("finish_reason") or self.reason)
@@ -44,22 +45,21 @@ class ReadMessage:
         content = delta.get("content")
         if isinstance(content, str):
             self.text.append(content)
-        for place, one in enumerate(_objects(delta.get("tool_calls"))):
-            index = one.get("index")
-            call = self.calls.setdefault(index if isinstance(index, int) else place, ReadCall())
-            function = one.get("function")
+        for position, piece in enumerate(objects_in(delta.get("tool_calls"))):
+            index = piece.get("index")
+            call = self.calls.setdefault(index if isinstance(index, int) else position, ReadCall())
+            function = piece.get("function")
             function = function if isinstance(function, dict) else {}
-            call.id = str(one.get("id") or call.id)
+            call.id = str(piece.get("id") or call.id)
             call.name += str(function.get("name") or "")
             call.arguments.append(str(function.get("arguments") or ""))
 
     @property
     def has_text(self) -> bool:
-        """Whether any text came."""
         return any(self.text)
 
     def message(self) -> JsonObject:
-        """Return the reply as the message that goes into the history."""
+        """Return the reply as a message for the history."""
         message: JsonObject = {"role": "assistant", "content": "".join(self.text) or None}
         calls: list[JsonValue] = [
             {
@@ -81,13 +81,13 @@ def events_in(lines: Iterable[str]) -> Iterable[JsonObject]:
             try:
                 event = json.parse(text)
             except ValueError as error:
-                raise ReplyFailed(f"an event is no JSON: {text[:80]}") from error
+                raise ReplyFailed(f"an event is not JSON: {text[:80]}") from error
             if isinstance(event, dict):
                 yield event
 
 
 def problem_of(body: JsonObject) -> str:
-    """Return what an error says of itself."""
+    """Return the code and message of an error response."""
     error = body.get("error")
     if isinstance(error, dict):
         kind = error.get("code") or error.get("type") or ""
@@ -97,10 +97,6 @@ def problem_of(body: JsonObject) -> str:
 
 def has_content(event: JsonObject) -> bool:
     """Return whether an event brings anything that the model wrote, thoughts and calls included."""
-    deltas = [choice.get("delta") for choice in _objects(event.get("choices"))]
+    deltas = [choice.get("delta") for choice in objects_in(event.get("choices"))]
     names = ("content", "reasoning_content", "reasoning", "tool_calls")
-    return any(isinstance(one, dict) and any(map(one.get, names)) for one in deltas)
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return any(isinstance(delta, dict) and any(map(delta.get, names)) for delta in deltas)

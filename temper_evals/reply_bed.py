@@ -1,8 +1,8 @@
-"""Recorded replies of real models, played to a proxy over HTTP: what becomes of each.
+"""Recorded replies of real models, played to a proxy over HTTP.
 
 A folder has `questions.jsonl`, and a file of the same kind for each model; both may be compressed
-(`.jsonl.gz`). Replies are raw texts, as a model wrote them before any parser. The backend gives the
-same text to each attempt, so a reply that is asked about again stays as wrong as it was.
+(`.jsonl.gz`). Replies are raw texts, before any parser. The backend sends the same text for every
+attempt, so a retry cannot improve a wrong reply.
 """
 
 import gzip
@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -25,23 +25,24 @@ from proxy.errors import InvalidConfiguration
 from temper_evals.bfcl import BfclWorld, objection_to_calls
 from temper_evals.loop import ModelTarget
 from temper_evals.records import RunRecord
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Scenario, Transcript, World
-from temper_evals.scenarios.worlds import function_of
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Scenario, Transcript, World
+from temper_evals.scenarios.worlds import function_of, objects_in
 from temper_evals.simulated.server import CaseUsage, serve
 
 QUESTIONS = "questions"
-NO_CALL, NEEDLESS = "no call", "a call, and none is due"
+NO_CALL, NEEDLESS = "no call", "needless call"
 _ENDS = (".jsonl.gz", ".jsonl")
-_PIECE = 24  # characters of a reply that come at once
+_PIECE = 24  # characters per delta
 _DONE = "Done."
+_PUBLISHED = {"handler_right": "own", "retried": "asked"}
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A question with its tools; `truth` has the calls that are due, as BFCL writes them.
+    """A question with its tools; `truth` has the due calls in BFCL's form.
 
-    Without truth no call is due. Names may have dots, which some engines do not take.
+    Without truth no call is due. Names may contain dots, which some engines refuse.
     """
 
     messages: list[JsonValue]
@@ -51,7 +52,7 @@ class RecordedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RecordedReply:
-    """What a model wrote; whether its own handler read that right, and with `dotted` names."""
+    """The raw text of a model; whether BFCL's handler read it correctly, and with dotted names."""
 
     category: str
     id: str
@@ -62,7 +63,7 @@ class RecordedReply:
 
 @dataclass(frozen=True, slots=True)
 class ReplyScenario:
-    """One question, answered by one recorded reply."""
+    """One question with one recorded reply."""
 
     question: RecordedQuestion
     reply: RecordedReply
@@ -79,7 +80,7 @@ class ReplyScenario:
         return f"{self.reply.category}-{self.reply.id}"
 
     def request(self, seed: int) -> JsonObject:
-        """Return the request; its seed is what the backend knows the reply by."""
+        """Return the request; the backend finds the reply by its seed."""
         tools = self.question.tools
         shown = tools if self.reply.dotted else [*map(_without_dots, tools)]
         return {"messages": self.question.messages, "tools": shown, "seed": self.key}
@@ -90,18 +91,18 @@ class ReplyScenario:
     def world(self) -> BfclWorld:
         return BfclWorld()
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply."""
         assert isinstance(end, BfclWorld)  # noqa: S101 - made above
-        made = end.calls_of_first_reply(said)
+        made = end.calls_of_first_reply(transcript)
         truth = self.question.truth
         if not truth:
-            return Judgement(right=not made, why=NEEDLESS if made else "")
+            return Judgment(right=not made, why=NEEDLESS if made else "")
         if not made:
-            return Judgement(right=False, why=NO_CALL)
-        plain = [PlannedCall(one.name.replace(".", "_"), one.arguments) for one in made]
+            return Judgment(right=False, why=NO_CALL)
+        plain = [PlannedCall(call.name.replace(".", "_"), call.arguments) for call in made]
         why = objection_to_calls(plain, truth)
-        return Judgement(right=not why, why=why)
+        return Judgment(right=not why, why=why)
 
 
 @dataclass(slots=True)
@@ -110,7 +111,7 @@ class RecordedServer:
 
     texts: Mapping[int, str]
     url: str = ""
-    asked: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    request_counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def app(self) -> Starlette:
         routes = [
@@ -121,25 +122,25 @@ class RecordedServer:
 
     async def _chat(self, request: Request) -> Response:
         body = json.parse(await request.body())
-        asked = body if isinstance(body, dict) else {}
-        text = self._text_for(asked)
-        if asked.get("stream") is not True:
+        document = body if isinstance(body, dict) else {}
+        text = self._text_for(document)
+        if document.get("stream") is not True:
             message: JsonObject = {"role": "assistant", "content": text}
             return JSONResponse(_completion({"message": message}, "stop"))
         cut = range(0, len(text), _PIECE)
         deltas: list[JsonObject] = [{"content": text[start : start + _PIECE]} for start in cut]
-        events = [_completion({"delta": one}, None) for one in deltas]
+        events = [_completion({"delta": delta}, None) for delta in deltas]
         events.append(_completion({"delta": {}}, "stop"))
-        told = b"".join(b"data: %s\n\n" % json.dump(one) for one in events)
-        return Response(told + b"data: [DONE]\n\n", media_type="text/event-stream")
+        stream = b"".join(b"data: %s\n\n" % json.dump(event) for event in events)
+        return Response(stream + b"data: [DONE]\n\n", media_type="text/event-stream")
 
-    def _text_for(self, asked: JsonObject) -> str:
-        # what follows a call is no part of the question, be it nudged or not
-        if any(one.get("role") == "tool" for one in _objects(asked.get("messages"))):
+    def _text_for(self, body: JsonObject) -> str:
+        # a request with tool results comes after the recorded reply, whether retried or not
+        if any(message.get("role") == "tool" for message in objects_in(body.get("messages"))):
             return _DONE
-        key = asked.get("seed")
+        key = body.get("seed")
         number = key if isinstance(key, int) else -1
-        self.asked[number] += 1
+        self.request_counts[number] += 1
         return self.texts.get(number, _DONE)
 
     async def _models(self, _request: Request) -> Response:
@@ -160,20 +161,23 @@ class RecordedSetup:
 
     name: str
     scenarios: tuple[ReplyScenario, ...]
+    # made by `open`, so that every arm starts with zero counts
     _server: RecordedServer | None = None
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Serve the replies; nobody knows a ceiling."""
-        self._server = RecordedServer({one.key: one.reply.text for one in self.scenarios})
+        """Serve the replies; there is no ceiling."""
+        self._server = RecordedServer(
+            {scenario.key: scenario.reply.text for scenario in self.scenarios}
+        )
         async with serve(self._server) as url:
             yield ModelTarget(url, "recorded")
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Tell how often a question was asked; what follows a call is not counted."""
+        """Return the number of generations for a question, without those after a call."""
         name = case.rpartition("/")[0]
-        key = next((one.key for one in self.scenarios if one.name == name), -1)
-        return CaseUsage(0 if self._server is None else self._server.asked[key])
+        key = next((scenario.key for scenario in self.scenarios if scenario.name == name), -1)
+        return CaseUsage(0 if self._server is None else self._server.request_counts[key])
 
     def adapt(self, scenario: Scenario) -> Scenario:
         return scenario
@@ -185,23 +189,25 @@ def load_replies(folder: Path, most: int | None = None) -> list[RecordedSetup]:
     if QUESTIONS not in files:
         raise InvalidConfiguration("--replies", f"{folder} has no {QUESTIONS}.jsonl")
     questions = {
-        (str(one.get("category")), str(one.get("id"))): RecordedQuestion(
-            _list(one.get("messages")), _list(one.get("tools")), _objects(one.get("truth"))
+        (str(question.get("category")), str(question.get("id"))): RecordedQuestion(
+            _list(question.get("messages")),
+            _list(question.get("tools")),
+            objects_in(question.get("truth")),
         )
-        for one in _lines(files.pop(QUESTIONS))
+        for question in _lines(files.pop(QUESTIONS))
     }
-    found: list[RecordedSetup] = []
+    setups: list[RecordedSetup] = []
     for name, path in files.items():
         scenarios = (
-            ReplyScenario(questions[one.category, one.id], one, key)
-            for key, one in enumerate(_few(map(_reply, _lines(path)), most))
-            if (one.category, one.id) in questions
+            ReplyScenario(questions[reply.category, reply.id], reply, key)
+            for key, reply in enumerate(_few(map(_reply, _lines(path)), most))
+            if (reply.category, reply.id) in questions
         )
         if known := tuple(scenarios):
-            found.append(RecordedSetup(_UNSAFE.sub("_", name), known))
-    if not found:
+            setups.append(RecordedSetup(_UNSAFE.sub("_", name), known))
+    if not setups:
         raise InvalidConfiguration("--replies", f"{folder} has no reply to any of its questions")
-    return found
+    return setups
 
 
 def _name_of(path: Path) -> str:
@@ -215,7 +221,7 @@ def _lines(path: Path) -> Iterator[JsonObject]:
             try:
                 value = json.parse(line)
             except ValueError as error:
-                problem = f"line {number} is no JSON"
+                problem = f"line {number} is not JSON"
                 raise InvalidConfiguration(str(path), problem) from error
             if isinstance(value, dict):
                 yield value
@@ -235,14 +241,10 @@ def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in _list(value) if isinstance(one, dict)]
-
-
 def _few(replies: Iterable[RecordedReply], most: int | None) -> Iterator[RecordedReply]:
     by_category: dict[str, list[RecordedReply]] = defaultdict(list)
-    for one in replies:
-        by_category[one.category].append(one)
+    for reply in replies:
+        by_category[reply.category].append(reply)
     for several in by_category.values():
         yield from islice(several, most)
 
@@ -256,31 +258,35 @@ def _without_dots(tool: JsonValue) -> JsonValue:
 
 @dataclass(slots=True)
 class ReplyCounts:
-    """What became of the replies of a category.
+    """The outcomes of the recorded replies of a category.
 
-    `own` were read right by the model's own handler. Of those `lost` came to no call and nobody was
-    asked again, `asked` to none though the model was asked, and `wrong` to other calls. `needless`
-    calls were made where none is due, and `again` counts requests that were asked more than once.
+    BFCL's handler for the model read `handler_right` of them correctly. Of those, `lost` gave no
+    call and were not retried, `retried` gave no call after a retry either, and `wrong` gave other
+    calls. `needless` counts calls where none is due, `again` requests with several generations.
     """
 
     count: int = 0
     right: int = 0
-    own: int = 0
+    handler_right: int = 0
     lost: int = 0
-    asked: int = 0
+    retried: int = 0
     wrong: int = 0
     needless: int = 0
     again: int = 0
     failed: int = 0
 
-    def add(self, run: RunRecord, *, own: bool) -> None:
+    def document(self) -> JsonObject:
+        """Return the counts under the names that `temper eval --json` publishes."""
+        return {_PUBLISHED.get(name, name): count for name, count in asdict(self).items()}
+
+    def add(self, run: RunRecord, *, is_own_right: bool) -> None:
         is_again, is_due = run.generations > 1, run.why != NEEDLESS
-        has_lost = own and not run.right and is_due
+        has_lost = is_own_right and not run.right and is_due
         self.count += 1
         self.right += run.right
-        self.own += own
+        self.handler_right += is_own_right
         self.lost += has_lost and run.why == NO_CALL and not is_again
-        self.asked += has_lost and run.why == NO_CALL and is_again
+        self.retried += has_lost and run.why == NO_CALL and is_again
         self.wrong += has_lost and run.why != NO_CALL and run.ending != "failed"
         self.needless += not is_due
         self.again += is_again
@@ -290,15 +296,17 @@ class ReplyCounts:
 def count_replies(
     runs: Iterable[RunRecord], setups: Iterable[RecordedSetup]
 ) -> dict[tuple[str, str, str], ReplyCounts]:
-    """Count by arm, model and category; what is of all models comes last, as the model `all`."""
-    own = {
-        (setup.name, one.name): one.reply.own_handler_right
+    """Count by arm, model and category; the sums over all models follow as the model `all`."""
+    read_right = {
+        (setup.name, scenario.name): scenario.reply.own_handler_right
         for setup in setups
-        for one in setup.scenarios
+        for scenario in setup.scenarios
     }
-    found: dict[tuple[str, str, str], ReplyCounts] = defaultdict(ReplyCounts)
+    counts: dict[tuple[str, str, str], ReplyCounts] = defaultdict(ReplyCounts)
     for run in runs:
         for bed in (run.bed, "all"):
-            is_own = own.get((run.bed, run.scenario), False)
-            found[run.arm, bed, run.family].add(run, own=is_own)
-    return dict(sorted(found.items(), key=lambda item: (item[0][1] == "all", item[0][1:], item[0])))
+            is_own = read_right.get((run.bed, run.scenario), False)
+            counts[run.arm, bed, run.family].add(run, is_own_right=is_own)
+    return dict(
+        sorted(counts.items(), key=lambda item: (item[0][1] == "all", item[0][1:], item[0]))
+    )

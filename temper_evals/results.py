@@ -1,4 +1,4 @@
-"""What the records come to: for each arm its success beside direct's, with help, harm and cost."""
+"""Sums up the records: the success of each arm next to direct's, with help, harm and cost."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,6 @@ from temper_evals.statistics import (
     Interval,
     Strata,
     difference,
-    leave_one_out,
     mcnemar,
     mean,
     percentile,
@@ -28,9 +27,9 @@ _VISIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two arms on the same cases: the lift, who was helped or harmed, and how sure that is.
+    """Two arms on the same cases: the lift, helped and harmed runs, and their certainty.
 
-    `harm_bound` is what the share of harmed runs among those that were right stays below.
+    With 95 % confidence the share of harmed runs among those right before is below `harm_bound`.
     """
 
     pairs: int
@@ -40,18 +39,12 @@ class Paired:
     right_before: int
     p: float
     harm_bound: float
-    extremes: tuple[float, float]
     harms: tuple[RunRecord, ...] = ()
-
-    @property
-    def harm(self) -> float:
-        """The share of harmed runs among those that were right."""
-        return self.harmed / self.right_before if self.right_before else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run costs on average; times to the first text and call are of the client's clock."""
+    """The average cost of a run; times to the first text and call are measured by the client."""
 
     generations_per_request: float
     generations: float
@@ -89,7 +82,7 @@ class ArmResult:
 
 
 def results_of(runs: Iterable[RunRecord], resamples: int = RESAMPLES) -> list[ArmResult]:
-    """Sum the records up, in the order in which they came."""
+    """Sum the records up by arm, in their original order."""
     arms: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
         arms[run.bed, run.arm].append(run)
@@ -99,56 +92,60 @@ def results_of(runs: Iterable[RunRecord], resamples: int = RESAMPLES) -> list[Ar
 def _result(
     arms: Mapping[tuple[str, str], list[RunRecord]], bed: str, arm: str, resamples: int
 ) -> ArmResult:
-    own, direct = arms[bed, arm], arms.get((bed, DIRECT), [])
+    runs, direct = arms[bed, arm], arms.get((bed, DIRECT), [])
     ceiling = arms.get((bed, CEILING), [])
     has_other = bool(direct) and arm != DIRECT
-    right = sum(one.right for one in own)
-    told = [outcome for one in own for outcome in one.outcomes]
+    right = sum(run.right for run in runs)
+    outcomes = [outcome for run in runs for outcome in run.outcomes]
     return ArmResult(
         bed,
         arm,
-        len(own),
-        wilson(right, len(own)),
-        sum(one.ending == "answered" for one in own),
+        len(runs),
+        wilson(right, len(runs)),
+        sum(run.ending == "answered" for run in runs),
         right,
-        sum(one.damage for one in own),
-        sum(one.promoted for one in own),
-        cost_of(own),
-        sum(one != "clean" for one in told) / len(told) if told else None,
-        _same_bytes(own, direct),
-        compare_runs(direct, own, resamples) if has_other else None,
-        _gap(direct, own, ceiling, resamples) if has_other and ceiling else None,
-        families_of(own),
-        _steady(own),
+        sum(run.damage for run in runs),
+        sum(run.promoted for run in runs),
+        cost_of(runs),
+        sum(outcome != "clean" for outcome in outcomes) / len(outcomes) if outcomes else None,
+        _same_bytes(runs, direct),
+        compare_runs(direct, runs, resamples) if has_other else None,
+        _gap(direct, runs, ceiling, resamples) if has_other and ceiling else None,
+        families_of(runs),
+        _steady(runs),
     )
 
 
 def compare_runs(before: Sequence[RunRecord], after: Sequence[RunRecord], resamples: int) -> Paired:
     """Compare two arms on the cases that both ran."""
-    first = {one.pair: one for one in before}
-    both = [(first[one.pair], one) for one in after if one.pair in first]
-    helped = sum(two.right and not one.right for one, two in both)
-    harms = tuple(two for one, two in both if one.right and not two.right)
-    right_before = sum(one.right for one, _ in both)
-    strata = strata_of(both)
+    both = _pairs(before, after)
+    helped = sum(second.right and not first.right for first, second in both)
+    harms = tuple(second for first, second in both if first.right and not second.right)
+    right_before = sum(first.right for first, _ in both)
     return Paired(
         len(both),
-        difference(strata, resamples),
+        difference(strata_of(both), resamples),
         helped,
         len(harms),
         right_before,
         mcnemar(helped, len(harms)),
         upper_bound(len(harms), right_before),
-        leave_one_out(strata),
         harms,
     )
+
+
+def _pairs(
+    before: Sequence[RunRecord], after: Sequence[RunRecord]
+) -> list[tuple[RunRecord, RunRecord]]:
+    first = {run.pair: run for run in before}
+    return [(first[run.pair], run) for run in after if run.pair in first]
 
 
 def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
     """Return the mean difference of each instance, by family."""
     seeds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one, two in both:
-        seeds[one.family, one.scenario].append(float(two.right) - float(one.right))
+    for first, two in both:
+        seeds[first.family, first.scenario].append(float(two.right) - float(first.right))
     strata: dict[str, list[float]] = defaultdict(list)
     for (family, _), values in seeds.items():
         strata[family].append(sum(values) / len(values))
@@ -157,60 +154,58 @@ def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
 
 def _gap(
     direct: Sequence[RunRecord],
-    own: Sequence[RunRecord],
+    runs: Sequence[RunRecord],
     ceiling: Sequence[RunRecord],
     resamples: int,
 ) -> Interval | None:
-    """Return which share of the way from direct to the ceiling an arm goes.
+    """Return the share of the gap from direct to the ceiling that an arm closes.
 
-    The interval is that of what is left to the ceiling, and treats the width of the gap as known.
+    The interval is that of the remaining gap; the width of the gap is treated as known.
     """
     width = mean(_between(direct, ceiling))
     if width <= 0:
         return None
-    left = difference(_between(ceiling, own), resamples)
+    left = difference(_between(ceiling, runs), resamples)
     return Interval(*(1 + edge / width for edge in (left.estimate, left.low, left.high)))
 
 
 def _between(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> Strata:
-    first = {one.pair: one for one in before}
-    return strata_of((first[one.pair], one) for one in after if one.pair in first)
+    return strata_of(_pairs(before, after))
 
 
 def cost_of(runs: Sequence[RunRecord]) -> Cost:
-    """Return what a run costs on average."""
-    count, requests = max(1, len(runs)), max(1, sum(one.requests for one in runs))
-    prompt = sum(one.prompt for one in runs)
-    texts = [one for run in runs for one in run.text_seconds]
-    calls = [one for run in runs for one in run.call_seconds]
+    count, requests = max(1, len(runs)), max(1, sum(run.requests for run in runs))
+    prompt = sum(run.prompt for run in runs)
+    texts = [second for run in runs for second in run.text_seconds]
+    calls = [second for run in runs for second in run.call_seconds]
     return Cost(
-        sum(one.generations for one in runs) / requests,
-        sum(one.generations for one in runs) / count,
+        sum(run.generations for run in runs) / requests,
+        sum(run.generations for run in runs) / count,
         prompt / count,
-        sum(one.generated for one in runs) / count,
-        sum(one.cached for one in runs) / prompt if prompt else 0.0,
-        sum(one.model_seconds for one in runs) / count,
-        sum(one.seconds for one in runs) / count,
+        sum(run.generated for run in runs) / count,
+        sum(run.cached for run in runs) / prompt if prompt else 0.0,
+        sum(run.model_seconds for run in runs) / count,
+        sum(run.seconds for run in runs) / count,
         percentile(texts, 0.5),
         percentile(texts, 0.95),
         percentile(calls, 0.5),
         percentile(calls, 0.95),
-        sum(one.wasted for one in runs) / count,
+        sum(run.wasted for run in runs) / count,
     )
 
 
-def _same_bytes(own: Sequence[RunRecord], direct: Sequence[RunRecord]) -> int:
-    said = {one.pair: one.digest for one in direct}
-    return sum(said.get(one.pair) == one.digest for one in own)
+def _same_bytes(runs: Sequence[RunRecord], direct: Sequence[RunRecord]) -> int:
+    digests = {run.pair: run.digest for run in direct}
+    return sum(digests.get(run.pair) == run.digest for run in runs)
 
 
 def families_of(runs: Iterable[RunRecord]) -> dict[str, tuple[int, int]]:
-    """Return how many runs of each family are right, and how many there are."""
-    found: dict[str, tuple[int, int]] = {}
+    """Return the number of right runs and of all runs in each family."""
+    families: dict[str, tuple[int, int]] = {}
     for run in runs:
-        right, of = found.get(run.family, (0, 0))
-        found[run.family] = right + run.right, of + 1
-    return found
+        right, of = families.get(run.family, (0, 0))
+        families[run.family] = right + run.right, of + 1
+    return families
 
 
 def _steady(runs: Iterable[RunRecord]) -> float:
@@ -223,11 +218,11 @@ def _steady(runs: Iterable[RunRecord]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What could be right at most, as shares of all runs; None where nobody knows.
+    """The highest possible shares of right runs; None where unknown.
 
-    `perfect` is without all errors that a proxy could see or prevent. `detectable` is what is right
-    without help, and what is wrong with an error in a reply that shows by itself: prose in the
-    place of a call, a needless call and a wrong value look like right replies.
+    `perfect` is the success without all errors that a proxy could see or prevent. `detectable` adds
+    to the runs that are right without help those with a visibly wrong reply: prose in place of a
+    call, a needless call and a wrong value look like right replies.
     """
 
     perfect: float | None
@@ -237,8 +232,8 @@ class Ceilings:
 def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
     """Return the ceilings of a bed.
 
-    Simulated models label their errors. Of others the arm `temper-observe` tells what Temper would
-    not have let pass, and its replies are the model's own.
+    Simulated models label their errors. For other models the arm `temper-observe` reports the
+    replies that Temper would not have accepted, while it passes them on unchanged.
     """
     arms: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
@@ -247,29 +242,29 @@ def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
     best, direct, observed = arms[CEILING], arms[DIRECT], arms[OBSERVED]
     has_labels = any(run.flaws for run in direct)
     shows = _has_visible_flaw if has_labels else _was_seen
-    labelled = direct if has_labels else observed
+    labeled = direct if has_labels else observed
     return Ceilings(
-        sum(one.right for one in best) / len(best) if best else None,
-        sum(one.right or shows(one) for one in labelled) / len(labelled) if labelled else None,
+        sum(run.right for run in best) / len(best) if best else None,
+        sum(run.right or shows(run) for run in labeled) / len(labeled) if labeled else None,
     )
 
 
 def _has_visible_flaw(run: RunRecord) -> bool:
-    return any(one in _VISIBLE for one in run.flaws)
+    return any(flaw in _VISIBLE for flaw in run.flaws)
 
 
 def _was_seen(run: RunRecord) -> bool:
-    return any(one != "clean" for one in run.outcomes)
+    return any(outcome != "clean" for outcome in run.outcomes)
 
 
 def harm_where_restraint_counts(
     runs: Sequence[RunRecord], bed: str, arm: str
 ) -> dict[str, tuple[int, int]]:
     """Return harmed runs and those that were right before, in each family of restraint."""
-    direct = {one.pair: one for one in runs if (one.bed, one.arm) == (bed, DIRECT)}
-    found: dict[str, tuple[int, int]] = {}
+    direct = {run.pair: run for run in runs if (run.bed, run.arm) == (bed, DIRECT)}
+    counts: dict[str, tuple[int, int]] = {}
     for family in RESTRAINT:
-        own = [one for one in runs if (one.bed, one.arm, one.family) == (bed, arm, family)]
-        were_right = [one for one in own if one.pair in direct and direct[one.pair].right]
-        found[family] = sum(not one.right for one in were_right), len(were_right)
-    return found
+        runs_of_arm = [run for run in runs if (run.bed, run.arm, run.family) == (bed, arm, family)]
+        were_right = [run for run in runs_of_arm if run.pair in direct and direct[run.pair].right]
+        counts[family] = sum(not run.right for run in were_right), len(were_right)
+    return counts

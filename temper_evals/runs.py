@@ -1,4 +1,4 @@
-"""Makes the runs that are missing: bed by bed, arm by arm, a few at a time, each one recorded."""
+"""Makes the missing runs: bed by bed, arm by arm, a few at a time, each one recorded."""
 
 import asyncio
 import time
@@ -16,17 +16,19 @@ from temper_evals.arms import Arm
 from temper_evals.loop import AgentLoop, Ending, ScenarioRun
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
-from temper_evals.scenarios.scenario import Judgement, Scenario
+from temper_evals.scenarios.scenario import Judgment, Scenario
 from temper_evals.scenarios.task import calls_of
+from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.server import CaseUsage
 
-# as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
+# Temper limits concurrent retries (decision 0021): up to this many runs never hit that limit, so
+# timing cannot change a result
 AT_ONCE = 3
 _SECONDS = 120.0
-# Until the next byte: a slow machine reads a prompt of 8,000 tokens in four minutes, and a server
-# whose slots are busy lets a request wait for as long as others take.
+# Until the next byte: a slow machine reads a prompt of 8,000 tokens in four minutes, and with busy
+# slots a request waits for other generations.
 _READ_SECONDS = 900.0
-# some servers end a connection without a word after an answer, which is not what is measured
+# some servers close connections silently after a response, which would count as a failure
 _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
 
@@ -43,23 +45,23 @@ class ArmProgress:
 
 @dataclass(slots=True)
 class RunsInProgress:
-    """The runs that are being made now, the oldest one first."""
+    """The current runs, the oldest first."""
 
     clock: Callable[[], float] = time.monotonic
     _running: list[tuple[str, ScenarioRun, float]] = field(default_factory=list)
 
     @contextmanager
     def follow(self, scenario: str) -> Generator[ScenarioRun, None, None]:
-        """Show a run while the block makes it; yields what is to be filled in."""
+        """Include a run while the block makes it; yields the run to fill in."""
         entry = scenario, ScenarioRun(), self.clock()
         self._running.append(entry)
         try:
             yield entry[1]
         finally:
-            self._running = [one for one in self._running if one is not entry]
+            self._running = [other for other in self._running if other is not entry]
 
     def describe(self) -> str:
-        """Describe the oldest run, for a status line; "" if there is none."""
+        """Describe the oldest current run for a status line; "" if there is none."""
         if not self._running:
             return ""
         scenario, run, began = self._running[0]
@@ -75,7 +77,7 @@ class RunsInProgress:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What is to be run; `keeps_all` keeps the transcripts of good runs, too."""
+    """The runs of an evaluation; `keeps_all` stores the transcripts of good runs, too."""
 
     beds: Sequence[ModelSetup]
     arms: Sequence[Arm]
@@ -106,7 +108,7 @@ async def make_runs(plan: EvaluationPlan, records: Records) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CaseRunner:
-    """Runs cases against one target, and keeps a record of each."""
+    """Runs cases on one target, and records each."""
 
     records: Records
     bed: ModelSetup
@@ -118,20 +120,21 @@ class CaseRunner:
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
         world, case = scenario.world(), f"{scenario.name}/{seed}"
         known = self.bed.usage_of(case) or CaseUsage()
+        # a copy: the server goes on counting in the same object
         before = replace(known, flaws=[*known.flaws])
         with self.in_progress.follow(scenario.name) as run:
             await self.loop.run(self.bed.adapt(scenario), seed, world, run)
-        judged = scenario.judge(world, run.said)
+        judged = scenario.judge(world, run.transcript)
         spent = self.bed.usage_of(case)
         usage = usage_from_replies(run) if spent is None else usage_since(before, spent)
         record = self._record((scenario, seed), run, judged, usage)
         if self.keeps_all or not record.right or record.damage:
-            self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
+            self.records.keep_transcript(record, [*first_messages(scenario, seed), *run.transcript])
         self.records.add(record)
         return record
 
     def _record(
-        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgement, spent: CaseUsage
+        self, case: tuple[Scenario, int], run: ScenarioRun, judged: Judgment, spent: CaseUsage
     ) -> RunRecord:
         scenario, seed = case
         has_answered = run.ending is Ending.ANSWERED
@@ -147,7 +150,7 @@ class CaseRunner:
             why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
             damage=judged.damage,
             promoted=judged.promoted,
-            wasted=wasted_calls(run.said),
+            wasted=wasted_calls(run.transcript),
             requests=run.requests,
             generations=spent.generations,
             prompt=spent.prompt,
@@ -155,17 +158,15 @@ class CaseRunner:
             generated=spent.generated,
             model_seconds=round(spent.seconds, 3),
             seconds=round(run.seconds, 4),
-            text_seconds=[round(one, 4) for one in run.text_seconds],
-            call_seconds=[round(one, 4) for one in run.call_seconds],
+            text_seconds=[round(second, 4) for second in run.text_seconds],
+            call_seconds=[round(second, 4) for second in run.call_seconds],
             outcomes=run.outcomes,
-            flaws=[one.value for one in spent.flaws],
+            flaws=[flaw.value for flaw in spent.flaws],
         )
 
 
 @dataclass(slots=True)
 class _ArmRuns:
-    """The runs of one arm on one bed."""
-
     plan: EvaluationPlan
     records: Records
     bed: ModelSetup
@@ -183,7 +184,7 @@ class _ArmRuns:
         if not waiting:
             return
         jobs = iter(waiting)
-        self._tell()
+        self._report_progress()
         async with (
             self.bed.open(is_ceiling=self.arm.is_ceiling) as backend,
             self.arm.opening(backend) as target,
@@ -200,13 +201,13 @@ class _ArmRuns:
     async def _work(self, jobs: Iterator[tuple[Scenario, int]], runner: CaseRunner) -> None:
         for scenario, seed in jobs:
             await runner.run(scenario, seed)
-            self._tell()
+            self._report_progress()
 
-    def _tell(self) -> None:
-        place = self.bed.name, self.arm.name
-        made = [one for one in self.records.runs if (one.bed, one.arm) == place]
-        right = sum(one.right for one in made)
-        self.plan.on_progress(ArmProgress(*place, len(made), self.plan.size, right))
+    def _report_progress(self) -> None:
+        key = self.bed.name, self.arm.name
+        made = [run for run in self.records.runs if (run.bed, run.arm) == key]
+        right = sum(run.right for run in made)
+        self.plan.on_progress(ArmProgress(*key, len(made), self.plan.size, right))
 
 
 def make_client() -> httpx.AsyncClient:
@@ -215,21 +216,24 @@ def make_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=timeout, trust_env=False, limits=_ONE_USE)
 
 
-def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:
+def first_messages(scenario: Scenario, seed: int) -> list[JsonObject]:
     """Return the messages that a run begins with."""
-    asked = scenario.request(seed)["messages"]
-    return [one for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+    return objects_in(scenario.request(seed)["messages"])
 
 
-def wasted_calls(said: Sequence[JsonObject]) -> int:
-    """Count the calls that failed, and those that repeat an earlier one word for word."""
-    failed = sum(has_failed(str(one["content"])) for one in said if one.get("role") == "tool")
-    made = [json.dump(one.get("function")) for message in said for one in calls_of(message)]
+def wasted_calls(transcript: Sequence[JsonObject]) -> int:
+    """Count the calls that failed, and the exact repetitions of earlier calls."""
+    failed = sum(
+        has_failed(str(message["content"]))
+        for message in transcript
+        if message.get("role") == "tool"
+    )
+    made = [json.dump(call.get("function")) for message in transcript for call in calls_of(message)]
     return failed + len(made) - len({*made})
 
 
 def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
-    """Return what a case has cost since then: the same case may have been run before."""
+    """Return the cost of a case since an earlier count: the case may have been run before."""
     return CaseUsage(
         now.generations - before.generations,
         now.prompt - before.prompt,
@@ -241,7 +245,7 @@ def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
-    """Add up what the server told its client; Temper tells of its attempts, nobody else does."""
+    """Sum up the usage that the server reported; only Temper reports its attempts."""
     spent = CaseUsage(max(run.attempts, run.requests))
     for usage in run.usages:
         spent.prompt += _number(usage.get("prompt_tokens"))

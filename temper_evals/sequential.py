@@ -1,18 +1,20 @@
 """A sequential test of paired runs: Wald's probability ratio on the pairs that differ.
 
-Two ways to run the same case differ where one is right and the other wrong. The test decides
-between shares of help among such pairs: at most `EVEN`, or at least `BETTER`. It looks after each
-pair, and ends as soon as it is decided. A setting that changes next to nothing is not earned.
-The same test with the sides changed decides whether a cheaper way loses anything.
+A pair runs the same case in two ways; it differs if one run is right and the other wrong. The test
+decides between two shares of help among such pairs: at most `EVEN`, or at least `BETTER`. It is
+evaluated after each pair, and ends at the first decision. A setting for which almost no pairs
+differ is not earned. The test with exchanged sides decides whether a cheaper setting loses
+anything.
 """
 
 import math
 from dataclasses import dataclass
 from enum import Enum
 
+# under EVEN a setting helps and harms alike; BETTER is four helped runs for one harmed
 EVEN, BETTER = 0.5, 0.8
-FALSE_ON, FALSE_OFF = 0.05, 0.10  # by Wald's bounds neither is exceeded by more than their product
-RARE = 0.02  # of all pairs: what differs less often is not worth its price
+FALSE_ON, FALSE_OFF = 0.05, 0.10  # Wald's bounds exceed neither by more than their product
+RARE = 0.02  # share of all pairs; a setting that changes fewer is not worth its price
 
 _HELP = math.log(BETTER / EVEN)
 _HARM = math.log((1 - BETTER) / (1 - EVEN))
@@ -21,7 +23,7 @@ _OFF = math.log(FALSE_OFF / (1 - FALSE_ON))
 
 
 class Decision(Enum):
-    """What a comparison came to."""
+    """The decision of a comparison."""
 
     ON = "on"
     OFF = "off"
@@ -30,7 +32,7 @@ class Decision(Enum):
 
 @dataclass(slots=True)
 class SequentialTest:
-    """Pairs so far, and what follows from them."""
+    """The counts of pairs so far, and the decisions that follow from them."""
 
     pairs: int = 0
     helped: int = 0
@@ -49,9 +51,10 @@ class SequentialTest:
 
     @property
     def loses(self) -> bool | None:
-        """Whether it harms as a setting has to help to be earned; None as long as nobody knows.
+        """Whether the setting harms as much as it would have to help to be earned; None if open.
 
-        It does not where no fewer pairs helped, nor where it is shown that next to none differ.
+        It does not if at least as many pairs helped as harmed and the test says so, or if almost no
+        pairs differ.
         """
         turned = self.helped * _HARM + self.harmed * _HELP
         if turned >= -_OFF:
@@ -61,11 +64,11 @@ class SequentialTest:
 
     @property
     def is_rare(self) -> bool:
-        """Whether it is shown that so few pairs differ that the setting is not worth its price."""
+        """Whether so few pairs are shown to differ that the setting is not worth its price."""
         return self._is_rare_after(self.pairs)
 
     def _is_rare_after(self, pairs: int) -> bool:
-        """Return whether it is shown where so many pairs have no more that differ than now."""
+        """Return whether that would be shown after `pairs` pairs without a further difference."""
         differing = self.helped + self.harmed
         if differing >= RARE * pairs:
             return False
@@ -99,5 +102,7 @@ class SequentialTest:
         left = bounds[drift > 0] - self.helped * weights[0] - self.harmed * weights[1]
         rate = (differing + 0.5) / (self.pairs + 1)
         likely = max(1, math.ceil(left / drift / rate))
-        without = next((one for one in range(likely) if self._is_rare_after(self.pairs + one)), 0)
+        without = next(
+            (count for count in range(likely) if self._is_rare_after(self.pairs + count)), 0
+        )
         return without or likely

@@ -1,7 +1,10 @@
 """Paired statistics: differences with intervals, help and harm, single rates.
 
-An instance is the unit: its seeds stay together. Families are strata, a fixed list, so intervals
-speak of this suite. It needs scipy, which the extra `evals` brings.
+The unit is the instance of a task; its seeds are averaged first, because runs of one instance are
+not independent. Families are strata of a fixed list: the bootstrap resamples instances within each
+family, so an interval describes this suite and not tasks in general. Differences have BCa
+intervals, single shares Wilson intervals, harm an exact upper bound (Clopper and Pearson), and help
+against harm an exact McNemar test. Requires scipy from the extra `evals`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +17,8 @@ import numpy.typing as npt
 from scipy import stats
 
 RESAMPLES = 10_000
-_BATCH = 1_000  # of resamples, whose values are in memory at once
+_BATCH = 1_000  # resamples in memory at once
+# fixed, so that a report of the same records has the same intervals
 _SEED = 20_260_822
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -24,7 +28,7 @@ Strata: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate, and between which bounds it lies with 95 %."""
+    """An estimate with its 95 % interval."""
 
     estimate: float
     low: float
@@ -35,8 +39,8 @@ def wilson(hits: int, of: int) -> Interval:
     """Return a share with its interval by Wilson."""
     if of == 0:
         return Interval(0.0, 0.0, 1.0)
-    found = stats.binomtest(hits, of).proportion_ci(method="wilson")
-    return Interval(hits / of, float(found.low), float(found.high))
+    interval = stats.binomtest(hits, of).proportion_ci(method="wilson")
+    return Interval(hits / of, float(interval.low), float(interval.high))
 
 
 def upper_bound(hits: int, of: int) -> float:
@@ -57,21 +61,20 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
     ordered = sorted(values, key=lambda name: values[name])
     corrected: dict[str, float] = {}
     least = 0.0
-    for place, name in enumerate(ordered):
-        least = max(least, min(1.0, (len(ordered) - place) * values[name]))
+    for index, name in enumerate(ordered):
+        least = max(least, min(1.0, (len(ordered) - index) * values[name]))
         corrected[name] = least
     return corrected
 
 
 def mean(strata: Strata) -> float:
-    """Return the mean over all instances."""
-    values = [one for family in strata.values() for one in family]
+    values = [value for family in strata.values() for value in family]
     return sum(values) / len(values) if values else 0.0
 
 
 def difference(strata: Strata, resamples: int = RESAMPLES) -> Interval:
     """Return a mean difference with its BCa interval, resampled by family."""
-    families = tuple(tuple(sorted(one)) for _, one in sorted(strata.items()) if one)
+    families = tuple(tuple(sorted(family)) for _, family in sorted(strata.items()) if family)
     return _bootstrap(families, resamples)
 
 
@@ -79,17 +82,17 @@ def difference(strata: Strata, resamples: int = RESAMPLES) -> Interval:
 def _bootstrap(families: tuple[tuple[float, ...], ...], resamples: int) -> Interval:
     count = sum(map(len, families))
     estimate = sum(map(sum, families)) / count if count else 0.0
-    varied = [one for one in families if len({*one}) > 1]
+    varied = [family for family in families if len({*family}) > 1]
     if not varied:
         return Interval(estimate, estimate, estimate)
-    # families that never vary have no part in the interval, and scipy refuses some of them
-    constant = sum(sum(one) for one in families if len({*one}) == 1)
+    # constant families do not affect the interval, and scipy refuses some of them
+    constant = sum(sum(family) for family in families if len({*family}) == 1)
 
     def mean_of_all(*samples: FloatArray, axis: int) -> FloatArray:
         total: FloatArray = np.concatenate(samples, axis=axis).sum(axis=axis)
         return (total + constant) / count
 
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         varied,
         mean_of_all,
         vectorized=True,
@@ -98,17 +101,9 @@ def _bootstrap(families: tuple[tuple[float, ...], ...], resamples: int) -> Inter
         batch=_BATCH,
         rng=_SEED,
     ).confidence_interval
-    return Interval(estimate, float(found.low), float(found.high))
-
-
-def leave_one_out(strata: Strata) -> tuple[float, float]:
-    """Return the extremes of a mean when any one family is left out."""
-    means = [
-        mean({name: one for name, one in strata.items() if name != family}) for family in strata
-    ]
-    return (min(means), max(means)) if len(means) > 1 else (mean(strata), mean(strata))
+    return Interval(estimate, float(interval.low), float(interval.high))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which so large a share of the values lies; 0 if there are none."""
+    """Return the quantile of the values; 0 if there are none."""
     return float(np.quantile(values, share)) if values else 0.0

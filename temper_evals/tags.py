@@ -1,6 +1,6 @@
-"""Tags of scenarios, of what they are: their family, what is known of it, and what they ask with.
+"""Tags of scenarios: their family, its properties, and properties of their requests.
 
-The files of scenarios are part of the protocol, and are not changed for a tag.
+Tags are not part of the scenario files, because those files belong to the protocol hash.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import HELD_OUT, RESTRAINT
+from temper_evals.scenarios.worlds import objects_in
 
 _MANY_TOOLS = 10
 _FAMILIES: Mapping[str, Set[str]] = {
@@ -31,33 +32,30 @@ _MEMBERS = {
 
 
 def tags_of(scenario: Scenario) -> list[str]:
-    """Return the tags of a scenario, its family first."""
-    asked = {**scenario.request(0), **scenario.first_fields()}
-    tools, messages = asked.get("tools"), asked.get("messages")
-    count = len(tools) if isinstance(tools, list) else 0
-    said = messages if isinstance(messages, list) else []
-    roles = {one.get("role") for one in said if isinstance(one, dict)}
-    found = {
+    request = {**scenario.request(0), **scenario.first_fields()}
+    count = len(objects_in(request.get("tools")))
+    roles = {message.get("role") for message in objects_in(request.get("messages"))}
+    conditions = {
         **{name: scenario.family in families for name, families in _FAMILIES.items()},
-        **{name: not members.isdisjoint(asked) for name, members in _MEMBERS.items()},
+        **{name: not members.isdisjoint(request) for name, members in _MEMBERS.items()},
         "no-tools": not count,
         "many-tools": count >= _MANY_TOOLS,
         "system": "system" in roles,
     }
-    return [scenario.family, *(name for name, is_so in found.items() if is_so)]
+    return [scenario.family, *(name for name, is_so in conditions.items() if is_so)]
 
 
 def with_tags(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[Scenario]:
-    """Return the scenarios that have any of these tags, all without one.
+    """Return the scenarios with any of these tags; all for an empty list.
 
-    Raises InvalidConfiguration that lists the tags there are.
+    Raises InvalidConfiguration with the list of known tags.
     """
     if not wanted:
         return scenarios
-    tags = {one.name: tags_of(one) for one in scenarios}
+    tags = {scenario.name: tags_of(scenario) for scenario in scenarios}
     known = Counter(tag for each in tags.values() for tag in each)
     for tag in wanted:
         if tag not in known:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(known.items()))
-            raise InvalidConfiguration("--tag", f"no task here has {tag!r}; there are: {listed}")
-    return [one for one in scenarios if not {*wanted}.isdisjoint(tags[one.name])]
+            raise InvalidConfiguration("--tag", f"no task has the tag {tag!r}; known: {listed}")
+    return [scenario for scenario in scenarios if not {*wanted}.isdisjoint(tags[scenario.name])]

@@ -1,4 +1,4 @@
-"""Temper as its users have it: `temper serve` in a process of its own, in front of a backend."""
+"""Runs `temper serve` in a separate process in front of a backend, as users do."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from proxy.processes.process import Process, python_module
 from temper_evals.loop import ModelTarget
 
 _READY_SECONDS = 60.0
-# Nobody waits for its answers any more. On a busy machine a Temper was seen to take all of the
-# usual 3 s, once for each of two Tempers, so that Ctrl-C seemed to do nothing.
+# No client waits any more. On a busy machine two Tempers each took the default of 3 s, so that
+# Ctrl-C seemed to have no effect.
 _GRACE_SECONDS = 0.5
 _NAME = "temper serve"
 
@@ -23,19 +23,19 @@ _NAME = "temper serve"
 async def temper_in_front(
     backend: ModelTarget, environment: Mapping[str, str], *, takes_tuned: bool = False
 ) -> AsyncGenerator[ModelTarget, None]:
-    """Start Temper with its defaults and what `environment` says; it ends with the block.
+    """Start Temper with its defaults and the given environment; it ends with the block.
 
-    What was tuned on this machine counts only where it `takes_tuned`.
+    Settings that were tuned on this machine apply only with `takes_tuned`.
     """
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def listen(line: str) -> None:
-        found = _url_in(line)
-        if found and not url.done():
-            url.set_result(found)
+        address = _url_in(line)
+        if address and not url.done():
+            url.set_result(address)
 
     with tempfile.TemporaryDirectory(prefix="temper-eval-") as folder:
-        # an empty file: the settings of whoever runs this are not what is measured
+        # an empty file, so that the user's temper.toml does not affect the measurement
         settings = Path(folder) / "temper.toml"
         settings.write_text("", encoding="utf-8")
         command = (
@@ -45,6 +45,7 @@ async def temper_in_front(
             *("--config", str(settings), "--log-format", "json"),
         )
         quiet = {"TEMPER_LOGGING__LEVEL": "error"}
+        # tuned settings are in the cache folder; an empty one hides them
         state = {} if takes_tuned else {"XDG_CACHE_HOME": folder}
         process = await Process.start(
             command,
@@ -61,6 +62,7 @@ async def temper_in_front(
 
 async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
     """Wait until it serves; raises NeverBecameReady."""
+    # wait for the exit as well: a crashed process would never print its URL
     ended = asyncio.create_task(process.wait())
     either: set[asyncio.Future[str] | asyncio.Task[int]] = {url, ended}
     await asyncio.wait(either, timeout=_READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -73,9 +75,9 @@ async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
 
 
 def _url_in(line: str) -> str:
-    """Read the line by which it says where it serves; "" for any other."""
+    """Return the URL from the line in which Temper reports it; "" for any other line."""
     try:
-        told = json.parse(line)
+        document = json.parse(line)
     except ValueError:
         return ""
-    return str(told["url"]) if isinstance(told, dict) and "url" in told else ""
+    return str(document["url"]) if isinstance(document, dict) and "url" in document else ""

@@ -1,8 +1,8 @@
-"""What each rule did with recorded traffic: every exchange judged again without it, or with it.
+"""The effect of each rule on recorded traffic: every exchange is judged again without the rule.
 
-A rule has done something where the client would have got something else without it. One that was
-off would have done something where the client would get something else, or the model be asked
-again; what it would have answered then nobody knows.
+A rule had an effect if the client's response differs without it. For a rule that was off, the
+exchange is judged with it; it would have had an effect if the response differs or a retry would
+follow. The reply to such a retry is unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ def _as_it_was(policy: RecordedPolicy) -> RecordedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is left out, or set otherwise than it was."""
+    """A part of the guardrails to leave out, or a setting to change."""
 
     name: str
     without: frozenset[Part] = frozenset()
@@ -48,21 +48,20 @@ class RuleEffect:
     changed: list[ReplayResult] = field(default_factory=list)
 
     def sentences(self) -> Iterator[str]:
-        """Say it in lines that are safe to show on a terminal."""
+        """Yield the effect in lines that are safe for a terminal."""
         yield f"{self.rule.name}: {len(self.changed)} of {self.count} exchanges are not the same"
-        for one in self.changed[:_MOST_SHOWN]:
-            told = (
+        for exchange in self.changed[:_MOST_SHOWN]:
+            changes = (
                 f"{change.what}: {cut(change.before) or '(nothing)'} -> "
                 f"{cut(change.now) or '(nothing)'}"
-                for change in one.changes
+                for change in exchange.changes
             )
-            yield escape(f"    {one.id}  {'; '.join(told)}")
+            yield escape(f"    {exchange.id}  {'; '.join(changes)}")
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         changed: list[JsonValue] = [
-            {"id": one.id, "changes": [asdict(change) for change in one.changes]}
-            for one in self.changed
+            {"id": exchange.id, "changes": [asdict(change) for change in exchange.changes]}
+            for exchange in self.changed
         ]
         return {"rule": self.rule.name, "exchanges": self.count, "changed": changed}
 
@@ -73,23 +72,31 @@ def _with_close_out(setting: CloseOut) -> Callable[[RecordedPolicy], RecordedPol
 
 RULES = (
     *(Rule(f"without {part}", frozenset({part})) for part in PARTS),
-    *(Rule(f"close_out {one.value}", change=_with_close_out(one)) for one in CloseOut),
+    *(Rule(f"close_out {setting.value}", change=_with_close_out(setting)) for setting in CloseOut),
 )
 
 
 def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
     """Judge all exchanges of a recording again, once for each rule.
 
-    Those that are not judged as they were then anyway are left out: `temper replay` shows them.
-    Raises `InvalidConfiguration` if the file is no recording.
+    Exchanges that this version judges differently anyway are left out: `temper replay` shows them.
+    Raises `InvalidConfiguration` if the file is not a recording.
     """
     profiles = load_profiles(folder)
     effects = [RuleEffect(rule) for rule in RULES]
     try:
         with closing(read_recording(path)) as exchanges:
-            same = [one for one in exchanges if judge_again(one, profiles).status == "same"]
+            same = [
+                exchange
+                for exchange in exchanges
+                if judge_again(exchange, profiles).status == "same"
+            ]
             for effect in effects:
-                _try_rule(effect, same, lambda one, rule: judge_again(one, profiles, rule.without))
+                _try_rule(
+                    effect,
+                    same,
+                    lambda exchange, rule: judge_again(exchange, profiles, rule.without),
+                )
     except (ValueError, LookupError) as error:
         raise InvalidConfiguration(str(path), f"is not a valid recording: {error}") from error
     return effects
@@ -100,11 +107,11 @@ def _try_rule(
     exchanges: Sequence[RecordedExchange],
     judge: Callable[[RecordedExchange, Rule], ReplayResult],
 ) -> None:
-    for one in exchanges:
-        policy = effect.rule.change(one.policy)
-        if policy == one.policy and not effect.rule.without:
+    for exchange in exchanges:
+        policy = effect.rule.change(exchange.policy)
+        if policy == exchange.policy and not effect.rule.without:
             continue
         effect.count += 1
-        found = judge(replace(one, policy=policy), effect.rule)
-        if found.changes:
-            effect.changed.append(found)
+        result = judge(replace(exchange, policy=policy), effect.rule)
+        if result.changes:
+            effect.changed.append(result)

@@ -63,13 +63,14 @@ from temper_evals.tuning import (
 )
 
 _FLAG = "temper tune"
-_MORE_TIME = 4  # times the minutes, where not even one case was finished in them
+# only a guess: without a finished case the speed of the model is unknown
+_MORE_TIME = 4  # factor for the advised minutes if no case was finished
 _NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is tuned: a bed with its cases, and what the result depends on where that is known."""
+    """The tuned model with its cases, and the keys that the result depends on, if known."""
 
     bed: ModelSetup
     scenarios: list[Scenario]
@@ -79,7 +80,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The flags that say what is tuned, and how."""
+    """The flags that select the model and the procedure."""
 
     model: str = ""
     backend_url: str | None = None
@@ -98,11 +99,10 @@ class _Choice:
 
     @property
     def served_model(self) -> str:
-        """Which of a server's models is meant, "" if it has only one."""
+        """The selected model of a server; "" if it has only one."""
         return self.ollama or self.backend_model or self.model
 
     def settings(self) -> Flags:
-        """Return the settings that the flags stand for."""
         return {
             "backend": {"url": self.backend_url, "kind": "ollama" if self.ollama else None},
             "ollama": {"model": self.ollama},
@@ -110,155 +110,160 @@ class _Choice:
         }
 
 
-@click.command("tune", cls=Command, short_help="Find out which settings help your model.")
+@click.command("tune", cls=Command, short_help="Find the settings that help your model.")
 @click.option(
     "--model",
     default="",
     metavar="FILE",
-    help="A GGUF file to start a server for; or the same as --backend-model.",
+    help="A GGUF file to start a server for, or a model of the server.",
 )
-@click.option("--backend-url", help="A server that runs; default: that of temper.toml, or found.")
-@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
-@click.option("--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says.")
-@click.option("--profile", help="A simulated model, to see how it is decided; nothing is written.")
+@click.option(
+    "--backend-url", help="A running server; default: that of temper.toml, or a detected one."
+)
+@click.option("--backend-model", default="", help="The model to use, if the server has several.")
+@click.option("--ollama", help="A model of the Ollama on this machine, or at OLLAMA_HOST.")
+@click.option("--profile", help="Tune a simulated model as an example; writes nothing.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
     default=10.0,
     show_default=True,
-    help="How long to measure; what is generated then is canceled.",
+    help="Time limit; running generations are canceled.",
 )
 @click.option("--dry-run", is_flag=True, help="Write no settings.")
-@click.option("--resume", is_flag=True, help="Go on with the runs of the last time.")
+@click.option("--resume", is_flag=True, help="Continue with the runs of the last time.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings; default: temper.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
-    """Find out which settings help your model, and have `temper serve` use them.
+    """Find the settings that help your model, for use by `temper serve`.
 
     Each setting that may change a good turn is tried on and off on the same tasks, until a
-    sequential test decides: efforts of thinking, where the model's profile knows them, tools
-    described in the prompt, where the engine takes them itself, the text policy respond, and a
-    question behind every end. Ctrl-C keeps what is decided.
+    sequential test decides: reasoning efforts, if the model's profile has them, tools described in
+    the prompt, if the engine supports tools itself, the text policy respond, and close-out checks.
+    Ctrl-C keeps all decisions so far.
     """
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
     if choice.model_file is not None and (choice.backend_url or choice.ollama):
         other = "--backend-url" if choice.backend_url else "--ollama"
-        raise InvalidConfiguration("--model", f"starts a server for a file: leave out {other}")
+        raise InvalidConfiguration("--model", f"starts a server for a file: remove {other}")
     settings = load(config, choice.settings(), level="warning")
 
     async def work() -> bool:
         with open_status_line(is_wanted=not as_json) as status:
-            teller = _Teller(status, 60 * choice.minutes, is_quiet=as_json)
+            display = _ProgressDisplay(status, 60 * choice.minutes, is_quiet=as_json)
             try:
-                path = await _tune(settings, choice, teller)
-            except asyncio.CancelledError:  # before there was anything to measure
-                path, teller.is_stopped = None, True
+                path = await _tune(settings, choice, display)
+            except asyncio.CancelledError:  # before the first measurement
+                path, display.is_stopped = None, True
         if as_json:
-            listed: list[JsonValue] = [one.document() for one in teller.verdicts]
+            listed: list[JsonValue] = [verdict.document() for verdict in display.verdicts]
             print_json({"verdicts": listed, "written": None if path is None else str(path)})
-        if teller.is_stopped:
-            cases = sum(one.test.pairs for one in teller.verdicts)
+        if display.is_stopped:
+            cases = sum(verdict.test.pairs for verdict in display.verdicts)
             sentence = f"Stopped after {cases} cases."
             if cases:
                 sentence += " To continue, add --resume to the same command."
             echo(sentence, err=True)
-        return not teller.is_stopped
+        return not display.is_stopped
 
     run(work())
 
 
-async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path | None:
-    """Try everything, until the time is over or Ctrl-C; returns what was written.
+async def _tune(settings: Settings, choice: _Choice, display: "_ProgressDisplay") -> Path | None:
+    """Try all candidates until the time is over or Ctrl-C; returns the written file.
 
-    Raises `CancelledError` for a Ctrl-C before the first comparison only.
+    Raises `CancelledError` only for a Ctrl-C before the first comparison.
     """
     missing_seconds: float | None = None
     folder = cache_folder(kind="tuned")
     if folder is None:
-        raise InvalidConfiguration(_FLAG, "there is no home folder: set XDG_CACHE_HOME")
-    base, verdicts = _base_of(settings), teller.verdicts
-    teller.status.begin("starting")
-    async with _open(settings, choice, teller.status.begin) as subject:
+        raise InvalidConfiguration(_FLAG, "no home folder: set XDG_CACHE_HOME")
+    base, verdicts = _base_of(settings), display.verdicts
+    display.status.begin("starting")
+    async with _open(settings, choice, display.status.begin) as subject:
         records = _records(folder, subject, base, resumes=choice.resume)
         with contextlib.closing(records):
             try:
                 async with subject.bed.open(is_ceiling=False) as target:
                     tuning = Tuning(
-                        TemperRunners(target, subject.bed, records, teller.in_progress).open,
+                        TemperRunners(target, subject.bed, records, display.in_progress).open,
                         subject.scenarios,
                         60 * choice.minutes,
                         base,
                         candidates=subject.candidates,
-                        on_progress=teller.show,
-                        on_step=teller.begin,
+                        on_progress=display.show,
+                        on_step=display.begin,
                         verdicts=verdicts,
                     )
-                    teller.start()
+                    display.start()
                     await tuning.run()
                     missing_seconds = tuning.estimate_missing_seconds()
             except asyncio.CancelledError:
-                teller.is_stopped = True
-            teller.status.begin("stopping")
-    teller.end(base)
-    if any(one.lacks_time for one in verdicts) and not teller.is_stopped:
-        teller.say(advise_minutes(choice.minutes, missing_seconds))
+                display.is_stopped = True
+            display.status.begin("stopping")
+    display.end(base)
+    if any(verdict.lacks_time for verdict in verdicts) and not display.is_stopped:
+        display.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
         return None
-    return _write(folder / f"{subject.bed.name}.toml", subject.keys, teller)
+    return _write(folder / f"{subject.bed.name}.toml", subject.keys, display)
 
 
-def _write(path: Path, keys: Mapping[str, str], teller: "_Teller") -> Path | None:
-    """Write what was earned; what was earned before stays where nothing was measured."""
-    is_measured = any(one.test.pairs for one in teller.verdicts)
+def _write(path: Path, keys: Mapping[str, str], display: "_ProgressDisplay") -> Path | None:
+    """Write the earned settings; without any measurement, earlier ones are kept."""
+    is_measured = any(verdict.test.pairs for verdict in display.verdicts)
     if not is_measured and path.exists():
-        teller.say(f"Left as it was: {path}")
-    if not is_measured and (teller.is_stopped or path.exists()):
+        display.say(f"Unchanged: {path}")
+    if not is_measured and (display.is_stopped or path.exists()):
         return None
-    write_earned(path, keys, earned_by(teller.verdicts))
-    teller.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
+    write_earned(path, keys, earned_by(display.verdicts))
+    display.say(
+        f"Written: {path}; 'temper serve' uses it until the model, its server or Temper changes."
+    )
     return path
 
 
 def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
-    """Say that the time was too short, and what to pass."""
+    """Return advice on --minutes after a time that was too short."""
     if missing_seconds is None:
         enough = max(1, math.ceil(_MORE_TIME * minutes))
         return (
-            f"The time was too short: not one case was finished with a setting and without it. "
+            f"The time was too short to finish a case with and without a setting. "
             f"Pass --minutes {enough}."
         )
     more = max(1, math.ceil(missing_seconds / 60))
     return (
-        f"The time was too short to decide everything; what is undecided is off. "
+        f"The time was too short to decide everything; undecided settings are off. "
         f"To continue, pass --resume --minutes {more}."
     )
 
 
 def _base_of(settings: Settings) -> Values:
-    """Return what the operator has decided, which holds for every Temper that is tried."""
+    """Return the operator's settings, which apply to every tried Temper."""
     sections = {"guardrails": settings.guardrails, "profile": settings.profile}
-    found: dict[str, dict[str, JsonValue]] = {
-        name: one.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-        for name, one in sections.items()
+    settings_of: dict[str, dict[str, JsonValue]] = {
+        name: value.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        for name, value in sections.items()
     }
     if folder := settings.profile.folder:
-        found["profile"]["folder"] = str(folder.absolute())
-    return {name: one for name, one in found.items() if one}
+        settings_of["profile"]["folder"] = str(folder.absolute())
+    return {name: section for name, section in settings_of.items() if section}
 
 
 @asynccontextmanager
 async def _open(
     settings: Settings, choice: _Choice, on_step: OnStep
 ) -> AsyncGenerator[_Subject, None]:
-    """Open what is to be tuned; raises InvalidConfiguration."""
-    cases, _ = halves(suite("full", [one for one in FAMILIES if one != "long"]))
+    """Open the model to tune; raises InvalidConfiguration."""
+    # `long` is left out: one case takes as many replies as all other families together
+    cases, _ = halves(suite("full", [family for family in FAMILIES if family != "long"]))
     if choice.profile is not None:
         yield _Subject(simulated_setup(choice.profile), cases, {})
         return
     async with AsyncExitStack() as stack:
         target, kind = await _find(settings, choice, stack, on_step)
-        on_step("looking at the model")
+        on_step("identifying the model")
         known = await look_up(settings, target, kind)
         bed = ServedSetup(_NAME.sub("_", known.identity), target)
         yield _Subject(bed, cases, keys_of(known), candidates_for(known))
@@ -273,15 +278,15 @@ async def _find(
         named = with_backend(settings, await _find_server(settings, choice))
         urls = server_urls(named)
         if not urls:
-            problem = "several models share this Temper: name a server with --backend-url"
+            problem = "several models are configured: select a server with --backend-url"
             raise InvalidConfiguration(_FLAG, problem)
         key = named.backend.api_key
         flag = "--ollama" if choice.ollama else "--backend-url"
         secret = key.get_secret_value() if key else ""
         return await find_target(flag, urls[0], choice.served_model, secret), named.backend.kind
     name = settings.model.alias or (source.stem if isinstance(source, Path) else source)
-    own = settings.model
-    launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
+    model = settings.model
+    launch = plan_launch(source, name, server=model.server, window=model.context_tokens)
     return await stack.enter_async_context(start_model(launch, on_step)), "auto"
 
 
@@ -292,18 +297,18 @@ async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | Non
     except InvalidConfiguration as error:
         if not choice.model:
             raise
-        problem = f"there is no file {choice.model}, and no server runs that has such a model: "
-        remedy = "name a GGUF file, or the server with --backend-url"
+        problem = f"no file {choice.model}, and no running server with such a model: "
+        remedy = "pass a GGUF file, or the server with --backend-url"
         raise InvalidConfiguration("--model", problem + remedy) from error
 
 
 async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
-    """Ask what the result depends on, as `temper serve` does when it takes it."""
+    """Identify the model as `temper serve` does when it applies the result."""
     key = key_of(target) or None
     named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
     backend = type(settings.backend).model_validate({**named, "api_key": key})
     alone = Settings(backend=backend, profile=settings.profile)
-    # what was earned before says nothing of what the engine takes by itself
+    # without earlier tuned settings, which would hide the engine's own support for tools
     options = replace(service_options_of(alone), tuned=TunedSettings())
     async with open_services(alone, options, lambda _stage: None) as services:
         _, known = await services.identify(target.model)
@@ -312,48 +317,47 @@ async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownMo
 
 def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) -> Records:
     """Open the records of runs under the same conditions; afresh unless it resumes."""
-    names = [one.name for one in subject.scenarios]
+    names = [scenario.name for scenario in subject.scenarios]
     depends: JsonObject = {
         **subject.keys,
         "base": describe(base),
         "cases": json.dump_text([*names]),
     }
-    told = json.dump({**depends, "protocol": protocol_hash()})
-    digest = hashlib.blake2b(told, digest_size=6).hexdigest()
-    place = folder / "runs" / f"{subject.bed.name}-{digest}"
+    document = json.dump({**depends, "protocol": protocol_hash()})
+    digest = hashlib.blake2b(document, digest_size=6).hexdigest()
+    runs_folder = folder / "runs" / f"{subject.bed.name}-{digest}"
     if not resumes:
-        shutil.rmtree(place, ignore_errors=True)
-    return Records(place, {"hash": digest})
+        shutil.rmtree(runs_folder, ignore_errors=True)
+    return Records(runs_folder, {"hash": digest})
 
 
 def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
-    """Write what `temper serve` takes as long as all keys fit."""
+    """Write settings that `temper serve` applies as long as all keys match."""
     sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
-    lines = ["# written by `temper tune`, and dropped by `temper serve` when a key does not fit"]
-    for name, found in sections.items():
+    lines = ["# written by `temper tune`; `temper serve` ignores it when a key does not match"]
+    for name, values in sections.items():
         lines += [
             "",
             f"[{name}]",
-            *(f"{key} = {json.dump_text(one)}" for key, one in found.items()),
+            *(f"{key} = {json.dump_text(value)}" for key, value in values.items()),
         ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
-class _Teller:
+class _ProgressDisplay:
     """Shows the current run in the status line; a verdict gets a line that stays."""
 
     def __init__(self, status: StatusLine, seconds: float, *, is_quiet: bool) -> None:
         self.status, self.in_progress = status, RunsInProgress()
         self.verdicts: list[Verdict] = []
         self.is_stopped = False
-        # lines of a file are not broken
+        # no wrapping in files and pipes
         self._out = SafeConsole(quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
         self._seconds, self._end, self._step = seconds, 0.0, ""
 
     def start(self) -> None:
-        """Begin to count the time that is left."""
         self._end = time.monotonic() + self._seconds
         self.status.begin(self._text)
 
@@ -367,12 +371,14 @@ class _Teller:
 
     def end(self, base: Values) -> None:
         self.status.end()
-        for one in self.verdicts:
-            if not one.is_over:  # it was stopped
-                self.say(one.sentence())
-        own = ", ".join(f"{name} = {one}" for each in base.values() for name, one in each.items())
-        if own:
-            self.say(f"Left as your settings have it: {own}")
+        for verdict in self.verdicts:
+            if not verdict.is_over:  # stopped by Ctrl-C
+                self.say(verdict.sentence())
+        settings = ", ".join(
+            f"{name} = {value}" for each in base.values() for name, value in each.items()
+        )
+        if settings:
+            self.say(f"Kept from your settings: {settings}")
 
     def say(self, line: str) -> None:
         self.status.clear()

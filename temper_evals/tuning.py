@@ -1,11 +1,11 @@
-"""What `temper tune` does: try each setting that has to be earned, on the same cases as without it.
+"""The procedure of `temper tune`: try each setting on the same cases with and without it.
 
-Candidates are tried one after another, the cheapest first, each beside what was earned before it,
-until the sequential test has decided or its share of the time is over. What helps is still left off
-where it costs too many generations. An effort of thinking that saves tokens need not help: it is
-enough that it loses nothing, and of several the cheapest one is taken. Cases are those of one half
-of the suite; the other half is never looked at here, so that what is reported later was not tuned
-on.
+Candidates are tried one after another, the cheapest first, each on top of the settings earned so
+far, until the sequential test decides or the candidate's share of the time is over. A helpful
+setting stays off if it costs too many generations. A reasoning effort that saves tokens need not
+help: it is enough that it loses nothing, and of several efforts the cheapest is taken. The cases
+are one half of the suite; the other half is never used here, so that later reports are not on tuned
+cases.
 """
 
 import asyncio
@@ -29,24 +29,25 @@ from temper_evals.scenarios.scenario import Scenario
 from temper_evals.sequential import Decision, SequentialTest
 from temper_evals.temper_server import temper_in_front
 
+# a server that refuses every request would otherwise use up all minutes
 _FIRST_FAILURES = 6  # in a row, before anything was measured
-# All that is earned together may cost so many generations a request, on average; a setting that
-# adds next to nothing is not to blame for what a model costs anyway.
+# Limit of generations per request with all earned settings together; a setting that adds less than
+# CHEAP is not rejected for the cost that the model has without it.
 MOST_GENERATIONS, CHEAP = 1.45, 0.1
-SAVING = 0.9  # of the tokens generated without it, at most: what does not save them has to help
-_PRICED = 60  # cases, after which the price is known well enough to stop for it
+SAVING = 0.9  # an effort that generates more than this share of the tokens must help
+_PRICED = 60  # cases after which the price is certain enough to reject a setting
 
-# Settings by section and name, as they stand in temper.toml.
+# Settings by section and name, as in temper.toml.
 Values = Mapping[str, Mapping[str, JsonValue]]
-# The first seed; whoever reports on tuned settings takes others.
+# The first seed of tuning; reports on tuned settings use other seeds.
 FIRST_SEED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting that has to be earned; it is not tried where `unless` one has done harm.
+    """A setting that must be earned; it is not tried if the candidate `unless` was harmful.
 
-    An effort is enough where it saves and loses nothing; of several, the first one is.
+    An effort is earned if it saves tokens and loses nothing; of several, the first one is.
     """
 
     name: str
@@ -68,24 +69,27 @@ CANDIDATES = (
 
 
 def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
-    """Return what can be tried with a model, of the profile first: the rest is tried beside it.
+    """Return the candidates for a model, those of its profile first.
 
-    Only a profile knows efforts. Tools go through the prompt already where the engine takes none.
+    Only a profile knows efforts. Tools are in the prompt already if the engine does not support
+    tools.
     """
-    profile, found = known.recognition.profile, list[Candidate]()
+    profile, candidates = known.recognition.profile, list[Candidate]()
     if known.overrides.thinking is not False:
-        for one in sorted(known.quirks.efforts, key=RANKS.__getitem__):
-            found.append(Candidate(f"effort {one}", {"profile": {"effort": one}}, is_effort=True))
+        for effort in sorted(known.quirks.efforts, key=RANKS.__getitem__):
+            candidates.append(
+                Candidate(f"effort {effort}", {"profile": {"effort": effort}}, is_effort=True)
+            )
     if not known.quirks.convention:
         form = profile.fallback_convention
         values: Values = {"profile": {"tools_in_prompt": form}}
-        found.append(Candidate(f"tools in the prompt, as {form}", values))
-    return (*found, *CANDIDATES)
+        candidates.append(Candidate(f"tools in the prompt, as {form}", values))
+    return (*candidates, *CANDIDATES)
 
 
 @dataclass(slots=True)
 class Price:
-    """What cases have cost with a setting, and without it."""
+    """The costs of cases with a setting, and without it."""
 
     before: list[RunRecord] = field(default_factory=list)
     after: list[RunRecord] = field(default_factory=list)
@@ -97,21 +101,20 @@ class Price:
     @property
     def share_of_tokens(self) -> float:
         """How many tokens are generated with it, as a share of those without."""
-        before, after = (sum(one.generated for one in runs) for runs in (self.before, self.after))
+        before, after = (sum(run.generated for run in runs) for runs in (self.before, self.after))
         return after / before if before else 1.0
 
     @property
     def is_too_high(self) -> bool:
-        found = self.generations_per_request
-        return found > MOST_GENERATIONS and found > CHEAP + _generations_per_request(self.before)
+        limit = max(MOST_GENERATIONS, CHEAP + _generations_per_request(self.before))
+        return self.generations_per_request > limit
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What a comparison has come to; `was_tried` is False where there was no time or no reason.
+    """The result of a comparison; `was_tried` is False if there was no time or no reason.
 
-    It `lacks_time` where more minutes would have led to more cases. Once it `is_over` nothing is
-    added to it.
+    It `lacks_time` if more minutes would have led to more cases. Once it `is_over`, it is final.
     """
 
     candidate: Candidate
@@ -123,24 +126,24 @@ class Verdict:
 
     @property
     def decision(self) -> Decision:
-        """What the test says, but for what is too dear."""
-        found, is_priced = self._found, len(self.price.after) >= _PRICED
-        if found is Decision.OFF or not self.price.is_too_high:
-            return found
-        return Decision.OFF if found is Decision.ON or is_priced else found
+        """The decision of the test, unless the price is too high."""
+        tested, is_priced = self._without_price, len(self.price.after) >= _PRICED
+        if tested is Decision.OFF or not self.price.is_too_high:
+            return tested
+        return Decision.OFF if tested is Decision.ON or is_priced else tested
 
     @property
     def _saves(self) -> bool:
         return self.candidate.is_effort and self.price.share_of_tokens <= SAVING
 
     @property
-    def _found(self) -> Decision:
-        """What the test says; one that saves tokens is on unless it loses."""
+    def _without_price(self) -> Decision:
+        """The decision of the test; a setting that saves tokens is on unless it loses."""
         if self._saves:
             return _OF_SAVINGS[self.test.loses]
         is_dear = self.candidate.is_effort and self.price.share_of_tokens > MOST_GENERATIONS
-        found = self.test.decision
-        return Decision.OFF if is_dear and found is Decision.ON else found
+        decision = self.test.decision
+        return Decision.OFF if is_dear and decision is Decision.ON else decision
 
     @property
     def missing(self) -> int:
@@ -153,16 +156,15 @@ class Verdict:
 
     @property
     def is_harmful(self) -> bool:
-        """Whether it was decided against, and not only because it changes next to nothing."""
+        """Whether it was rejected for a reason other than changing almost nothing."""
         return self.decision is Decision.OFF and not self.test.is_rare
 
     def sentence(self) -> str:
-        """Say it in one line."""
         name, test = self.candidate.name, self.test
         if not self.was_tried:
             return f"{name}: not tried: off"
         if not test.pairs:
-            return f"{name}: no case was finished: off"
+            return f"{name}: no finished case: off"
         counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
         match self.decision:
             case Decision.ON:
@@ -179,14 +181,13 @@ class Verdict:
 
     @property
     def _reason(self) -> str:
-        if self._found is not Decision.OFF:
-            return f" ({self.price.generations_per_request:.2f} generations a request)"
+        if self._without_price is not Decision.OFF:
+            return f" ({self.price.generations_per_request:.2f} generations per request)"
         if self.test.decision is Decision.ON:
             return self._tokens
-        return " (it changes next to nothing)" if self.test.is_rare else ""
+        return " (changes almost nothing)" if self.test.is_rare else ""
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
         test = self.test
         return {
             "name": self.candidate.name,
@@ -207,10 +208,10 @@ class Runner(Protocol):
     """Runs cases with certain settings."""
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
-        """Run a case, unless a record tells what came of it."""
+        """Run a case, unless a record has its result."""
 
 
-# Opens the way to a model with some settings; the runner ends with the block.
+# Opens a runner with some settings; it ends with the block.
 OpenRunner: TypeAlias = Callable[[Values], AbstractAsyncContextManager[Runner]]
 
 
@@ -226,7 +227,7 @@ class TemperRunners:
     @asynccontextmanager
     async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
         environment = environment_of(values)
-        if key := key_of(self.target):  # what is known of the model is asked for with it, too
+        if key := key_of(self.target):  # Temper also needs it to identify the model
             environment["TEMPER_BACKEND__API_KEY"] = key
         async with temper_in_front(self.target, environment) as temper, make_client() as client:
             loop, name = AgentLoop(client, temper), describe(values)
@@ -236,23 +237,23 @@ class TemperRunners:
 
 @dataclass(frozen=True, slots=True)
 class KeptRuns:
-    """Makes those of the runs that no record tells of."""
+    """Runs a case only if there is no record of it."""
 
-    own: CaseRunner
+    runner: CaseRunner
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
-        key = self.own.bed.name, self.own.arm, scenario.name, seed
-        found = self.own.records.find(key)
-        return found or await self.own.run(scenario, seed)
+        key = self.runner.bed.name, self.runner.arm, scenario.name, seed
+        record = self.runner.records.find(key)
+        return record or await self.runner.run(scenario, seed)
 
 
 @dataclass(slots=True)
 class Tuning:
-    """Tries candidates on a model; what is decided stands in `verdicts` at any moment.
+    """Tries candidates on a model; `verdicts` has the decisions at any time.
 
-    `base` is what the operator has set, and what of it a candidate would change is not tried. After
-    `seconds` the generations that still run are canceled, and their runs do not count. `on_step`
-    gets what is measured now: a candidate's name, and whether it is on.
+    `base` are the operator's settings; a candidate that would change one of them is not tried.
+    After `seconds` the running generations are canceled, and their runs do not count. `on_step`
+    receives the current measurement: the candidate's name, and whether it is on.
     """
 
     open_runner: OpenRunner
@@ -269,21 +270,23 @@ class Tuning:
     _compared_seconds: float = 0.0
 
     async def run(self) -> None:
-        """Try every candidate; cancelled at any time, it leaves what is decided."""
+        """Try every candidate; a cancellation keeps the decisions so far."""
         end = self.clock() + self.seconds
-        waiting = [one for one in self.candidates if not _overlap(one.values, self.base)]
-        for place, candidate in enumerate(waiting):
+        waiting = [
+            candidate for candidate in self.candidates if not _overlap(candidate.values, self.base)
+        ]
+        for index, candidate in enumerate(waiting):
             verdict = Verdict(candidate)
             self.verdicts.append(verdict)
-            harmful = {one.candidate.name for one in self.verdicts if one.is_harmful}
+            harmful = {verdict.candidate.name for verdict in self.verdicts if verdict.is_harmful}
             left = end - self.clock()
             is_known = candidate.is_effort and any(
-                one.is_on for one in self.verdicts if one.candidate.is_effort
+                verdict.is_on for verdict in self.verdicts if verdict.candidate.is_effort
             )
             is_wanted = not is_known and candidate.unless not in harmful
             verdict.was_tried = left > 0 and is_wanted
             if verdict.was_tried:
-                await self._compare_within(left / (len(waiting) - place), verdict)
+                await self._compare_within(left / (len(waiting) - index), verdict)
             elif is_wanted:
                 verdict.lacks_time = True
             verdict.is_over = True
@@ -291,12 +294,12 @@ class Tuning:
 
     def estimate_missing_seconds(self) -> float | None:
         """Estimate how much longer it takes to decide everything; None if no case was finished."""
-        pairs = sum(one.test.pairs for one in self.verdicts)
-        missing = sum(one.missing for one in self.verdicts if one.lacks_time)
+        pairs = sum(verdict.test.pairs for verdict in self.verdicts)
+        missing = sum(verdict.missing for verdict in self.verdicts if verdict.lacks_time)
         return self._compared_seconds / pairs * missing if pairs else None
 
     async def _compare_within(self, seconds: float, verdict: Verdict) -> None:
-        """Compare until it is decided, or until the time is over, also amid a generation."""
+        """Compare until a decision, or until the time is over, even during a generation."""
         began, limit = self.clock(), asyncio.timeout(seconds)
         try:
             async with limit:
@@ -309,8 +312,8 @@ class Tuning:
             self._compared_seconds += self.clock() - began
 
     async def _compare(self, verdict: Verdict) -> None:
-        before = merged(self.base, earned_by(self.verdicts))
-        after = merged(before, verdict.candidate.values)
+        before = merge_settings(self.base, earned_by(self.verdicts))
+        after = merge_settings(before, verdict.candidate.values)
         name = verdict.candidate.name
         async with self.open_runner(before) as first, self.open_runner(after) as second:
             for batch in _batches(self._cases()):
@@ -321,7 +324,7 @@ class Tuning:
                     await _run_all(first, batch, old)
                     self.on_step(f"with {name}")
                     await _run_all(second, batch, new)
-                finally:  # the time may be over amid a batch
+                finally:  # the time may end within a batch
                     for number in sorted(old.keys() & new.keys()):
                         if verdict.decision is Decision.UNDECIDED:
                             self._count(verdict, old[number], new[number])
@@ -336,8 +339,8 @@ class Tuning:
                 yield scenario, FIRST_SEED + seed
 
     def _count(self, verdict: Verdict, before: RunRecord, after: RunRecord) -> None:
-        """Count a pair in which both were asked; raises InvalidConfiguration where nothing is."""
-        failed = [one for one in (before, after) if one.ending == Ending.FAILED.value]
+        """Count a pair of finished runs; raises InvalidConfiguration if every request fails."""
+        failed = [run for run in (before, after) if run.ending == Ending.FAILED.value]
         if not failed:
             verdict.test.add(before=before.right, after=after.right)
             verdict.price.before.append(before)
@@ -345,17 +348,17 @@ class Tuning:
             return
         self._failed += 1
         if not verdict.test.pairs and self._failed >= _FIRST_FAILURES:
-            raise InvalidConfiguration("temper tune", f"every request fails: {failed[0].why}")
+            raise InvalidConfiguration("temper tune", f"every request failed: {failed[0].why}")
 
 
 def _generations_per_request(runs: Sequence[RunRecord]) -> float:
-    return sum(one.generations for one in runs) / max(1, sum(one.requests for one in runs))
+    return sum(run.generations for run in runs) / max(1, sum(run.requests for run in runs))
 
 
 async def _run_all(
     runner: Runner, batch: Sequence[tuple[Scenario, int]], finished: dict[int, RunRecord]
 ) -> None:
-    """Run cases at once; each one that is finished is kept, whatever becomes of the others."""
+    """Run cases concurrently; a finished case is kept even if others fail."""
 
     async def run(number: int, case: tuple[Scenario, int]) -> None:
         finished[number] = await runner.run(*case)
@@ -365,35 +368,37 @@ async def _run_all(
 
 def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
     """Return the settings that are on so far."""
-    return merged(*(one.candidate.values for one in verdicts if one.is_on))
+    return merge_settings(*(verdict.candidate.values for verdict in verdicts if verdict.is_on))
 
 
 def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario]]:
-    """Return what is tuned on, and what is reported on: even and odd numbers of every family.
+    """Return the halves for tuning and for reports: even and odd instances of every family.
 
-    Families take turns, so that the first cases are of all kinds.
+    Families alternate, so that the first cases are of all kinds.
     """
-    ordered = sorted(scenarios, key=lambda one: (_number(one), one.family))
+    ordered = sorted(scenarios, key=lambda scenario: (_number(scenario), scenario.family))
     return (
-        [one for one in ordered if _number(one) % 2 == 0],
-        [one for one in ordered if _number(one) % 2],
+        [scenario for scenario in ordered if _number(scenario) % 2 == 0],
+        [scenario for scenario in ordered if _number(scenario) % 2],
     )
 
 
-def merged(*layers: Values) -> dict[str, dict[str, JsonValue]]:
-    """Return settings of which the later ones count."""
-    found: dict[str, dict[str, JsonValue]] = {}
-    for one in layers:
-        _merge_into(found, one)
-    return found
+def merge_settings(*layers: Values) -> dict[str, dict[str, JsonValue]]:
+    """Merge settings; later ones win."""
+    layers_merged: dict[str, dict[str, JsonValue]] = {}
+    for layer in layers:
+        _merge_into(layers_merged, layer)
+    return layers_merged
 
 
 def environment_of(values: Values) -> dict[str, str]:
     """Write settings as the variables that `temper serve` reads."""
     return {
-        f"TEMPER_{section}__{name}".upper(): one if isinstance(one, str) else json.dump_text(one)
+        f"TEMPER_{section}__{name}".upper(): value
+        if isinstance(value, str)
+        else json.dump_text(value)
         for section, settings in values.items()
-        for name, one in settings.items()
+        for name, value in settings.items()
     }
 
 
@@ -403,22 +408,22 @@ def key_of(target: ModelTarget) -> str:
 
 
 def describe(values: Values) -> str:
-    """Name settings in one word, for records; `defaults` where there are none."""
-    written = (f"{name}={one}" for found in values.values() for name, one in found.items())
-    return ",".join(written) or "defaults"
+    """Return a short name of settings for records; `defaults` if empty."""
+    pairs = (f"{name}={value}" for settings in values.values() for name, value in settings.items())
+    return ",".join(pairs) or "defaults"
 
 
-def _merge_into(found: dict[str, dict[str, JsonValue]], values: Values) -> None:
+def _merge_into(merged_values: dict[str, dict[str, JsonValue]], values: Values) -> None:
     for section, settings in values.items():
-        found.setdefault(section, {}).update(settings)
+        merged_values.setdefault(section, {}).update(settings)
 
 
-def _overlap(one: Values, other: Values) -> bool:
-    return any(settings.keys() & other.get(name, {}).keys() for name, settings in one.items())
+def _overlap(values: Values, other: Values) -> bool:
+    return any(settings.keys() & other.get(name, {}).keys() for name, settings in values.items())
 
 
 def _batches(cases: Iterator[tuple[Scenario, int]]) -> Iterator[list[tuple[Scenario, int]]]:
-    """Yield cases in batches; the first has one, so that a slow model finishes a pair at all."""
+    """Yield cases in batches; the first has one case, so that a slow model completes a pair."""
     size = 1
     while batch := [*islice(cases, size)]:
         yield batch

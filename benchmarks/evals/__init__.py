@@ -1,5 +1,6 @@
-"""Evidence: `temper eval` with other proxies as arms, and the page that is written of it.
+"""Evidence: `temper eval` with other proxies as arms, and the page with its results.
 
-`proxies` starts them, `publishing` makes the runs, `thresholds` and `goals` are what was promised
-before, and `evidence` writes docs/evidence.md. `replies` plays recorded replies to all of them.
+`proxies` starts the proxies, `publishing` makes the runs, `thresholds` and `goals` are the goals
+that were fixed before the runs, and `evidence` writes docs/evidence.md. `replies` plays recorded
+replies to all proxies.
 """

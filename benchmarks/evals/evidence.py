@@ -22,51 +22,52 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-The models on this page are **simulated**: they make errors at published rates
-([method](guides/evaluating.md#the-simulated-model), sources in `config/evals/profiles`). So this
-page shows the effect of Temper *if* a model fails and reacts like that. It does not show that a
-particular model improves: `temper eval` and `temper tune` measure yours. A separate page has the
-results of [two real models](guides/real-models.md#results).
+The model on this page is **simulated**: it makes errors at rates that others published
+([method](guides/evaluating.md), sources in `config/evals/profiles`). The page shows the effect of
+Temper *if* a model fails and reacts like that, not that a particular model gets better. Measure
+your model with `temper eval` and `temper tune`. Results of
+[real models in a closed loop](guides/real-models.md#results) are on a separate page.
 
-One plain agent loop runs the same tasks with the same random numbers in several *arms*: directly
-with the model (`direct`), through Temper with its defaults (`temper`, and `temper-again` as a
-repetition), through Temper with the settings that `temper tune` selected on other random numbers
-(`temper-tuned`), and through other proxies as their documentation recommends. `forge-respond` is
+The same plain agent loop runs the same tasks with the same random numbers in several arms:
+directly at the model (`direct`), through Temper with its defaults (`temper`, and the control
+`temper-again`), with the settings that `temper tune` found on other random numbers
+(`temper-tuned`), and through other proxies as their documentation recommends; `forge-respond` is
 forge with the `respond` tool. A *bed* is a simulated model, named after its profile.
 
 """
 _LIMITS = """
-## Limits of these results
+## What this does not show
 
-- The results say nothing about a particular model: `temper eval --model FILE` measures yours.
-- The intervals apply to this suite, whose families are a fixed list. The author of most families
-  knows Temper's guardrails; the author of the [held-out](#held-out) families does not.
-- Real errors cluster by model and template, simulated errors do not. Rates come from few models.
-- The suite's tools reject arguments that violate their schema; some real tools are more lenient.
-- Times were measured on a shared machine, with a model that takes no time. They only compare the
-  arms; [performance](performance.md) has the benchmark.
-- A bound on harm needs many runs that are right without a proxy. "Not shown" means that there was
-  no harm, but in too few runs.
+- The page makes no claim about a named model: measure yours with `temper eval --model FILE`.
+- Intervals apply to this suite, whose families are a fixed list. The author of most families knows
+  Temper's guardrails; the author of the held-out families ([above](#held-out)) does not.
+- Real errors cluster by model and template; simulated errors do not. The rates come from few
+  models.
+- The tools of the suite refuse arguments that violate their schema; some real tools are more
+  lenient.
+- Times were measured on a shared machine with a model that takes no time. They compare arms and are
+  not a benchmark (see [performance](performance.md)).
+- A bound on harm needs many runs that were right before. "Not shown" means that no harm occurred in
+  too few runs.
 """
-_HARMS = """These runs are right directly and wrong with Temper. Each line: part, bed, task/seed.
-[Decision 27](decisions/0027-close-out-check.md) has the causes that were found in such runs, and
-the changes that followed. The remaining causes are: a needless call in text, which `direct` does
-not execute; a needless call whose arguments Temper corrected; a call that a tool's result quotes
-and whose values the user names; and a run that continues with other random numbers after a retry
-or a repair.
+_HARMS = """A harm is a run that is right directly and wrong with Temper.
+[Decision 27](decisions/0027-close-out-check.md) lists the causes that were found in such runs, and
+the changes. The remaining causes are: a needless call written as text, which is right without a
+proxy only because it is not parsed; a needless call that a retry corrected into a valid one; a call
+that a tool's result quotes and whose values the user names; and different random numbers after a
+reply that was retried or repaired.
 
 """
 _SMALL_MODELS = "Small models that repeat calls and echo results"
 _ORIGIN = (
-    "The goals are those of the design, which was written before any run. When they were put into "
-    "this\ntable, three beds had already been run.\n\n"
+    "The goals were fixed in the design before any run. This table was made when three beds had\n"
+    "been run.\n\n"
 )
 
 
 def page(folder: Path, versions: Mapping[str, str]) -> str:
-    """Return the page of the records in a folder."""
-    folders = [one for one in sorted(folder.iterdir()) if one.is_dir() and one.name != REPLIES]
-    parts = {one.name: [*read_runs(one)] for one in folders}
+    folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name != REPLIES]
+    parts = {folder.name: [*read_runs(folder)] for folder in folders}
     verdicts = _tuned(folder)
     evidence = evidence_of({name: runs for name, runs in parts.items() if runs}, verdicts)
     first = "main" if "main" in evidence.parts else next(iter(evidence.parts))
@@ -75,13 +76,13 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
     commit = (
         ", ".join(commits.read_text("utf-8").split("\n")).strip(", ") if commits.exists() else ""
     )
-    told = ", ".join(f"{name} {one}" for name, one in versions.items())
+    proxy_versions = ", ".join(f"{name} {version}" for name, version in versions.items())
     total = sum(map(len, parts.values()))
     made = (
         f"Protocol `{protocol['hash']}` (scenarios, rates and loop), guardrails and nudges "
         f"`{protocol.get('guardrails', 'unknown')}`, commit `{commit or 'unknown'}`, "
         f"Temper {protocol['temper']}, "
-        f"{told}, Python {protocol.get('python')}; {total} runs. Seeds of each part: "
+        f"{proxy_versions}, Python {protocol.get('python')}; {total} runs. Seeds of each part: "
         f"{_seeds(evidence.parts)}. The page aims at five of `main` on six beds (`--size full`).\n"
     )
     return "".join(
@@ -96,14 +97,11 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _table("Every arm", evidence.results.get("main", ())),
             _families(evidence),
             _held_out(evidence),
-            _table(
-                "Models that act again after a close-out check",
-                evidence.results.get("over-acting", ()),
-            ),
+            _table("Models that act again after a retry", evidence.results.get("over-acting", ())),
             _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
-            _table("Controls: no effect is expected", evidence.results.get("controls", ())),
+            _table("Controls: arms that must show no effect", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
-            _table("Tasks without a call", evidence.results.get("restraint", ())),
+            _table("Tasks without a due call", evidence.results.get("restraint", ())),
             _left_out(evidence),
             _answer_tool(folder, evidence),
             _grid(folder, evidence),
@@ -115,93 +113,103 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
 
 
 def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
-    told: list[str] = []
+    parts_seeds: list[str] = []
     for name, runs in parts.items():
         seeds: dict[str, set[int]] = {}
         for run in runs:
             seeds.setdefault(run.arm, set()).add(run.seed)
-        arms = {arm: len(found) for arm, found in seeds.items()}
+        arms = {arm: len(numbers) for arm, numbers in seeds.items()}
         most = max(arms.values())
         fewer = [f"{arm} {count}" for arm, count in arms.items() if count < most]
-        told.append(f"{name} {most}" + (f" ({', '.join(fewer)})" if fewer else ""))
-    return ", ".join(told)
+        parts_seeds.append(f"{name} {most}" + (f" ({', '.join(fewer)})" if fewer else ""))
+    return ", ".join(parts_seeds)
 
 
 def _replies(folder: Path) -> str:
-    """Show what became of recorded replies of real models, where the folder has a part of them."""
-    place = folder / REPLIES
-    if not (place / PROTOCOL).exists():
+    """Show the results of recorded replies of real models, where the folder has that part."""
+    part = folder / REPLIES
+    if not (part / PROTOCOL).exists():
         return ""
-    choice = choice_of(place, {})
+    choice = choice_of(part, {})
     assert choice.replies is not None  # noqa: S101 - `python -m benchmarks replies` made it
-    counts = count_replies(read_runs(place), load_replies(choice.replies, choice.most))
-    every = {key: one for key, one in counts.items() if key[1] == "all"}
+    counts = count_replies(read_runs(part), load_replies(choice.replies, choice.most))
+    every = {key: counted for key, counted in counts.items() if key[1] == "all"}
     columns = ("n", "right", "95 %", "own", "lost", "asked", "wrong", "needless", "again", "failed")
-    cells = [(arm, category, *reply_cells(one)) for (arm, _, category), one in every.items()]
-    own = read_protocol(place)
+    cells = [
+        (arm, category, *reply_cells(counted)) for (arm, _, category), counted in every.items()
+    ]
+    protocol = read_protocol(part)
     models = len({bed for _, bed, _ in counts} - {"all"})
     text = (
         f"\n## Replies of real models\n\nUp to {choice.most} recorded replies of each of {models} "
-        "models and each category, returned by a scripted backend\n([meaning of the columns]"
-        "(guides/evaluating.md#recorded-replies)). There is no agent loop. A few tasks have\n"
-        "expected answers that are outdated; they count as wrong in all arms. Guardrails and "
-        f"nudges `{own.get('guardrails')}`.\n\n"
+        "models and each category, played by a scripted backend\n([columns]"
+        "(guides/evaluating.md#recorded-replies)). There is no closed loop. The possible answers\n"
+        "to a few questions have changed since; these count as wrong in every arm. Guardrails "
+        f"and nudges `{protocol.get('guardrails')}`.\n\n"
     )
     return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(every)
 
 
 def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
-    found = [
+    promises = [
         promise
-        for (arm, _, category), one in counts.items()
+        for (arm, _, category), counted in counts.items()
         if arm == TEMPER
-        for promise in reply_goals(category, one)
+        for promise in reply_goals(category, counted)
     ]
-    return "\n" + markdown_table(_COLUMNS, _cells(found))
+    return "\n" + markdown_table(_COLUMNS, _cells(promises))
 
 
 def _tuned(folder: Path) -> dict[str, list[str]]:
-    """Return the verdicts of tuning, by bed."""
     files = sorted((folder / TUNING).glob("*.json"))
-    told = {one.stem: json.parse(one.read_bytes()) for one in files}
-    found = {bed: one.get("verdicts") for bed, one in told.items() if isinstance(one, dict)}
-    return {bed: [*map(str, one)] for bed, one in found.items() if isinstance(one, list)}
+    documents = {file.stem: json.parse(file.read_bytes()) for file in files}
+    verdicts = {
+        bed: document.get("verdicts")
+        for bed, document in documents.items()
+        if isinstance(document, dict)
+    }
+    return {
+        bed: [*map(str, listed)] for bed, listed in verdicts.items() if isinstance(listed, list)
+    }
 
 
 def _beside_forge(evidence: Evidence) -> str:
     cells = beside_forge(evidence)
     text = (
-        "\n## Temper and forge\n\nThe table has shares of right runs in percent. A *harmed* run "
-        "is right without a proxy and wrong with it.\n\n"
+        "\n## Temper and forge\n\nShares of right runs in percent. A harmed run is right without a "
+        "proxy and wrong with it.\n\n"
     )
     return text + markdown_table(ROW_HEADINGS, cells) if cells else ""
 
 
 def _goals(evidence: Evidence) -> str:
-    found = goals(evidence)
+    promises = goals(evidence)
     text = "\n## Goals and results\n\n" + _ORIGIN
-    return text + markdown_table(_COLUMNS, _cells(found)) if found else ""
+    return text + markdown_table(_COLUMNS, _cells(promises)) if promises else ""
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
-    """Show what tuning has decided, with random numbers that no other part has."""
-    cells = [(bed, one) for bed, told in verdicts.items() for one in told]
+    """Show the decisions of tuning, which uses seeds that no other part has."""
+    cells = [(bed, verdict) for bed, bed_verdicts in verdicts.items() for verdict in bed_verdicts]
     text = "\n## What `temper tune` decided\n\n"
     return text + markdown_table(("bed", "verdict"), cells) if cells else ""
 
 
 def _ceilings(evidence: Evidence) -> str:
     runs = evidence.parts.get("main", ())
-    found = {bed: ceilings_of(bed, runs) for bed in evidence.beds("main")}
+    ceilings = {bed: ceilings_of(bed, runs) for bed in evidence.beds("main")}
     cells = [
-        (bed, *("" if one is None else percent(one) for one in (both.perfect, both.detectable)))
-        for bed, both in found.items()
+        (
+            bed,
+            *("" if share is None else percent(share) for share in (both.perfect, both.detectable)),
+        )
+        for bed, both in ceilings.items()
     ]
     text = (
-        "\n## Two ceilings\n\n*Perfect* is the share of right runs of a model without the errors "
-        "that a proxy could detect or prevent.\n*Detectable* counts the runs that are right "
-        "without help, and the wrong runs with an error that is visible\nin a single reply. "
-        "Close-out checks can exceed *detectable*.\n\n"
+        "\n## Two ceilings\n\n*Perfect* is the success of the model without all errors that a "
+        "proxy could see or prevent. *Detectable* adds to\nthe runs that are right without help "
+        "those with an error that is visible in a reply. A close-out check can\nexceed the second "
+        "ceiling.\n\n"
     )
     return text + markdown_table(("bed", "perfect", "detectable"), cells) if cells else ""
 
@@ -209,16 +217,19 @@ def _ceilings(evidence: Evidence) -> str:
 _COLUMNS = ("endpoint", "threshold", "measured", "")
 
 
-def _cells(found: Sequence[Promise]) -> list[tuple[str, ...]]:
-    return [(one.endpoint, one.threshold, one.measured, one.outcome.value) for one in found]
+def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
+    return [
+        (promise.endpoint, promise.threshold, promise.measured, promise.outcome.value)
+        for promise in promises
+    ]
 
 
-def _promises(found: Sequence[Promise]) -> str:
+def _promises(promises: Sequence[Promise]) -> str:
     text = (
-        "\n## Goals of the first edition\n\nThe thresholds are unchanged, although the rates of "
-        "the simulated models are newer; only the number of\ntraps was increased.\n\n"
+        "\n## Promises of the first edition\n\nThe thresholds are unchanged and older than the "
+        "rates of today's simulated model; more traps are\nneeded than then.\n\n"
     )
-    return text + markdown_table(_COLUMNS, _cells(found))
+    return text + markdown_table(_COLUMNS, _cells(promises))
 
 
 def _table(title: str, results: Sequence[ArmResult]) -> str:
@@ -228,13 +239,14 @@ def _table(title: str, results: Sequence[ArmResult]) -> str:
 def _families(evidence: Evidence) -> str:
     """Show right runs by family of the arms that matter most."""
     shown = [
-        one
-        for one in evidence.results.get("main", ())
-        if one.arm in (DIRECT, TEMPER, TUNED, "forge", "forge-respond", "ceiling")
+        result
+        for result in evidence.results.get("main", ())
+        if result.arm in (DIRECT, TEMPER, TUNED, "forge", "forge-respond", "ceiling")
     ]
-    families = list(dict.fromkeys(name for one in shown for name in one.families))
+    families = list(dict.fromkeys(name for result in shown for name in result.families))
     cells = [
-        (one.bed, one.arm, *(_share(one.families.get(name)) for name in families)) for one in shown
+        (result.bed, result.arm, *(_share(result.families.get(name)) for name in families))
+        for result in shown
     ]
     return f"\n## By family\n\n{markdown_table(('bed', 'arm', *families), cells)}" if shown else ""
 
@@ -244,69 +256,81 @@ def _share(counted: tuple[int, int] | None) -> str:
 
 
 def _held_out(evidence: Evidence) -> str:
-    """Show the families of the second author beside all others."""
+    """Show the families of the second author next to all other families."""
     runs = evidence.parts.get("main", ())
-    theirs = results_of(one for one in runs if one.family in HELD_OUT)
+    theirs = results_of(run for run in runs if run.family in HELD_OUT)
     others = {
-        (one.bed, one.arm): one for one in results_of(one for one in runs if one.family in FAMILIES)
+        (result.bed, result.arm): result
+        for result in results_of(run for run in runs if run.family in FAMILIES)
     }
     cells = [
-        (one.bed, one.arm, *_short(one), *_short(others[one.bed, one.arm]))
-        for one in theirs
-        if (one.bed, one.arm) in others
+        (result.bed, result.arm, *_short(result), *_short(others[result.bed, result.arm]))
+        for result in theirs
+        if (result.bed, result.arm) in others
     ]
     if not cells:
         return ""
     columns = ("right", "lift (95 %)", "gap closed", "harmed")
-    headings = ("bed", "arm", *(f"{one}, held out" for one in columns), *columns)
+    headings = ("bed", "arm", *(f"{column}, held out" for column in columns), *columns)
     text = (
-        "\n## Held out\n\nA second author, who has not read Temper's repair code, wrote the "
-        f"families {', '.join(HELD_OUT)}\nand the forms of their broken calls. They were used only "
-        "for this page. The other columns have all other families.\n\n"
+        f"\n## Held out\n\nThe families {', '.join(HELD_OUT)} and their broken calls\n"
+        "are by a second author who has not read how Temper repairs. They were used only for this\n"
+        "page. The other columns contain all other families.\n\n"
     )
     return text + markdown_table(headings, cells)
 
 
-def _short(one: ArmResult) -> tuple[str, ...]:
+def _short(result: ArmResult) -> tuple[str, ...]:
     return (
-        f"{one.right}/{one.runs}",
-        "" if one.against is None else points(one.against.lift),
-        "" if one.gap is None else f"{100 * one.gap.estimate:.0f} %",
-        "" if one.against is None else str(one.against.harmed),
+        f"{result.right}/{result.runs}",
+        "" if result.against is None else points(result.against.lift),
+        "" if result.gap is None else f"{100 * result.gap.estimate:.0f} %",
+        "" if result.against is None else str(result.against.harmed),
     )
 
 
 def _left_out(evidence: Evidence) -> str:
-    """Show what each part is worth, with p values corrected by Holm."""
+    """Show the effect of leaving each part out, with p values corrected by Holm's method."""
     whole = evidence.runs("without", "p-small", TEMPER)
-    arms = [one for one in evidence.results.get("without", ()) if one.arm not in (DIRECT, TEMPER)]
+    arms = [
+        result
+        for result in evidence.results.get("without", ())
+        if result.arm not in (DIRECT, TEMPER)
+    ]
     if not whole or not arms:
         return ""
     compared = {
-        one.arm: compare_runs(whole, evidence.runs("without", "p-small", one.arm), RESAMPLES)
-        for one in arms
+        arm.arm: compare_runs(whole, evidence.runs("without", "p-small", arm.arm), RESAMPLES)
+        for arm in arms
     }
-    corrected = holm({name: one.p for name, one in compared.items()})
+    corrected = holm({name: paired.p for name, paired in compared.items()})
     cells = [
-        (name, points(one.lift), str(one.helped), str(one.harmed), f"{corrected[name]:.3f}")
-        for name, one in compared.items()
+        (
+            name,
+            points(paired.lift),
+            str(paired.helped),
+            str(paired.harmed),
+            f"{corrected[name]:.3f}",
+        )
+        for name, paired in compared.items()
     ]
     headings = ("p-small", "against all parts (95 %)", "better", "worse", "p (Holm)")
-    text = "\n## Value of each part\n\n"
+    text = "\n## The effect of each part\n\n"
     return text + markdown_table(headings, cells)
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
-    """Show what `respond` is worth by how much a tool for answers holds back."""
-    found = evidence.results.get("answer-tool", ())
-    if not found:
+    """Show the effect of `respond` for several strengths of the answer tool's restraint."""
+    results = evidence.results.get("answer-tool", ())
+    if not results:
         return ""
     text = (
-        "\n## Effect of the `respond` tool on needless calls\n\nThe probability that a tool for "
-        "answers prevents a needless call is an assumption (0.4 for `p-small`),\nso several values "
-        f"are tried. Five seeds of the quick tasks. {_code_of(folder, 'answer-tool')}\n\n"
+        "\n## Models that an answer tool restrains\n\nThe rate at which such a tool "
+        "prevents a needless call is an assumption (0.4 for `p-small`), so it is varied.\n"
+        "Five seeds of the quick "
+        f"tasks. {_code_of(folder, 'answer-tool')}\n\n"
     )
-    return text + markdown_table(HEADINGS, rows(found))
+    return text + markdown_table(HEADINGS, rows(results))
 
 
 def _code_of(folder: Path, part: str) -> str:
@@ -316,17 +340,22 @@ def _code_of(folder: Path, part: str) -> str:
 def _grid(folder: Path, evidence: Evidence) -> str:
     """Show the lift in each cell of the grid."""
     cells = [
-        (one.bed, points(one.against.lift), str(one.against.helped), str(one.against.harmed))
-        for one in evidence.results.get("grid", ())
-        if one.arm == TEMPER and one.against is not None
+        (
+            result.bed,
+            points(result.against.lift),
+            str(result.against.helped),
+            str(result.against.harmed),
+        )
+        for result in evidence.results.get("grid", ())
+        if result.arm == TEMPER and result.against is not None
     ]
     if not cells:
         return ""
-    pairs = max(one.runs for one in evidence.results["grid"])
+    pairs = max(result.runs for result in evidence.results["grid"])
     text = (
-        "\n## The grid\n\nThe cells combine low, middle and high published values of the error "
-        "rates, of corrections and of constrained\nerrors; other cells change one reaction. One "
-        f"seed of the quick tasks, {pairs} pairs per cell. {_code_of(folder, 'grid')}\n\n"
+        "\n## The grid\n\nRates, correction and constrained errors at the low, middle and high end "
+        "of the published values, and each\nreaction varied separately. One seed of the quick "
+        f"tasks, {pairs} pairs per cell. {_code_of(folder, 'grid')}\n\n"
     )
     return text + markdown_table(
         ("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells)
@@ -335,12 +364,12 @@ def _grid(folder: Path, evidence: Evidence) -> str:
 
 def _harms(parts: Mapping[str, Sequence[RunRecord]]) -> str:
     """List every run that Temper's defaults harmed."""
-    found: list[str] = []
+    harms: list[str] = []
     for name, runs in parts.items():
-        direct = {(one.bed, one.pair): one for one in runs if one.arm == DIRECT}
-        for one in runs:
-            before = direct.get((one.bed, one.pair))
-            if one.arm == TEMPER and not one.right and before is not None and before.right:
-                found.append(f"- {name}, {one.bed}, {one.scenario}/{one.seed}: {one.why}")
-    listed = "\n".join(found) if found else "None in any part."
+        direct = {(run.bed, run.pair): run for run in runs if run.arm == DIRECT}
+        for run in runs:
+            before = direct.get((run.bed, run.pair))
+            if run.arm == TEMPER and not run.right and before is not None and before.right:
+                harms.append(f"- {name}, {run.bed}, {run.scenario}/{run.seed}: {run.why}")
+    listed = "\n".join(harms) if harms else "None in any part."
     return f"\n## Every harm of the defaults\n\n{_HARMS}{listed}\n"

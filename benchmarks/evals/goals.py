@@ -1,11 +1,11 @@
-"""The goals of the second edition, fixed before its runs: Temper beside forge, tuned and not.
+"""The goals of the second edition, fixed before its runs: Temper compared with forge.
 
-One that is missed is published as missed, and one for which there are too few runs as not shown.
+A missed goal is published as missed, and a goal with too few runs as not shown.
 """
 
 from collections.abc import Iterator
 
-from benchmarks.evals.thresholds import Evidence, Outcome, Promise
+from benchmarks.evals.thresholds import Evidence, Outcome, Promise, judged
 from temper_evals.arms import AGAIN, DIRECT, TEMPER, TUNED
 from temper_evals.reply_bed import ReplyCounts
 from temper_evals.report.table import points
@@ -14,58 +14,58 @@ from temper_evals.statistics import RESAMPLES
 
 _FORGE = "forge"
 _LOWER = -0.01
-_LOST, _WRONG = 0.01, 0.005  # of recorded replies that an own handler read right
-_HARM = 1 / 8  # of forge's
-_SECONDS, _TOKENS = 0.7, 0.6  # of forge's
+_LOST, _WRONG = 0.01, 0.005  # shares of the recorded replies
+_HARM = 1 / 8  # relative to forge
+_SECONDS, _TOKENS = 0.7, 0.6  # relative to forge
 _GENERATIONS = {TEMPER: 1.15, TUNED: 1.45}
 
 
 def goals(evidence: Evidence) -> list[Promise]:
     """Hold every goal against the records."""
-    found: list[Promise] = []
+    promises: list[Promise] = []
     for bed in evidence.beds("main"):
-        found += _beside_forge(evidence, bed)
-        found += _generations(evidence, bed)
-        found += _again(evidence, bed)
-    return [*found, *_over_acting(evidence)]
+        promises += _beside_forge(evidence, bed)
+        promises += _generations(evidence, bed)
+        promises += _again(evidence, bed)
+    return [*promises, *_over_acting(evidence)]
 
 
 def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
-    found = _on_same_cases(evidence, bed, TUNED)
-    forge, own = found.get(_FORGE), found.get(TUNED)
-    if forge is None or own is None:
+    results = _on_same_cases(evidence, bed, TUNED)
+    forge, tuned = results.get(_FORGE), results.get(TUNED)
+    if forge is None or tuned is None:
         return
     title = f"{bed}: `{TUNED}` against `{_FORGE}`"
     runs = [evidence.runs("main", bed, arm) for arm in (_FORGE, TUNED)]
     lift = compare_runs(runs[0], runs[1], RESAMPLES).lift
     is_met = lift.estimate >= 0 and lift.low > _LOWER
-    yield _promise(f"{title}: success", ">= 0, lower bound > -1 point", points(lift), is_met=is_met)
-    if forge.against is not None and own.against is not None:
-        theirs, ours = forge.against.harmed, own.against.harmed
+    yield judged(f"{title}: success", ">= 0, lower bound > -1 point", points(lift), is_met=is_met)
+    if forge.against is not None and tuned.against is not None:
+        theirs, ours = forge.against.harmed, tuned.against.harmed
         is_met = ours <= _HARM * theirs
-        yield _promise(f"{title}: harmed", "<= 1/8", f"{ours} against {theirs}", is_met=is_met)
+        yield judged(f"{title}: harmed", "<= 1/8", f"{ours} against {theirs}", is_met=is_met)
     for what, most, a, b in (
-        ("model seconds", _SECONDS, own.cost.model_seconds, forge.cost.model_seconds),
-        ("tokens", _TOKENS, _tokens(own), _tokens(forge)),
+        ("model seconds", _SECONDS, tuned.cost.model_seconds, forge.cost.model_seconds),
+        ("tokens", _TOKENS, _tokens(tuned), _tokens(forge)),
     ):
         share = a / b if b else 0.0
-        yield _promise(f"{title}: {what}", f"<= {most}", f"{share:.2f}", is_met=share <= most)
+        yield judged(f"{title}: {what}", f"<= {most}", f"{share:.2f}", is_met=share <= most)
 
 
 def _on_same_cases(evidence: Evidence, bed: str, arm: str) -> dict[str, ArmResult]:
     """Sum up an arm, forge and the bare model on the cases that the arm has run."""
-    cases = {one.pair for one in evidence.runs("main", bed, arm)}
+    cases = {run.pair for run in evidence.runs("main", bed, arm)}
     names = (DIRECT, _FORGE, arm)
     runs = (run for name in names for run in evidence.runs("main", bed, name))
-    return {one.arm: one for one in results_of(run for run in runs if run.pair in cases)}
+    return {result.arm: result for result in results_of(run for run in runs if run.pair in cases)}
 
 
 def _generations(evidence: Evidence, bed: str) -> Iterator[Promise]:
     for arm, most in _GENERATIONS.items():
-        if (one := evidence.find("main", bed, arm)) is not None:
-            rate = one.cost.generations_per_request
-            title = f"{bed}, `{arm}`: generations a request"
-            yield _promise(title, f"<= {most}", f"{rate:.2f}", is_met=round(rate, 2) <= most)
+        if (result := evidence.find("main", bed, arm)) is not None:
+            rate = result.cost.generations_per_request
+            title = f"{bed}, `{arm}`: generations per request"
+            yield judged(title, f"<= {most}", f"{rate:.2f}", is_met=round(rate, 2) <= most)
 
 
 def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
@@ -75,61 +75,59 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
         both = compare_runs(runs[0], runs[1], RESAMPLES)
         measured = f"{both.helped + both.harmed} of {both.pairs} differ"
         is_met = both.helped + both.harmed == 0
-        yield _promise(f"{bed}: the same twice (A/A)", "no run differs", measured, is_met=is_met)
+        yield judged(f"{bed}: the same twice (A/A)", "no run differs", measured, is_met=is_met)
 
 
 def _over_acting(evidence: Evidence) -> Iterator[Promise]:
-    """Where a model acts again in a tenth of the questions, tuning is not to do harm."""
+    """Check that tuning does no harm to a model that acts again in a tenth of the retries."""
     for bed in evidence.beds("over-acting"):
         if bed.endswith("over_acting=0.1"):
             runs = [evidence.runs("over-acting", bed, arm) for arm in (TEMPER, TUNED)]
             verdicts = evidence.verdicts.get(bed, ())
-            told = "; ".join(verdicts) or "not tuned"
+            tuning = "; ".join(verdicts) or "not tuned"
             is_off = bool(verdicts) and not any(
-                one.startswith("close_out") and one.endswith(": on") for one in verdicts
+                verdict.startswith("close_out") and verdict.endswith(": on") for verdict in verdicts
             )
             outcome = Outcome.MET if is_off else Outcome.MISSED
             outcome = outcome if verdicts else Outcome.NOT_SHOWN
-            yield Promise(f"{bed}: close_out left off", "by `tune` itself", told, outcome)
+            yield Promise(f"{bed}: close_out left off", "by `tune` itself", tuning, outcome)
             if all(runs):
                 measured = points(compare_runs(runs[0], runs[1], RESAMPLES).lift)
                 yield Promise(f"{bed}: tuned - defaults", "reported", measured, Outcome.REPORTED)
 
 
-def reply_goals(category: str, one: ReplyCounts) -> list[Promise]:
-    """Hold what became of the recorded replies of a category against its goals."""
-    if one.needless or not (one.lost or one.asked or one.wrong or one.right < one.count):
-        measured, mark = f"{one.needless} needless of {one.count}", Outcome.REPORTED
+def reply_goals(category: str, counts: ReplyCounts) -> list[Promise]:
+    """Compare the results of a category of recorded replies with its goals."""
+    if counts.needless or not (
+        counts.lost or counts.retried or counts.wrong or counts.right < counts.count
+    ):
+        measured, mark = f"{counts.needless} needless of {counts.count}", Outcome.REPORTED
         return [Promise(f"replies, {category}", "reported", measured, mark)]
-    read, count = one.right + one.asked, max(1, one.count)
+    read, count = counts.right + counts.retried, max(1, counts.count)
     return [
-        _promise(
-            f"replies, {category}: right or asked again",
+        judged(
+            f"replies, {category}: right or retried",
             ">= own handlers",
-            f"{read} against {one.own} of {one.count}",
-            is_met=read >= one.own,
+            f"{read} against {counts.handler_right} of {counts.count}",
+            is_met=read >= counts.handler_right,
         ),
-        _promise(
+        judged(
             f"replies, {category}: lost in silence",
             "<= 1 %",
-            f"{one.lost} of {one.count}",
-            is_met=one.lost / count <= _LOST,
+            f"{counts.lost} of {counts.count}",
+            is_met=counts.lost / count <= _LOST,
         ),
-        _promise(
+        judged(
             f"replies, {category}: wrong",
             "<= 0.5 %",
-            f"{one.wrong} of {one.count}",
-            is_met=one.wrong / count <= _WRONG,
+            f"{counts.wrong} of {counts.count}",
+            is_met=counts.wrong / count <= _WRONG,
         ),
     ]
 
 
-def _tokens(one: ArmResult) -> float:
-    return one.cost.prompt + one.cost.generated
-
-
-def _promise(endpoint: str, threshold: str, measured: str, *, is_met: bool) -> Promise:
-    return Promise(endpoint, threshold, measured, Outcome.MET if is_met else Outcome.MISSED)
+def _tokens(result: ArmResult) -> float:
+    return result.cost.prompt + result.cost.generated
 
 
 def beside_forge(evidence: Evidence) -> list[tuple[str, ...]]:
@@ -143,23 +141,23 @@ def beside_forge(evidence: Evidence) -> list[tuple[str, ...]]:
 
 
 def _row(evidence: Evidence, bed: str, arm: str) -> tuple[str, ...]:
-    found = _on_same_cases(evidence, bed, arm)
-    forge, own, direct = found.get(_FORGE), found.get(arm), found.get(DIRECT)
-    if forge is None or own is None or forge.against is None or own.against is None:
+    results = _on_same_cases(evidence, bed, arm)
+    forge, other, direct = results.get(_FORGE), results.get(arm), results.get(DIRECT)
+    if forge is None or other is None or forge.against is None or other.against is None:
         return ()
-    runs = [evidence.runs("main", bed, one) for one in (_FORGE, arm)]
+    runs = [evidence.runs("main", bed, name) for name in (_FORGE, arm)]
     return (
         bed,
         f"`{arm}`",
         "" if direct is None else f"{100 * direct.success.estimate:.1f}",
         f"{100 * forge.success.estimate:.1f}",
-        f"{100 * own.success.estimate:.1f}",
+        f"{100 * other.success.estimate:.1f}",
         points(compare_runs(runs[0], runs[1], RESAMPLES).lift),
         f"{forge.against.harmed}",
-        f"{own.against.harmed}",
-        f"{own.cost.model_seconds / forge.cost.model_seconds:.2f}",
-        f"{_tokens(own) / _tokens(forge):.2f}",
-        f"{own.cost.generations_per_request:.2f}",
+        f"{other.against.harmed}",
+        f"{other.cost.model_seconds / forge.cost.model_seconds:.2f}",
+        f"{_tokens(other) / _tokens(forge):.2f}",
+        f"{other.cost.generations_per_request:.2f}",
     )
 
 

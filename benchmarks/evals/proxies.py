@@ -17,7 +17,7 @@ from temper_evals.loop import ModelTarget
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-# with and without a tool for answering, which is what forge recommends for small models
+# with and without an answer tool, which forge recommends for small models
 _PEERS = {"forge": ("forge", "accept"), "forge-respond": ("forge", "respond")}
 _PEERS |= {"litellm": ("litellm", "accept")}
 NAMES = tuple(_PEERS)
@@ -25,36 +25,36 @@ NAMES = tuple(_PEERS)
 
 def peer_arms(folder: Path, names: Sequence[str] = NAMES) -> dict[str, Arm]:
     """Return the arms of those proxies that are installed."""
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for name in names:
         package, prose = _PEERS[name]
         with contextlib.suppress(peers.NotAvailable):
             peers.version(folder, package)
-            found[name] = Arm(name, _opening(package, prose == "respond", folder))
-    return found
+            arms[name] = Arm(name, _opening(package, prose == "respond", folder))
+    return arms
 
 
 def versions(folder: Path) -> dict[str, str]:
     """Return the versions of the proxies that are installed."""
-    found: dict[str, str] = {}
+    versions_found: dict[str, str] = {}
     for package in dict.fromkeys(package for package, _ in _PEERS.values()):
         with contextlib.suppress(peers.NotAvailable):
-            found[package] = peers.version(folder, package)
-    return found
+            versions_found[package] = peers.version(folder, package)
+    return versions_found
 
 
 def _opening(package: str, has_answer_tool: bool, folder: Path) -> Opening:  # noqa: FBT001
     @asynccontextmanager
     async def opened(backend: ModelTarget) -> AsyncGenerator[ModelTarget, None]:
-        with tempfile.TemporaryDirectory(prefix="temper-peer-") as own:
-            place, port = Path(own), free_port()
+        with tempfile.TemporaryDirectory(prefix="temper-peer-") as temporary:
+            files, port = Path(temporary), free_port()
             prose = "respond" if has_answer_tool else "accept"
-            situation = Situation(backend.url, port, prose, place, folder)  # type: ignore[arg-type]
+            situation = Situation(backend.url, port, prose, files, folder)  # type: ignore[arg-type]
             launch = LAUNCHES[package](situation)
-            surroundings = launch.environment
-            with started(launch.command, folder=place, environment=surroundings, log=place / "log"):
+            environment = launch.environment
+            with started(launch.command, folder=files, environment=environment, log=files / "log"):
                 url = f"http://127.0.0.1:{port}"
-                await _ready(url, place / "log")
+                await _ready(url, files / "log")
                 yield ModelTarget(url, backend.model, {**backend.headers, **launch.headers})
 
     return opened

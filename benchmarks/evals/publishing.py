@@ -1,4 +1,4 @@
-"""Makes the runs that the page of evidence is written of; what is there already is kept."""
+"""Makes the runs for the evidence page; existing runs are kept."""
 
 import asyncio
 import contextlib
@@ -21,19 +21,19 @@ from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.temper_server import temper_in_front
 from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of, halves
 
-TUNING = "tuning"  # the folder of what is no part
+TUNING = "tuning"  # a folder next to those of the parts
 COMMITS = "commit.txt"
-REPLIES = "replies"  # a part of its own, by `python -m benchmarks replies`
+REPLIES = "replies"  # a separate part, made by `python -m benchmarks replies`
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")
 _SMALL_MODELS = ("coder-0.5b", "coder-1.5b")
 _OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
-_ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
+_ALL_BUT_LONG = tuple(name for name in FAMILIES if name != "long")
 _OVER_ACTING = (0.1, 0.0, 0.03)
 _RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # 0.4 in the middle
-# cases of which a setting is tuned, beyond which it stays undecided
+# limit for tuning: after these seeds a setting stays undecided
 _TUNING_SEEDS = 6
 
 
@@ -50,7 +50,7 @@ class Size:
     has_grid: bool = False
 
 
-# an hour or two on two cores, and most of a day
+# "small" takes one to two hours on two cores, "full" most of a day
 SIZES = {
     "small": Size("full", 2, 80, 4, 6, 4),
     "full": Size("full", 5, 80, 24, 20, len(_BEDS), has_grid=True),
@@ -59,22 +59,22 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the evidence, in a folder of its own."""
+    """One part of the evidence, with a separate folder."""
 
     name: str
     choice: EvaluationChoice
 
 
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
-    """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid.
+    """Return the parts: all arms, controls, traps, restraint, omitted parts, and the grid.
 
-    `over-acting` has the models that act again when they are asked, and `answer-tool` those that a
-    tool for answers holds back from needless calls, in cells of the grid. `small-models` has those
-    that repeat calls and echo results.
+    `over-acting` has models that act again when they are prompted again, and `answer-tool` models
+    that an answer tool keeps from needless calls; both are cells of the grid. `small-models` has
+    models that repeat calls and echo results.
     """
     others = peer_arms(peers)
-    # this one changes nothing, and an arm of it takes as long as five of the others
-    quick_others = tuple(one for one in others if one in _FORGES)
+    # LiteLLM repairs nothing, and its arm takes as long as five others
+    quick_others = tuple(other for other in others if other in _FORGES)
     base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
     without = (*(f"temper-without-{part}" for part in PARTS), STRUCTURAL)
@@ -129,26 +129,28 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     return tuple(Part(name, named[name]) for name in shown)
 
 
-def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
-    """Make the runs of a part that the folder lacks: of every bed, and of one seed after another.
+def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None:
+    """Make the missing runs of a part: for each seed, all beds.
 
-    What is stopped on the way has fewer seeds, and not fewer beds.
+    An interrupted part therefore has fewer seeds rather than fewer beds.
     """
 
     def on_progress(progress: ArmProgress) -> None:
         if progress.done == progress.of:
-            tell(f"{part.name}: {progress.bed} {progress.arm} {progress.right}/{progress.done}")
+            print_line(
+                f"{part.name}: {progress.bed} {progress.arm} {progress.right}/{progress.done}"
+            )
 
     note_commit(folder)
 
     async def run() -> None:
-        # a part of one bed is made at once, as a start takes longer than its runs
+        # with one bed, all seeds run at once: starting the servers takes longer than the runs
         first = 1 if len(part.choice.profiles) > 1 else part.choice.seeds
         for seeds in range(first, part.choice.seeds + 1):
             for profile in part.choice.profiles:
                 choice = replace(part.choice, seeds=seeds, profiles=(profile,))
                 if TUNED in choice.arms:
-                    earned = await tune_bed(folder, profile, tell)
+                    earned = await tune_bed(folder, profile, print_line)
                     choice = replace(choice, extra_arms={**choice.extra_arms, TUNED: _arm(earned)})
                 await evaluate(choice, folder / part.name, on_progress)
 
@@ -167,14 +169,14 @@ def note_commit(folder: Path) -> None:
     commit = head[:12] + (" with changes" if is_changed else "")
     known = path.read_text("utf-8").splitlines() if path.exists() else []
     if commit not in known:
-        path.write_text("".join(f"{one}\n" for one in (*known, commit)), "utf-8")
+        path.write_text("".join(f"{entry}\n" for entry in (*known, commit)), "utf-8")
 
 
 def _output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
 
 
-async def tune_bed(folder: Path, profile: str, tell: Callable[[str], None]) -> JsonObject:
+async def tune_bed(folder: Path, profile: str, print_line: Callable[[str], None]) -> JsonObject:
     """Return the settings that a bed has earned; tuned once, and on other seeds than are shown."""
     path = folder / TUNING / f"{profile}.json"
     if not path.exists():
@@ -187,17 +189,17 @@ async def tune_bed(folder: Path, profile: str, tell: Callable[[str], None]) -> J
                 runners = TemperRunners(target, bed, records)
                 tuning = Tuning(runners.open, cases, math.inf, most_seeds=_TUNING_SEEDS)
                 await tuning.run()
-        told = [one.sentence() for one in tuning.verdicts]
+        sentences = [verdict.sentence() for verdict in tuning.verdicts]
         settings: JsonObject = {**earned_by(tuning.verdicts)}
-        path.write_bytes(json.dump({"earned": settings, "verdicts": [*told]}))
-        for one in told:
-            tell(f"tuning {profile}: {one}")
-    found = json.parse(path.read_bytes())
-    earned = found.get("earned") if isinstance(found, dict) else None
+        path.write_bytes(json.dump({"earned": settings, "verdicts": [*sentences]}))
+        for sentence in sentences:
+            print_line(f"tuning {profile}: {sentence}")
+    document = json.parse(path.read_bytes())
+    earned = document.get("earned") if isinstance(document, dict) else None
     return earned if isinstance(earned, dict) else {}
 
 
 def _arm(earned: JsonObject) -> Arm:
-    values = {name: one for name, one in earned.items() if isinstance(one, dict)}
+    values = {name: settings for name, settings in earned.items() if isinstance(settings, dict)}
     environment = environment_of(values)
     return Arm(TUNED, lambda backend: temper_in_front(backend, environment))

@@ -1,4 +1,4 @@
-"""Recorded replies: Temper and other proxies beside each other, and BFCL's results as replies."""
+"""Recorded replies: Temper compared with other proxies, and the conversion of BFCL results."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ _END = "_result.json"
 
 
 def measure(replies: Path, output: Path, most: int | None, peers: Path) -> None:
-    """Play the replies to Temper and to the proxies that are installed, and print what came."""
+    """Play the replies to Temper and to the installed proxies, and print the counts."""
     others = {name: arm for name, arm in peer_arms(peers).items() if name != "litellm"}
     arms = (TEMPER, *others)
     choice = EvaluationChoice(replies=replies, most=most, arms=arms, extra_arms=others)
@@ -31,15 +31,16 @@ def measure(replies: Path, output: Path, most: int | None, peers: Path) -> None:
 
 
 def convert(results: Path, data: Path, output: Path) -> dict[str, int]:
-    """Write the results of BFCL as a folder of replies; returns how many there are, by model.
+    """Write BFCL results as a folder of recorded replies; returns the number of replies by model.
 
     `results` has a folder for each model, `data` the questions and possible answers of the same
-    version. Results of handlers that let the engine parse are no raw texts, and left out.
+    BFCL version. Results of handlers that let the engine parse calls are not raw texts; they are
+    skipped.
     """
     output.mkdir(parents=True, exist_ok=True)
     questions: dict[str, list[JsonObject]] = {}
     counts: dict[str, int] = {}
-    for folder in sorted(one for one in results.iterdir() if one.is_dir()):
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         replies: list[JsonObject] = []
         for path in sorted(folder.rglob(f"BFCL_v*{_END}")):
             category = path.name.removesuffix(_END).split("_", 2)[2]
@@ -49,26 +50,26 @@ def convert(results: Path, data: Path, output: Path) -> dict[str, int]:
         if replies:
             counts[folder.name] = len(replies)
             (output / f"{folder.name}.jsonl").write_bytes(json.dump_lines(replies))
-    listed = [one for several in questions.values() for one in several]
+    listed = [question for several in questions.values() for question in several]
     (output / f"{QUESTIONS}.jsonl").write_bytes(json.dump_lines(listed))
     return counts
 
 
 def _questions(data: Path, category: str) -> Iterator[JsonObject]:
-    for one in load_bfcl(data, category):
-        asked = one.request(0)
+    for scenario in load_bfcl(data, category):
+        request = scenario.request(0)
         yield {
             "category": category,
-            "id": one.name.removeprefix("bfcl-"),
-            "messages": asked["messages"],
-            "tools": asked["tools"],
-            "truth": [*one.truth],
+            "id": scenario.name.removeprefix("bfcl-"),
+            "messages": request["messages"],
+            "tools": request["tools"],
+            "truth": [*scenario.truth],
         }
 
 
 def _replies(path: Path, category: str) -> Iterator[JsonObject]:
     for line in path.read_text(encoding="utf-8").splitlines():
-        one = json.parse(line) if line.strip() else None
-        if isinstance(one, dict) and isinstance(text := one.get("result"), str):
-            reply: JsonObject = {"category": category, "id": one.get("id"), "text": text}
+        result = json.parse(line) if line.strip() else None
+        if isinstance(result, dict) and isinstance(text := result.get("result"), str):
+            reply: JsonObject = {"category": category, "id": result.get("id"), "text": text}
             yield {**reply, "dotted": False}

@@ -1,7 +1,6 @@
-"""What was promised before anything was measured, and whether the records keep it.
+"""The promises of the first edition, made before any measurement, checked against the records.
 
-A threshold that is missed is published as missed, and one for which there are too few runs as not
-shown.
+A missed threshold is published as missed, and a threshold with too few runs as not shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ _LATER_SECONDS, _CACHED = 0.010, 0.02
 
 
 class Outcome(Enum):
-    """What became of a promise."""
+    """The state of a promise, as the page prints it."""
 
     MET = "met"
     MISSED = "**missed**"
@@ -36,7 +35,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A threshold, what was measured, and what became of it."""
+    """A threshold, the measured value, and the outcome."""
 
     endpoint: str
     threshold: str
@@ -46,7 +45,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The records of all parts, and what they come to; `verdicts` of tuning, by their beds."""
+    """The records of all parts with their results, and the verdicts of tuning by bed."""
 
     parts: Mapping[str, Sequence[RunRecord]]
     results: Mapping[str, Sequence[ArmResult]]
@@ -54,22 +53,23 @@ class Evidence:
 
     def find(self, part: str, bed: str, arm: str) -> ArmResult | None:
         """Return an arm's results; None if it was not run."""
-        found = (one for one in self.results.get(part, ()) if (one.bed, one.arm) == (bed, arm))
-        return next(found, None)
+        matches = (
+            result
+            for result in self.results.get(part, ())
+            if (result.bed, result.arm) == (bed, arm)
+        )
+        return next(matches, None)
 
     def runs(self, part: str, bed: str, arm: str) -> list[RunRecord]:
-        """Return an arm's records."""
-        return [one for one in self.parts.get(part, ()) if (one.bed, one.arm) == (bed, arm)]
+        return [run for run in self.parts.get(part, ()) if (run.bed, run.arm) == (bed, arm)]
 
     def beds(self, part: str) -> list[str]:
-        """Return the beds of a part."""
-        return list(dict.fromkeys(one.bed for one in self.results.get(part, ())))
+        return list(dict.fromkeys(result.bed for result in self.results.get(part, ())))
 
 
 def evidence_of(
     parts: Mapping[str, Sequence[RunRecord]], verdicts: Mapping[str, Sequence[str]] | None = None
 ) -> Evidence:
-    """Sum the records of all parts up."""
     results = {name: results_of(runs) for name, runs in parts.items()}
     return Evidence(parts, results, verdicts or {})
 
@@ -85,42 +85,43 @@ def promises(evidence: Evidence) -> list[Promise]:
         _traps,
         _costs,
     )
-    return [one for judge in judges for one in judge(evidence)]
+    return [promise for judge in judges for promise in judge(evidence)]
 
 
-def _outcome(*, is_met: bool) -> Outcome:
-    return Outcome.MET if is_met else Outcome.MISSED
+def judged(endpoint: str, threshold: str, measured: str, *, is_met: bool) -> Promise:
+    """Return a promise that was either met or missed."""
+    return Promise(endpoint, threshold, measured, Outcome.MET if is_met else Outcome.MISSED)
 
 
 def _controls(evidence: Evidence) -> list[Promise]:
-    found: list[Promise] = []
+    promises: list[Promise] = []
     for bed, arm in (("healthy", TEMPER), ("healthy", "temper-off"), ("values-only", TEMPER)):
-        own = [one for one in evidence.runs("controls", bed, arm) if one.family != "long"]
-        direct = {one.pair: one.digest for one in evidence.runs("controls", bed, DIRECT)}
-        same = sum(direct.get(one.pair) == one.digest for one in own)
+        runs = [run for run in evidence.runs("controls", bed, arm) if run.family != "long"]
+        direct = {run.pair: run.digest for run in evidence.runs("controls", bed, DIRECT)}
+        same = sum(direct.get(run.pair) == run.digest for run in runs)
         result = evidence.find("controls", bed, arm)
         if result is None or result.against is None:
             continue
-        rate = cost_of(own).generations_per_request
-        is_met = same == len(own) and result.against.harmed == 0 and round(rate, 2) <= 1
-        measured = f"{same} of {len(own)} the same, {rate:.2f}, harm {result.against.harmed}"
+        rate = cost_of(runs).generations_per_request
+        is_met = same == len(runs) and result.against.harmed == 0 and round(rate, 2) <= 1
+        measured = f"{same} of {len(runs)} the same, {rate:.2f}, harm {result.against.harmed}"
         promised = "byte-equal to direct but for what does not fit the window, 1.00, harm 0"
         if bed == "values-only":
             is_met = result.against.lift.estimate == 0
             promised, measured = "lift 0", points(result.against.lift)
-        found.append(Promise(f"{bed}, `{arm}`", promised, measured, _outcome(is_met=is_met)))
-    return found
+        promises.append(judged(f"{bed}, `{arm}`", promised, measured, is_met=is_met))
+    return promises
 
 
 def _lifts(evidence: Evidence) -> list[Promise]:
-    found: list[Promise] = []
+    promises: list[Promise] = []
     small = evidence.find("main", "p-small", TEMPER)
     if small is not None and small.against is not None and small.gap is not None:
         lift, gap = small.against.lift, small.gap
         is_met = lift.estimate >= _LIFT and gap.estimate >= _GAP and gap.low >= _GAP_BOUND
         measured = f"{points(lift)}; {100 * gap.estimate:.0f} % of the gap"
         promised = ">= 15 points over direct; >= 90 % of the gap (lower bound 85)"
-        found.append(Promise("p-small", promised, measured, _outcome(is_met=is_met)))
+        promises.append(judged("p-small", promised, measured, is_met=is_met))
     native = evidence.find("main", "n-8b", TEMPER)
     urged = evidence.runs("main", "n-8b", "direct-urged")
     if native is not None and native.gap is not None and urged:
@@ -128,81 +129,81 @@ def _lifts(evidence: Evidence) -> list[Promise]:
         is_met = lift.estimate >= 0.05 and native.gap.estimate >= 0.8
         measured = f"{points(lift)}; {100 * native.gap.estimate:.0f} % of the gap"
         promised = ">= 5 points over direct-urged; >= 80 % of the gap"
-        found.append(Promise("n-8b", promised, measured, _outcome(is_met=is_met)))
-    own, best = (evidence.find("main", "mismatch", arm) for arm in (TEMPER, CEILING))
-    if own is not None and best is not None and best.right:
-        share = own.right / best.right
+        promises.append(judged("n-8b", promised, measured, is_met=is_met))
+    temper, best = (evidence.find("main", "mismatch", arm) for arm in (TEMPER, CEILING))
+    if temper is not None and best is not None and best.right:
+        share = temper.right / best.right
         promised, measured = ">= 95 % of the ceiling", f"{100 * share:.1f} %"
         is_met = share >= 0.95
-        found.append(Promise("mismatch", promised, measured, _outcome(is_met=is_met)))
-    return found
+        promises.append(judged("mismatch", promised, measured, is_met=is_met))
+    return promises
 
 
 def _over_others(evidence: Evidence) -> list[Promise]:
-    found: list[Promise] = []
+    promises: list[Promise] = []
     for bed in evidence.beds("main"):
-        rival, own = (evidence.find("main", bed, arm) for arm in ("forge-respond", TEMPER))
-        if rival is None or own is None:
+        rival, temper = (evidence.find("main", bed, arm) for arm in ("forge-respond", TEMPER))
+        if rival is None or temper is None:
             continue
         runs = [evidence.runs("main", bed, arm) for arm in ("forge-respond", TEMPER)]
         lift = compare_runs(runs[0], runs[1], RESAMPLES).lift
-        generations = own.cost.generations / max(rival.cost.generations, 1e-9)
-        later = own.cost.text_p50 / max(rival.cost.text_p50, 1e-9)
+        generations = temper.cost.generations / max(rival.cost.generations, 1e-9)
+        later = temper.cost.text_p50 / max(rival.cost.text_p50, 1e-9)
         leads = lift.estimate >= 0.05 if bed in ("p-small", "mismatch") else lift.low > -0.01
         is_met = leads and generations <= 1 / 2 and later <= 1 / 3
         bound = ">= +5 points" if bed in ("p-small", "mismatch") else "lower bound > -1 point"
-        found.append(
-            Promise(
+        promises.append(
+            judged(
                 f"{bed}: over forge-respond",
                 f"{bound}; <= 1/2 of its generations; <= 1/3 of its time to the first text",
                 f"{points(lift)}; {generations:.2f}; {later:.2f}",
-                _outcome(is_met=is_met),
+                is_met=is_met,
             )
         )
-    return found
+    return promises
 
 
 def _grid(evidence: Evidence) -> list[Promise]:
-    cells = [one for one in evidence.results.get("grid", ()) if one.arm == TEMPER]
-    lifts = {one.bed: one.against.lift for one in cells if one.against is not None}
+    cells = [result for result in evidence.results.get("grid", ()) if result.arm == TEMPER]
+    lifts = {cell.bed: cell.against.lift for cell in cells if cell.against is not None}
     if not lifts:
         return []
     worst = min(lifts, key=lambda bed: lifts[bed].low)
     measured = f"worst of {len(lifts)}: {worst}, {points(lifts[worst])}"
     is_met = lifts[worst].low > -0.01
     promised = "lower bound of temper - direct > -1 point in every cell"
-    return [Promise("whole grid", promised, measured, _outcome(is_met=is_met))]
+    return [judged("whole grid", promised, measured, is_met=is_met)]
 
 
 def _harm(evidence: Evidence) -> list[Promise]:
-    found: list[Promise] = []
+    promises: list[Promise] = []
     for bed in evidence.beds("main"):
-        one = evidence.find("main", bed, TEMPER)
-        if one is None or one.against is None:
+        result = evidence.find("main", bed, TEMPER)
+        if result is None or result.against is None:
             continue
-        against, direct = one.against, evidence.find("main", bed, DIRECT)
+        against, direct = result.against, evidence.find("main", bed, DIRECT)
         bound = against.harm_bound
         shown = Outcome.NOT_SHOWN if against.harmed == 0 else Outcome.MISSED
         outcome = Outcome.MET if bound <= _HARM else shown
         measured = f"{against.harmed} of {against.right_before}: below {100 * bound:.1f} %"
-        found.append(Promise(f"{bed}: harm", "upper bound <= 0.5 %", measured, outcome))
+        promises.append(Promise(f"{bed}: harm", "upper bound <= 0.5 %", measured, outcome))
         if direct is not None:
-            is_met = one.damage <= direct.damage
-            measured = f"{one.damage} against {direct.damage}"
-            found.append(Promise(f"{bed}: damage", "<= direct", measured, _outcome(is_met=is_met)))
-    return found
+            is_met = result.damage <= direct.damage
+            measured = f"{result.damage} against {direct.damage}"
+            promises.append(judged(f"{bed}: damage", "<= direct", measured, is_met=is_met))
+    return promises
 
 
 def _traps(evidence: Evidence) -> list[Promise]:
-    found: list[Promise] = []
+    promises: list[Promise] = []
     traps = evidence.runs("traps", "p-small", TEMPER)
     if traps:
-        promoted = sum(one.promoted for one in traps)
-        outcome = _outcome(is_met=promoted == 0)
-        outcome = outcome if len(traps) >= _TRAPS or promoted else Outcome.NOT_SHOWN
+        promoted = sum(trap.promoted for trap in traps)
+        is_enough = len(traps) >= _TRAPS
+        outcome = Outcome.MISSED if promoted else Outcome.MET if is_enough else Outcome.NOT_SHOWN
         measured = f"{promoted} in {len(traps)}"
         promised = "0 false promotions in >= 2,000 traps"
-        found.append(Promise("p-small: traps", promised, measured, outcome))
+        promises.append(Promise("p-small: traps", promised, measured, outcome))
     for part in ("traps", "restraint"):
         counted = harm_where_restraint_counts(evidence.parts.get(part, ()), "p-small", TEMPER)
         for family, (harmed, of) in counted.items():
@@ -210,27 +211,28 @@ def _traps(evidence: Evidence) -> list[Promise]:
                 is_met = harmed / of <= _HARM_IN_FAMILY
                 promised, measured = "<= 1 %", f"{harmed} of {of}"
                 title = f"p-small: harm in `{family}`"
-                found.append(Promise(title, promised, measured, _outcome(is_met=is_met)))
-    return found
+                promises.append(judged(title, promised, measured, is_met=is_met))
+    return promises
 
 
 def _costs(evidence: Evidence) -> list[Promise]:
-    found: list[Promise] = []
+    promises: list[Promise] = []
     for bed, most in (("n-8b", 1.25), ("p-small", 1.6)):
-        own, direct = (evidence.find("main", bed, arm) for arm in (TEMPER, DIRECT))
-        if own is None or direct is None:
+        temper, direct = (evidence.find("main", bed, arm) for arm in (TEMPER, DIRECT))
+        if temper is None or direct is None:
             continue
-        later = own.cost.text_p50 - direct.cost.text_p50
-        rate, cached = own.cost.generations_per_request, own.cost.cached_share
+        later = temper.cost.text_p50 - direct.cost.text_p50
+        rate, cached = temper.cost.generations_per_request, temper.cost.cached_share
         is_met = rate <= most and cached >= direct.cost.cached_share - _CACHED
         is_met = is_met and later <= _LATER_SECONDS
-        found.append(
-            Promise(
+        promises.append(
+            judged(
                 f"{bed}: cost",
-                f"<= {most} generations a request; first text <= +10 ms; cached share >= -2 points",
+                f"<= {most} generations per request; first text <= +10 ms; "
+                "cached share >= -2 points",
                 f"{rate:.2f}; {1000 * later:+.1f} ms; "
                 f"{100 * (cached - direct.cost.cached_share):+.1f} points",
-                _outcome(is_met=is_met),
+                is_met=is_met,
             )
         )
-    return found
+    return promises

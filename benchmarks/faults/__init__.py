@@ -1,1 +1,1 @@
-"""Faults: masses of requests while backend and clients misbehave, and nothing may be lost."""
+"""Faults: a soak with thousands of requests while backend and clients misbehave."""

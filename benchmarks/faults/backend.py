@@ -1,6 +1,6 @@
-"""A llama-server that commits a fault for each request, and keeps a ledger of what it was asked.
+"""A fake llama-server that plays a fault for each request and records all generations.
 
-Which one is drawn from the request's number in the prompt.
+The fault is drawn from the request's number, which is in the prompt.
 """
 
 import asyncio
@@ -36,17 +36,17 @@ class FaultyBackend:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection for as long as its toxics let it be."""
+        """Serve one connection until a toxic closes it."""
         caller = Caller(reader, writer)
         self._ledger.connections += 1
         try:
             while not writer.is_closing() and (request := await caller.request()):
-                caller.asked.clear()
+                caller.requests.clear()
                 if request.startswith(_QUESTION):
                     await self._play(caller, request)
                 else:
                     await self._show(caller, request.split(b" ", 2)[1].decode())
-        except OSError:  # the asker has hung up
+        except OSError:  # the client has disconnected
             pass
         finally:
             self._ledger.connections -= 1
@@ -77,11 +77,10 @@ class FaultyBackend:
 
 
 async def start(port: int, seed: int) -> asyncio.Server:
-    """Listen on a port of this machine; 0 takes a free one."""
+    """Listen on a local port; 0 selects a free port."""
     return await asyncio.start_server(FaultyBackend(seed).serve, "127.0.0.1", port, backlog=1024)
 
 
 async def serve(port: int, seed: int) -> None:
-    """Serve until cancelled."""
     server = await start(port, seed)
     await server.serve_forever()

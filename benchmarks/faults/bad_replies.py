@@ -11,7 +11,7 @@ from benchmarks.load.replies import event_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 
-_MOST = 3  # questions for one request
+_MOST = 3  # upstream requests for one request
 _LOST = "The model produced output that does not match the expected peg-native format"
 _SILENT = Wanted()
 
@@ -21,12 +21,12 @@ def _prose(text: str) -> Toxic:
 
 
 def _raw(call: Call) -> str:
-    written: JsonObject = {"name": call.name, "arguments": call.arguments}
-    return json.dump_text(written)
+    call_members: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return json.dump_text(call_members)
 
 
 def _plan(material: Material, plays: Sequence[Toxic], demand: Demand) -> Plan:
-    return Plan(material.asks(tools=True), tuple(plays), demand)
+    return Plan(material.request(tools=True), tuple(plays), demand)
 
 
 def _called_in_text(material: Material) -> Plan:
@@ -46,23 +46,23 @@ def _called_in_text(material: Material) -> Plan:
 
 
 def _wrong_types(material: Material) -> Plan:
-    """Write a number as a string, or what should be a list as the text of one."""
+    """Write a number as a string, or a list as its JSON text."""
     call = material.call()
     wrong: JsonObject = {
         name: json.dump_text(value)
         for name, value in call.arguments.items()
         if not isinstance(value, str)
     }
-    written = Call(call.name, {**call.arguments, **wrong})
-    return _plan(material, (calls(written, material),), Demand(answers=(called(call),)))
+    changed = Call(call.name, {**call.arguments, **wrong})
+    return _plan(material, (calls(changed, material),), Demand(answers=(called(call),)))
 
 
 def _near_miss(material: Material) -> Plan:
     call = material.call()
     first, second = call.name.split("_")
     names = (call.name.title(), f"{first}-{second}", f"functions.{call.name}")
-    written = Call(material.chance.choice(names), call.arguments)
-    return _plan(material, (calls(written, material),), Demand(answers=(called(call),)))
+    misnamed = Call(material.chance.choice(names), call.arguments)
+    return _plan(material, (calls(misnamed, material),), Demand(answers=(called(call),)))
 
 
 def _broken_json(material: Material) -> Plan:
@@ -70,7 +70,7 @@ def _broken_json(material: Material) -> Plan:
     call = material.call()
     raw = json.dump_text(call.arguments)
     broken = [f"{raw[:-1]},}}", raw.replace('"', "'")]
-    if not raw[-2].isdigit():  # of a number nobody knows whether it is whole
+    if not raw[-2].isdigit():  # a cut-off number cannot be told from a complete one
         broken.append(raw[:-1])
     text = material.chance.choice(broken)
     play = says(speech.call(call.name, speech.pieces(text)), reason="tool_calls")
@@ -90,42 +90,42 @@ def _bad(material: Material) -> Toxic:
 
 def _nudged(material: Material) -> Plan:
     call = material.call()
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (_bad(material), calls(call, material)), demand)
 
 
 def _constrained(material: Material) -> Plan:
     call = material.call()
     plays = (_bad(material), _bad(material), _prose(_raw(call)))
-    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), questions=_MOST))
+    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), attempts=_MOST))
 
 
 def _never_good(material: Material) -> Plan:
     plays = tuple(_bad(material) for _ in range(_MOST))
-    return _plan(material, plays, Demand((_SILENT,), questions=_MOST))
+    return _plan(material, plays, Demand((_SILENT,), attempts=_MOST))
 
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
+    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
 
 def _only_prose(material: Material) -> Plan:
     first, second = material.text(), material.text()
-    demand = Demand((Wanted(second),), withheld=(Wanted(first),), questions=_MOST)
+    demand = Demand((Wanted(second),), withheld=(Wanted(first),), attempts=_MOST)
     return _plan(material, (_prose(first), _prose(second)), demand)
 
 
 def _quoted_call(material: Material) -> Plan:
-    """Show a call as an example: it is text, and nothing may be called."""
+    """Show a call as an example: it is text, and must not become a call."""
     example = f"<tool_call>{_raw(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
-    return _plan(material, (_prose(text),), Demand((Wanted(text),), questions=_MOST))
+    return _plan(material, (_prose(text),), Demand((Wanted(text),), attempts=_MOST))
 
 
 def _lost_by_the_parser(material: Material) -> Plan:
-    """Fail to parse, as a status or in the stream, and give the raw text when asked for that."""
+    """Fail to parse, by a status or in the stream; a retry without tools gives the raw text."""
     call = material.call()
     failure = speech.failure(500, _LOST)
     lost = material.chance.choice(
@@ -135,41 +135,41 @@ def _lost_by_the_parser(material: Material) -> Plan:
         )
     )
     raw = _prose(f"<tool_call>\n{_raw(call)}\n</tool_call>")
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
     return _plan(material, (lost, raw), demand)
 
 
 def _call_cut_off(material: Material) -> Plan:
     call = material.forecast()
-    written = json.dump_text(call.arguments)[:-5]
-    play = says(speech.call(call.name, speech.pieces(written)), reason="length")
-    return _plan(material, (play,), Demand((Wanted(reason="length"),), questions=_MOST))
+    cut = json.dump_text(call.arguments)[:-5]
+    play = says(speech.call(call.name, speech.pieces(cut)), reason="length")
+    return _plan(material, (play,), Demand((Wanted(reason="length"),), attempts=_MOST))
 
 
 def _too_many_calls(material: Material) -> Plan:
-    """Call twice where the client takes one call at a time."""
+    """Make two calls where the client allows one call at a time."""
     first, second = material.call(), material.call()
-    written = as_call(first, material) + as_call(second, material, index=1)
-    asked = material.asks(tools=True, parallel_tool_calls=False)
+    deltas = as_call(first, material) + as_call(second, material, index=1)
+    request = material.request(tools=True, parallel_tool_calls=False)
     demand = Demand((called(first),))
-    return Plan(asked, (says(written, reason="tool_calls"),), demand)
+    return Plan(request, (says(deltas, reason="tool_calls"),), demand)
 
 
 def _prose_for_a_call(material: Material) -> Plan:
     """Write prose where the client demands a call."""
     text, call = material.text(), material.call()
-    asked = material.asks(tools=True, tool_choice="required")
-    demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
-    return Plan(asked, (_prose(text), calls(call, material)), demand)
+    request = material.request(tools=True, tool_choice="required")
+    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
+    return Plan(request, (_prose(text), calls(call, material)), demand)
 
 
 def _another_tool(material: Material) -> Plan:
-    """Call another tool than the one that the client has named."""
+    """Call a tool other than the one that the client named."""
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
-    asked = material.asks(tools=True, tool_choice=named)
-    demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
-    return Plan(asked, (calls(wrong, material), calls(call, material)), demand)
+    request = material.request(tools=True, tool_choice=named)
+    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
+    return Plan(request, (calls(wrong, material), calls(call, material)), demand)
 
 
 def _another_form(material: Material) -> Plan:
@@ -182,52 +182,52 @@ def _another_form(material: Material) -> Plan:
         "additionalProperties": False,
     }
     described: JsonObject = {"name": "answer", "schema": form}
-    asked = material.asks(
+    request = material.request(
         tools=True, response_format={"type": "json_schema", "json_schema": described}
     )
-    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), questions=_MOST)
-    return Plan(asked, (_prose(text), _prose(answer)), demand)
+    demand = Demand((Wanted(answer),), withheld=(Wanted(text),), attempts=_MOST)
+    return Plan(request, (_prose(text), _prose(answer)), demand)
 
 
 def _text_and_bad_call(material: Material) -> Plan:
-    """Follow text that the client has seen by a bad call: only the call is asked for again."""
+    """Send text that the client sees, then a bad call: only the call is retried."""
     text, call = material.text(), material.call()
     bad = speech.call("launch_rocket", ["{}"])
     first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
-    asked = material.asks(tools=True).wishing("x-temper-text-policy", "accept")
+    request = material.request(tools=True).with_header("x-temper-text-policy", "accept")
     demand = Demand(
-        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), questions=_MOST
+        (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), attempts=_MOST
     )
-    return Plan(asked, (first, calls(call, material)), demand)
+    return Plan(request, (first, calls(call, material)), demand)
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad one: both are asked for again, and the good one is the least."""
+    """Make a good call and a bad call: both are retried, and the good one is the fallback."""
     good, wanted = material.call(), material.call()
-    written = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
-    first = says(written, reason="tool_calls")
-    demand = Demand((called(wanted),), withheld=(called(good),), questions=_MOST)
+    deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
+    first = says(deltas, reason="tool_calls")
+    demand = Demand((called(wanted),), withheld=(called(good),), attempts=_MOST)
     return _plan(material, (first, calls(wanted, material)), demand)
 
 
 def _same_id_twice(material: Material) -> Plan:
     both = (material.call(), material.call())
-    written = b"".join(as_call(one, material, index=place) for place, one in enumerate(both))
+    deltas = b"".join(as_call(call, material, index=index) for index, call in enumerate(both))
     same = material.chance.choice((b'"id":"call_0"', b'"id":""', b'"id":null'))
-    written = written.replace(b'"id":"call_0"', same).replace(b'"id":"call_1"', same)
+    deltas = deltas.replace(b'"id":"call_0"', same).replace(b'"id":"call_1"', same)
     demand = Demand((called(*both),))
-    return _plan(material, (says(written, reason="tool_calls"),), demand)
+    return _plan(material, (says(deltas, reason="tool_calls"),), demand)
 
 
 def _prose_then_failure(material: Material) -> Plan:
-    """Fail the second attempt: what the first one gave is still an answer."""
+    """Fail the second attempt: the reply of the first attempt is still a valid answer."""
     text = material.text()
-    demand = Demand((Wanted(text),), questions=_MOST)
+    demand = Demand((Wanted(text),), attempts=_MOST)
     return _plan(material, (_prose(text), _failure(material)), demand)
 
 
 def _bad_then_failure(material: Material) -> Plan:
-    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), questions=_MOST)
+    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), attempts=_MOST)
     return _plan(material, (_bad(material), _failure(material)), demand)
 
 
@@ -247,23 +247,23 @@ def _failure(material: Material) -> Toxic:
 FAULTS = (
     Fault("model: a call written as text", 40, _called_in_text),
     Fault("model: arguments of wrong types", 25, _wrong_types),
-    Fault("model: a misspelled name", 15, _near_miss),
-    Fault("model: arguments with invalid JSON", 20, _broken_json),
-    Fault("model: an invalid call, valid after a retry", 15, _nudged),
-    Fault("model: two invalid calls, then a constrained call", 8, _constrained),
-    Fault("model: invalid calls only", 8, _never_good),
+    Fault("model: a near miss of a name", 15, _near_miss),
+    Fault("model: arguments of broken JSON", 20, _broken_json),
+    Fault("model: a bad call, good after a retry", 15, _nudged),
+    Fault("model: two bad calls, then a constrained one", 8, _constrained),
+    Fault("model: bad calls only", 8, _never_good),
     Fault("model: prose, a call after a retry", 8, _prose_then_call),
     Fault("model: prose only", 8, _only_prose),
     Fault("model: a call quoted in prose", 8, _quoted_call),
-    Fault("model: output that its server cannot parse", 15, _lost_by_the_parser),
+    Fault("model: a reply that its server cannot parse", 15, _lost_by_the_parser),
     Fault("model: a call cut off by length", 10, _call_cut_off),
-    Fault("model: two calls although one is allowed", 8, _too_many_calls),
-    Fault("model: prose although a call is required", 8, _prose_for_a_call),
-    Fault("model: a different tool than required", 8, _another_tool),
-    Fault("model: prose although a format is required", 8, _another_form),
-    Fault("model: text, then an invalid call", 10, _text_and_bad_call),
-    Fault("model: a valid and an invalid call", 8, _good_and_bad_call),
+    Fault("model: two calls where one is allowed", 8, _too_many_calls),
+    Fault("model: prose where a call is demanded", 8, _prose_for_a_call),
+    Fault("model: another tool than the one named", 8, _another_tool),
+    Fault("model: prose where a form is demanded", 8, _another_form),
+    Fault("model: text, then a bad call", 10, _text_and_bad_call),
+    Fault("model: a good call and a bad one", 8, _good_and_bad_call),
     Fault("model: calls with the same id, or none", 10, _same_id_twice),
     Fault("model: prose, then its server fails", 8, _prose_then_failure),
-    Fault("model: an invalid call, then its server fails", 8, _bad_then_failure),
+    Fault("model: a bad call, then its server fails", 8, _bad_then_failure),
 )

@@ -1,4 +1,4 @@
-"""What a backend does wrong, by itself or on its connection."""
+"""Faults of a backend or of its connection."""
 
 from collections.abc import Sequence
 
@@ -14,65 +14,71 @@ from proxy.conversation.json import JsonObject
 _UNAVAILABLE = frozenset({502})
 _TIMED_OUT = frozenset({504})
 _PAUSE = 0.1
-_AT_ONCE = 40  # texts in a delta
-_MOST_BYTES = 64 * 2**20  # more than anybody takes
+_AT_ONCE = 40  # repetitions of the text in a delta
+_MOST_BYTES = 64 * 2**20  # more than any limit of Temper
 
 _STATUSES = (400, 401, 403, 404, 409, 422, 429, 500, 501, 502, 503, 504, 529)
-_KEPT = (501, 503, 504)  # of those that are a server's fault
+_KEPT = (501, 503, 504)  # server errors that Temper passes on
 
 
 def _fails(
     material: Material, plays: Sequence[Toxic], statuses: frozenset[int], *, shown: str = ""
 ) -> Plan:
-    asked = material.asks(tools=material.chance.random() < 0.5 and not shown)
-    return Plan(asked, tuple(plays), Demand(failures=statuses, shown=shown))
+    request = material.request(tools=material.chance.random() < 0.5 and not shown)
+    return Plan(request, tuple(plays), Demand(failures=statuses, shown=shown))
 
 
 def _refused(material: Material) -> Plan:
-    asked = material.asks(tools=False, model=GONE)
-    return Plan(asked, (), Demand(failures=_UNAVAILABLE, questions=0))
+    request = material.request(tools=False, model=GONE)
+    return Plan(request, (), Demand(failures=_UNAVAILABLE, attempts=0))
 
 
 def _ends_without_answer(material: Material) -> Plan:
-    """End the connection; of one that was kept nobody knows whether it heard, so it may be two."""
+    """Close the connection without a response.
+
+    On a reused connection the client cannot know whether the request arrived, so it may send it
+    twice.
+    """
     then = material.chance.choice((Then.CLOSE, Then.RESET))
-    said = material.chance.choice((b"", b"HTTP/1.1 200 OK\r\ncontent-le", chunked(is_whole=False)))
-    asked = material.asks(tools=material.chance.random() < 0.5)
-    return Plan(asked, (sends(said, then=then),), Demand(failures=_UNAVAILABLE, questions=2))
+    response = material.chance.choice(
+        (b"", b"HTTP/1.1 200 OK\r\ncontent-le", chunked(is_whole=False))
+    )
+    request = material.request(tools=material.chance.random() < 0.5)
+    return Plan(request, (sends(response, then=then),), Demand(failures=_UNAVAILABLE, attempts=2))
 
 
 def _ends_amid_text(material: Material) -> Plan:
     text = material.text()
-    said = chunked(speech.START, speech.text(speech.pieces(text)), is_whole=False)
+    response = chunked(speech.START, speech.text(speech.pieces(text)), is_whole=False)
     then = material.chance.choice((Then.CLOSE, Then.RESET, Then.HALF_CLOSE))
-    return _fails(material, (sends(said, then=then),), _UNAVAILABLE, shown=text)
+    return _fails(material, (sends(response, then=then),), _UNAVAILABLE, shown=text)
 
 
 def _ends_amid_call(material: Material) -> Plan:
-    """Break off in a call, or behind its last bracket: what is not finished was not made."""
-    written = as_call(material.call(), material)
-    said = chunked(speech.START, written, is_whole=False)
+    """Break off inside a call, or after its last bracket: the call must not be passed on."""
+    deltas = as_call(material.call(), material)
+    response = chunked(speech.START, deltas, is_whole=False)
     then = material.chance.choice((Then.CLOSE, Then.RESET, Then.HALF_CLOSE))
-    asked = material.asks(tools=True)
-    return Plan(asked, (sends(said, then=then),), Demand(failures=_UNAVAILABLE))
+    request = material.request(tools=True)
+    return Plan(request, (sends(response, then=then),), Demand(failures=_UNAVAILABLE))
 
 
 def _ends_amid_thoughts(material: Material) -> Plan:
     thoughts = material.text()
-    said = chunked(speech.START, speech.thoughts(speech.pieces(thoughts)), is_whole=False)
-    asked = material.asks(tools=material.chance.random() < 0.5)
+    response = chunked(speech.START, speech.thoughts(speech.pieces(thoughts)), is_whole=False)
+    request = material.request(tools=material.chance.random() < 0.5)
     demand = Demand(failures=_UNAVAILABLE, thoughts=thoughts)
-    return Plan(asked, (sends(said, then=Then.RESET),), demand)
+    return Plan(request, (sends(response, then=Then.RESET),), demand)
 
 
 def _ends_amid_respond(material: Material) -> Plan:
-    """Break off in an answer beside tools, some of which the client may have seen."""
+    """Break off inside a `respond` call, part of which the client may have seen."""
     text = material.text()
-    written = speech.call("respond", speech.pieces(json.dump_text({"message": text})[:-2]))
-    said = chunked(speech.START, written, is_whole=False)
+    deltas = speech.call("respond", speech.pieces(json.dump_text({"message": text})[:-2]))
+    response = chunked(speech.START, deltas, is_whole=False)
     demand = Demand(failures=_UNAVAILABLE, shown=text)
-    asked = material.asks(tools=True).wishing("x-temper-text-policy", "respond")
-    return Plan(asked, (sends(said, then=Then.RESET),), demand)
+    request = material.request(tools=True).with_header("x-temper-text-policy", "respond")
+    return Plan(request, (sends(response, then=Then.RESET),), demand)
 
 
 def _no_end_mark(material: Material) -> Plan:
@@ -83,14 +89,14 @@ def _no_end_mark(material: Material) -> Plan:
 
 
 def _silent(material: Material) -> Plan:
-    said = material.chance.choice((b"", chunked(is_whole=False)))
-    return _fails(material, (sends(said, then=Then.SILENCE),), _TIMED_OUT)
+    response = material.chance.choice((b"", chunked(is_whole=False)))
+    return _fails(material, (sends(response, then=Then.SILENCE),), _TIMED_OUT)
 
 
 def _silent_amid_text(material: Material) -> Plan:
     text = material.text()
-    said = chunked(speech.START, speech.text(speech.pieces(text)), is_whole=False)
-    return _fails(material, (sends(said, then=Then.SILENCE),), _TIMED_OUT, shown=text)
+    response = chunked(speech.START, speech.text(speech.pieces(text)), is_whole=False)
+    return _fails(material, (sends(response, then=Then.SILENCE),), _TIMED_OUT, shown=text)
 
 
 def _no_http(material: Material) -> Plan:
@@ -99,7 +105,7 @@ def _no_http(material: Material) -> Plan:
 
 
 def _no_reply(material: Material) -> Plan:
-    """Answer 200 with what is no chat completion."""
+    """Answer 200 with a body that is not a chat completion."""
     bodies = (b"", b"{}", b"[]", b"null", b"<html>hello</html>", b'{"choices": []}', b'{"a": ')
     streams = (b"data: {\n\n", b"data: [1]\n\n", b"data: \xff\n\n", b"event: x\n\n", b"\n\n")
     play = material.chance.choice(
@@ -114,8 +120,8 @@ def _no_reply(material: Material) -> Plan:
 def _nonsense_amid_text(material: Material) -> Plan:
     text = material.text()
     nonsense = material.chance.choice((b"data: {\n\n", b"data: \xff\xfe\n\n", b"data: 17\n\n"))
-    said = speech.START + speech.text(speech.pieces(text)) + nonsense
-    return _fails(material, (sends(chunked(said), then=Then.NEXT),), _UNAVAILABLE, shown=text)
+    stream = speech.START + speech.text(speech.pieces(text)) + nonsense
+    return _fails(material, (sends(chunked(stream), then=Then.NEXT),), _UNAVAILABLE, shown=text)
 
 
 def _refusing(material: Material) -> Plan:
@@ -141,26 +147,26 @@ def _too_long(material: Material) -> Plan:
 
 def _error_event_first(material: Material) -> Plan:
     status = material.chance.choice((400, 429, 500, 503))
-    said = event_of(speech.failure(status, "no luck today"))
+    event = event_of(speech.failure(status, "no luck today"))
     wanted = frozenset({502 if status == 500 else status})
-    return _fails(material, (sends(chunked(said), then=Then.NEXT),), wanted)
+    return _fails(material, (sends(chunked(event), then=Then.NEXT),), wanted)
 
 
 def _error_event_amid_text(material: Material) -> Plan:
     text = material.text()
-    said = speech.START + speech.text(speech.pieces(text))
+    stream = speech.START + speech.text(speech.pieces(text))
     failure = event_of(speech.failure(500, "Compute error."))
-    play = sends(chunked(said + failure), then=Then.NEXT)
+    play = sends(chunked(stream + failure), then=Then.NEXT)
     return _fails(material, (play,), _UNAVAILABLE, shown=text)
 
 
 def _loading(material: Material) -> Plan:
-    """Say that the model is being loaded, and answer when asked once more."""
+    """Answer 503 while the model is loading, and correctly after that."""
     text = material.text()
     failure = speech.failure(503, "Loading model", "unavailable_error")
     loading = sends(whole(json.dump(failure), status="503 Unavailable"), then=Then.NEXT)
     plays = (loading, says(speech.text(speech.pieces(text))))
-    return Plan(material.asks(tools=False), plays, Demand((Wanted(text),), questions=2))
+    return Plan(material.request(tools=False), plays, Demand((Wanted(text),), attempts=2))
 
 
 def _without_end_slowly(material: Material) -> Plan:
@@ -172,7 +178,7 @@ def _without_end_at_once(material: Material) -> Plan:
 
 
 def _without_end(material: Material, seconds: float) -> Plan:
-    """Repeat a text for ever: whoever has shown some of it may end it as at a limit."""
+    """Repeat a text forever: after a visible beginning, Temper may end it as at a token limit."""
     piece = f"{material.text(20)} " * (1 if seconds else _AT_ONCE)
     first = chunked(speech.START, is_whole=False)
     play = repeats(first, chunk(speech.text([piece])), seconds=seconds, most=_MOST_BYTES)
@@ -182,7 +188,7 @@ def _without_end(material: Material, seconds: float) -> Plan:
         shown=piece,
         is_endless=True,
     )
-    return Plan(material.asks(tools=False), (play,), demand)
+    return Plan(material.request(tools=False), (play,), demand)
 
 
 def _call_without_end(material: Material) -> Plan:
@@ -190,28 +196,28 @@ def _call_without_end(material: Material) -> Plan:
     more = event_of({"choices": []})
     first = chunked(speech.START, piece, is_whole=False)
     play = repeats(first, chunk(more), seconds=_PAUSE)
-    return Plan(material.asks(tools=True), (play,), Demand(failures=_TIMED_OUT))
+    return Plan(material.request(tools=True), (play,), Demand(failures=_TIMED_OUT))
 
 
 FAULTS = (
     Fault("backend: down", 20, _refused),
-    Fault("backend: ends without an answer", 15, _ends_without_answer),
-    Fault("backend: ends during text", 20, _ends_amid_text),
-    Fault("backend: ends during a call", 15, _ends_amid_call),
-    Fault("backend: ends during reasoning", 8, _ends_amid_thoughts),
-    Fault("backend: ends during an answer through respond", 8, _ends_amid_respond),
-    Fault("backend: ends before the finish reason", 10, _no_end_mark),
+    Fault("backend: disconnects without an answer", 15, _ends_without_answer),
+    Fault("backend: disconnects within text", 20, _ends_amid_text),
+    Fault("backend: disconnects within a call", 15, _ends_amid_call),
+    Fault("backend: disconnects within thoughts", 8, _ends_amid_thoughts),
+    Fault("backend: disconnects within an answer next to tools", 8, _ends_amid_respond),
+    Fault("backend: disconnects before the finish reason", 10, _no_end_mark),
     Fault("backend: silent", 8, _silent),
-    Fault("backend: silent during text", 8, _silent_amid_text),
+    Fault("backend: silent within text", 8, _silent_amid_text),
     Fault("backend: no HTTP", 10, _no_http),
     Fault("backend: no reply", 15, _no_reply),
-    Fault("backend: garbage during text", 10, _nonsense_amid_text),
-    Fault("backend: rejects the request", 30, _refusing),
+    Fault("backend: nonsense within text", 10, _nonsense_amid_text),
+    Fault("backend: refuses", 30, _refusing),
     Fault("backend: prompt too long", 8, _too_long),
     Fault("backend: an error as the first event", 8, _error_event_first),
-    Fault("backend: an error during text", 8, _error_event_amid_text),
+    Fault("backend: an error within text", 8, _error_event_amid_text),
     Fault("backend: loading", 10, _loading),
-    Fault("backend: endless text, slowly", 3, _without_end_slowly),
-    Fault("backend: endless text, at once", 1, _without_end_at_once),
-    Fault("backend: an endless call", 2, _call_without_end),
+    Fault("backend: text without an end, slowly", 3, _without_end_slowly),
+    Fault("backend: text without an end, at once", 1, _without_end_at_once),
+    Fault("backend: a call without an end", 2, _call_without_end),
 )

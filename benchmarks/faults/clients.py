@@ -1,4 +1,4 @@
-"""Clients that ask as their plans say, and behave so."""
+"""Clients that send requests and misbehave as their plans say."""
 
 import asyncio
 import socket
@@ -13,16 +13,18 @@ from benchmarks.faults.material import Manner, Plan
 from benchmarks.faults.reading import read_body, read_stream
 
 _EARLY_SECONDS = 0.3
-_HEARD = "http11.send_request_headers.complete"  # httpcore's word
+_REQUEST_SENT = (
+    "http11.send_request_headers.complete"  # an event name of httpcore's trace extension
+)
 _AMID_BYTES = 2_000
 _SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
-_SMALL_BUFFER = 32_768  # bytes that the kernel keeps for a client that takes its time
-_REST_SECONDS = 2.0  # for which a connection is kept: less than any server keeps it
+_SMALL_BUFFER = 32_768  # receive buffer of slow clients: a large one would hide that they are slow
+_REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused connection is stale
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a client waits for its answer, and how long one that reads nothing stays, in s."""
+    """Time limits of a client in seconds: for the response, and for a client that stops reading."""
 
     answer: float
     stall: float
@@ -30,14 +32,14 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that is over: when nothing more was wanted for it, and what came of it."""
+    """A finished request: its result, and the time after which no work may be done for it."""
 
     over: float
     seen: Seen
 
 
 class Clients:
-    """The clients of one run, who share their connections to a server."""
+    """The clients of one run, which share connections to the server."""
 
     def __init__(self, url: str, patience: Patience) -> None:
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
@@ -45,19 +47,20 @@ class Clients:
         small = (socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
         slow = httpx.AsyncHTTPTransport(limits=limits, socket_options=[small])
         self._usual, self._slow = (
-            httpx.AsyncClient(base_url=url, transport=one, trust_env=False, timeout=patience.answer)
-            for one in (usual, slow)
+            httpx.AsyncClient(
+                base_url=url, transport=transport, trust_env=False, timeout=patience.answer
+            )
+            for transport in (usual, slow)
         )
         self._patience = patience
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._usual.aclose()
         await self._slow.aclose()
 
     async def send(self, number: int, plan: Plan) -> Sent:
-        """Send a request, and see what comes of it; never raises."""
-        if plan.manner is not Manner.ASKS_TWICE:
+        """Send a request and return its result; never raises."""
+        if plan.manner is not Manner.SENDS_TWICE:
             return await self._send(number, plan)
         once, again = await asyncio.gather(self._send(number, plan), self._send(number, plan))
         if once.seen != again.seen:
@@ -65,23 +68,23 @@ class Clients:
         return again
 
     async def _send(self, number: int, plan: Plan) -> Sent:
-        asking = _Asking(self._client_for(plan.manner), number, plan, self._patience)
+        exchange = _Exchange(self._client_for(plan.manner), number, plan, self._patience)
         try:
             async with asyncio.timeout(self._patience.answer):
-                await asking.ask()
+                await exchange.run()
         except TimeoutError:
-            asking.seen.problem = f"no end after {self._patience.answer:g} s"
+            exchange.seen.problem = f"no end after {self._patience.answer:g} s"
         except (httpx.HTTPError, OSError) as error:
-            asking.seen.problem = f"the connection broke: {error!r}"
-        return Sent(asking.over or time.monotonic(), asking.seen)
+            exchange.seen.problem = f"the connection broke: {error!r}"
+        return Sent(exchange.over or time.monotonic(), exchange.seen)
 
     def _client_for(self, manner: Manner) -> httpx.AsyncClient:
         is_slow = manner in (Manner.READS_SLOWLY, Manner.STOPS_READING)
         return self._slow if is_slow else self._usual
 
 
-class _Asking:
-    """One request under way; `over` is the moment from which nothing may be done for it."""
+class _Exchange:
+    """One request in progress; after the time `over` no work may be done for it."""
 
     def __init__(
         self, client: httpx.AsyncClient, number: int, plan: Plan, patience: Patience
@@ -94,8 +97,8 @@ class _Asking:
         self._patience = patience
         self._leaving: asyncio.Timeout | None = None
 
-    async def ask(self) -> None:
-        """Ask, and leave if the plan says so."""
+    async def run(self) -> None:
+        """Send the request, and disconnect if the plan says so."""
         if self._plan.manner not in (Manner.LEAVES_EARLY, Manner.LEAVES_SENDING):
             await self._exchange()
             return
@@ -103,17 +106,17 @@ class _Asking:
             async with asyncio.timeout(None) as self._leaving:
                 await self._exchange()
         except TimeoutError:
-            self._leave()
+            self._disconnect()
 
     async def _exchange(self) -> None:
         if self._plan.manner is Manner.STOPS_SENDING:
-            await self._dawdle()
+            await self._stall_sending()
             return
-        asked = self._plan.asked
-        headers = {**asked.headers, "x-request-id": self._id}
+        request = self._plan.request
+        headers = {**request.headers, "x-request-id": self._id}
         streaming = self._client.stream(
-            asked.method,
-            asked.path,
+            request.method,
+            request.path,
             content=self._content(headers),
             headers=headers,
             extensions={"trace": self._follow},
@@ -127,11 +130,11 @@ class _Asking:
 
     async def _follow(self, event: str, _: object) -> None:
         """Set the moment of leaving, once the server has something to count."""
-        if event == _HEARD and self._leaving is not None:
+        if event == _REQUEST_SENT and self._leaving is not None:
             self._leaving.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
 
     def _content(self, headers: dict[str, str]) -> bytes | AsyncGenerator[bytes, None]:
-        body = self._plan.asked.body
+        body = self._plan.request.body
         if self._plan.manner is not Manner.LEAVES_SENDING:
             return body
         headers["content-length"] = str(len(body))
@@ -146,7 +149,7 @@ class _Asking:
             if manner is Manner.READS_SLOWLY:
                 await asyncio.sleep(_SLOW_SECONDS)
             elif manner is Manner.LEAVES_AMID and len(body) > _AMID_BYTES:
-                self._leave()
+                self._disconnect()
                 break
             elif manner is Manner.STOPS_READING:
                 await self._stall()
@@ -154,27 +157,27 @@ class _Asking:
         return bytes(body)
 
     async def _stall(self) -> None:
-        """Read nothing for so long that the server has given up twice."""
+        """Stop reading for twice the server's stall timeout."""
         await asyncio.sleep(2 * self._patience.stall)
-        self._leave()
+        self._disconnect()
 
-    async def _dawdle(self) -> None:
+    async def _stall_sending(self) -> None:
         """Send half a request and wait for the answer; httpx would not listen meanwhile."""
-        asked, url = self._plan.asked, self._client.base_url
-        lines = [f"POST {asked.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
-        lines += [f"{name}: {value}" for name, value in asked.headers.items()]
-        head = "\r\n".join([*lines, f"content-length: {len(asked.body)}", "", ""])
+        request, url = self._plan.request, self._client.base_url
+        lines = [f"POST {request.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
+        lines += [f"{name}: {value}" for name, value in request.headers.items()]
+        head = "\r\n".join([*lines, f"content-length: {len(request.body)}", "", ""])
         reader, writer = await asyncio.open_connection(url.host, url.port)
         try:
-            writer.write(head.encode() + asked.body[: len(asked.body) // 2])
+            writer.write(head.encode() + request.body[: len(request.body) // 2])
             answer = await reader.read()
         finally:
             writer.close()
-        told, end, body = answer.partition(b"\r\n\r\n")
+        response_head, end, body = answer.partition(b"\r\n\r\n")
         if end:
-            self.seen = read_body(int(told.split(b" ")[1]), body, {})
+            self.seen = read_body(int(response_head.split(b" ")[1]), body, {})
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         self.seen.is_disconnected = True
         self.over = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""What has to come of a request, and whether that is what came: pure.
+"""The permitted outcomes of a request, and the check of an outcome. Pure functions.
 
 A request is lost if its client gets anything but a right answer or a permitted error.
 """
@@ -10,7 +10,7 @@ from proxy.conversation.json import JsonObject
 
 
 class Kind(Enum):
-    """What a client got; a stream that has begun can only tell of an error in an event."""
+    """The kind of a response; after the start of a stream, errors can only be sent as an event."""
 
     ANSWER = "answer"
     ERROR = "error"
@@ -39,13 +39,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is permitted.
+    """The permitted outcomes of a request.
 
-    `answers` are right at any time, `withheld` ones only where another attempt was due and the
-    server has saved it, and says so. `failures` are the statuses of errors; a stream that has begun
-    may show beginnings of `shown` and `thoughts` before it tells of one. A backend that
-    `is_endless` repeats its text for ever, and any beginning of that is right. It may be asked so
-    many `questions` at most.
+    `answers` are right at any time; `withheld` answers only if a retry was due, Temper fell back to
+    an earlier attempt and reports that. `failures` are the permitted status codes; a stream may
+    show a beginning of `shown` and `thoughts` before its error event. A backend that `is_endless`
+    repeats its text forever, and any beginning of that is right. `attempts` limits the upstream
+    requests.
     """
 
     answers: tuple[Wanted, ...] = ()
@@ -54,14 +54,14 @@ class Demand:
     shown: str = ""
     thoughts: str = ""
     is_endless: bool = False
-    questions: int = 1
+    attempts: int = 1
 
 
 @dataclass(slots=True)
 class Seen:
-    """What a client saw; `problem` reports what was wrong with the form of it, or with the way.
+    """The response as the client read it; `problem` describes a malformed response.
 
-    `report` holds what Temper says about its answer.
+    `report` holds the metadata that Temper adds to its response.
     """
 
     status: int = 0
@@ -78,7 +78,6 @@ class Seen:
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
         if self.is_disconnected:
             return Kind.LEFT
         if self.error is not None:
@@ -87,7 +86,7 @@ class Seen:
 
 
 def problem_of(demand: Demand, seen: Seen) -> str:
-    """Say why a request is lost; "" if it is not."""
+    """Return why a request is lost; "" if it is not."""
     if seen.problem:
         return seen.problem
     match seen.kind:
@@ -102,11 +101,11 @@ def problem_of(demand: Demand, seen: Seen) -> str:
 
 
 def _problem_of_error(demand: Demand, seen: Seen) -> str:
-    told = f"{seen.status}: {seen.error}"
+    error = f"{seen.status}: {seen.error}"
     if not demand.failures:
-        return f"an error where none was due, {told}"
+        return f"an error where none was due, {error}"
     if seen.kind is Kind.ERROR and seen.status not in demand.failures:
-        return f"an error with another status than {sorted(demand.failures)}, {told}"
+        return f"an error with another status than {sorted(demand.failures)}, {error}"
     if seen.calls:
         return f"a call before an error: {seen.calls}"
     if _begins(demand, seen.text, demand.shown) and demand.thoughts.startswith(seen.thoughts):
@@ -115,17 +114,17 @@ def _problem_of_error(demand: Demand, seen: Seen) -> str:
 
 
 def _problem_of_answer(demand: Demand, seen: Seen) -> str:
-    if any(_is(wanted, demand, seen) for wanted in demand.answers):
+    if any(_equals(wanted, demand, seen) for wanted in demand.answers):
         return ""
     is_withheld = "withheld=" in seen.report.get("repairs", "")
-    if is_withheld and any(_is(wanted, demand, seen) for wanted in demand.withheld):
+    if is_withheld and any(_equals(wanted, demand, seen) for wanted in demand.withheld):
         return ""
     got = f"{seen.text[:200]!r}, {seen.calls}, {seen.reason!r}, {seen.report}"
     wanted = demand.answers or "an error"
     return f"another answer than {str(wanted)[:400]}: {got}"
 
 
-def _is(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
+def _equals(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
     is_text = seen.text == wanted.text
     if demand.is_endless:
         is_text = bool(seen.text) and _begins(demand, seen.text, wanted.text)
@@ -138,7 +137,7 @@ def _is(wanted: Wanted, demand: Demand, seen: Seen) -> bool:
 
 
 def _begins(demand: Demand, seen: str, text: str) -> bool:
-    """Return whether what was seen is the beginning of a text, or of one that is repeated."""
+    """Return whether a text is the beginning of the expected text, which may be repeated."""
     if demand.is_endless:
         text *= len(seen) // len(text) + 1
     return text.startswith(seen)

@@ -1,4 +1,4 @@
-"""What a run has found, as it is kept in a file, and the page that tells of it."""
+"""The results of a soak: the file that stores them, and the page that shows them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +22,11 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct):
-    """Everything about one run.
+    """The results of one run.
 
-    `kinds` holds fault -> kind of what its client got -> how many. `outlived` are the seconds by
-    which generations outlived their clients' interest. Descriptors `at_rest` are those before the
-    run and after it. `problems` are those of the whole run.
+    `kinds` counts responses by fault and kind. `outlived` are the seconds for which generations
+    continued after their clients' disconnect. `at_rest` are the open descriptors before and after
+    the run. `problems` concern the run as a whole.
     """
 
     date: str
@@ -48,22 +48,25 @@ class Findings(msgspec.Struct):
     def note(self, fault: str, kind: Kind) -> None:
         """Count a request that is over."""
         self.requests += 1
-        found = self.kinds.setdefault(fault, {})
-        found[kind.value] = found.get(kind.value, 0) + 1
+        counts = self.kinds.setdefault(fault, {})
+        counts[kind.value] = counts.get(kind.value, 0) + 1
 
     def count(self, kind: Kind) -> int:
-        """Tell how many clients got this."""
-        return sum(found.get(kind.value, 0) for found in self.kinds.values())
+        """Return the number of responses of this kind."""
+        return sum(counts.get(kind.value, 0) for counts in self.kinds.values())
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing was lost and nothing grew."""
-        grown = [one for one in (of_memory(self.samples), of_descriptors(self.samples)) if one]
-        return not self.lost and not self.problems and all(one.is_flat for one in grown)
+        """True if no request was lost and neither memory nor descriptors grew."""
+        grown = [
+            flatness
+            for flatness in (of_memory(self.samples), of_descriptors(self.samples))
+            if flatness
+        ]
+        return not self.lost and not self.problems and all(flatness.is_flat for flatness in grown)
 
 
 def save(findings: Findings, file: Path) -> None:
-    """Write findings as JSON."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(findings)) + b"\n")
 
 
@@ -74,38 +77,36 @@ def page(findings: Findings) -> str:
 
 
 def _heading(findings: Findings) -> Iterator[str]:
-    yield "# Soak test with faults"
+    yield "# Soak with faults"
     yield ""
     yield _INTRODUCTION
     yield ""
     yield f"    {findings.command} --page docs/soak.md"
     yield ""
-    settings = "Temper's settings that differ from the defaults:"
-    yield f"Run on {findings.date}: {findings.machine}. {settings}"
+    yield f"Run on {findings.date}: {findings.machine}. Temper's settings other than the defaults:"
     yield ""
     yield from (f"    {line}".rstrip() for line in findings.settings.splitlines())
 
 
 _INTRODUCTION = """\
-`temper serve` runs in one process, a mock backend in another. The backend implements the API of
-llama-server and produces a fault for each request. The fault depends on a seed and the request's
-number, so client and backend agree on it, and any request can be repeated (`--only NUMBER`). The
-clients stream or not, offer tools or not, disconnect, read slowly, and send invalid requests.
+`temper serve` and the backend run as separate processes. The backend has the API of llama-server
+and plays a fault for each request. The fault depends on a seed and the request's number, so client
+and backend agree on it, and any request can be repeated (`--only NUMBER`). Clients stream or not,
+offer tools or not, disconnect, stall, and send invalid requests.
 
-A request counts as lost unless its client receives a correct answer or a permitted error. A correct
-answer has the text that the model wrote and exactly the calls that it made, with their arguments. A
-permitted error has OpenAI's format and the status that the fault requires; in a stream that has
-begun, it is an error event. Losses are: a hang, an end without `[DONE]` or error, a call that the
-model did not make, a 500, a superfluous generation, and a generation that continues for 2 s after
-its client has disconnected. At the end, neither Temper's metrics nor the backend's records may have
-an open request, Temper must have counted all requests, and its log must not contain a traceback.
+A request is lost unless its client gets a right answer or a permitted error. A right answer has the
+exact text, and exactly the calls that the model made, with these arguments. A permitted error has
+OpenAI's form and the status that the fault requires; after the start of a stream it is an error
+event. These are losses: a hang, an end without `[DONE]` or an error, a call that the model did not
+make, a 500, a superfluous generation, and a generation that continues for 2 s after its client has
+disconnected. At the end neither Temper's metrics nor the backend's ledger may have an open request,
+Temper must have counted every request, and its log must not contain a traceback.
 
-Memory counts as flat if its median in the last fifth of the run is at most 4 MB above that of the
-second fifth, and descriptors with a limit of 20; the first fifth is the warm-up. A leak of 0.6 kB
-per request would be detected. A few more descriptors only mean that more requests are running; at
-rest, there must not be more than before the run. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return
-free memory; otherwise it retains up to 64 MB after each reply of 32 MB. This command runs the test
-and writes this page:"""
+Memory and descriptors are flat if the median of the last fifth of the run exceeds that of the
+second fifth by at most 4 MB, or 20 descriptors; the first fifth is warm-up. A leak of 0.6 kB per
+request would be visible. More descriptors during the run mean more concurrent requests; at rest
+there may be no more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
+Otherwise it keeps up to 64 MB after each reply of 32 MB. This command writes the page:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:
@@ -121,55 +122,57 @@ def _result(findings: Findings) -> Iterator[str]:
     yield f"| generations | {findings.generations:,} |"
     if findings.outlived:
         last = percentile(findings.outlived, 100)
-        yield f"| longest generation after a disconnect | {last * 1000:.0f} ms |"
+        yield f"| longest generation after its client left | {last * 1000:.0f} ms |"
     yield from _flat("memory, MB", of_memory(findings.samples))
     yield from _flat("descriptors", of_descriptors(findings.samples))
     if findings.at_rest is not None:
         before, after = findings.at_rest
-        told = _judged(f"{before}, {after}", is_good=after <= before)
-        yield f"| descriptors at rest, before and after | {told} |"
+        descriptors = _judged(f"{before}, {after}", is_good=after <= before)
+        yield f"| descriptors at rest, before and after | {descriptors} |"
     if findings.samples:
-        most = max(one.memory_mb for one in findings.samples)
+        most = max(sample.memory_mb for sample in findings.samples)
         yield f"| peak memory, MB | {most:.0f} |"
     yield f"| CPU time, s | {findings.cpu_seconds:.0f} |"
 
 
 _KINDS = {
-    Kind.ANSWER: "correct answers",
+    Kind.ANSWER: "right answers",
     Kind.ERROR: "permitted errors",
     Kind.ERROR_EVENT: "permitted error events",
-    Kind.LEFT: "disconnected clients",
+    Kind.LEFT: "clients that left",
 }
 
 
-def _flat(what: str, found: Flatness | None) -> Iterator[str]:
-    if found is not None:
-        told = _judged(f"{found.early:.4g}, {found.late:.4g}", is_good=found.is_flat)
-        yield f"| {what}: second fifth, last fifth | {told} |"
+def _flat(title: str, flat: Flatness | None) -> Iterator[str]:
+    if flat is not None:
+        medians = f"{flat.second_fifth:.4g}, {flat.last_fifth:.4g}"
+        yield f"| {title}: second fifth, last fifth | {_judged(medians, is_good=flat.is_flat)} |"
 
 
-def _judged(told: str, *, is_good: bool) -> str:
-    return told if is_good else f"**{told}**"
+def _judged(text: str, *, is_good: bool) -> str:
+    return text if is_good else f"**{text}**"
 
 
 def _faults(findings: Findings) -> Iterator[str]:
     yield "## Results by fault"
     yield ""
-    yield "| | requests | answers | errors | error events | disconnected | lost |"
+    yield "| | requests | answers | errors | error events | left | lost |"
     yield "|---|---|---|---|---|---|---|"
     for fault, kinds in sorted(findings.kinds.items()):
         counts = [kinds.get(kind.value, 0) for kind in Kind if kind is not Kind.NOTHING]
-        lost = sum(one.fault == fault for one in findings.lost)
+        lost = sum(request.fault == fault for request in findings.lost)
         cells = [sum(kinds.values()), *(count or "" for count in counts)]
         yield f"| {fault} | {' | '.join(map(str, cells))} | {f'**{lost}**' if lost else 0} |"
 
 
 def _problems(findings: Findings) -> Iterator[str]:
-    told = [f"- {problem}" for problem in findings.problems]
-    told += [f"- {one.number}, {one.fault}: `{one.problem}`" for one in findings.lost]
-    if told:
+    items = [f"- {problem}" for problem in findings.problems]
+    items += [
+        f"- {request.number}, {request.fault}: `{request.problem}`" for request in findings.lost
+    ]
+    if items:
         yield "## Problems"
         yield ""
-        yield from told[:_MOST_SHOWN]
-        if len(told) > _MOST_SHOWN:
-            yield f"- and {len(told) - _MOST_SHOWN} more"
+        yield from items[:_MOST_SHOWN]
+        if len(items) > _MOST_SHOWN:
+            yield f"- and {len(items) - _MOST_SHOWN} more"

@@ -1,9 +1,10 @@
-"""Whether something that was looked at again and again stayed the same: pure.
+"""Detects growth in a series of samples. Pure functions.
 
-The run is cut into fifths. The first one warms up: caches fill, and the heap takes the size that
-the largest requests need. After that nothing may grow, so the median of the last fifth is compared
-with that of the second: between their middles lie three fifths of the run, and a median does not
-see the few samples that were taken amid a flood. A leak of 1 kB in each of 10,000 requests is 6 MB.
+The run is cut into fifths. The first fifth is warm-up: caches fill, and the heap grows to the size
+that the largest requests need. After that nothing may grow, so the median of the last fifth is
+compared with that of the second. Three fifths of the run lie between their centers, and a median
+ignores the few samples taken during a flood. A leak of 1 kB per request amounts to 6 MB in 10,000
+requests.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ MOST_DESCRIPTORS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server used at a moment, in seconds since the beginning; memory in MB."""
+    """The usage of a server at one moment; `second` counts from the start, memory is in MB."""
 
     second: float
     memory_mb: float
@@ -27,20 +28,20 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Flatness:
-    """Medians of the second and of the last fifth, and by how much the latter may be more."""
+    """Medians of the second and the last fifth, and the permitted growth."""
 
-    early: float
-    late: float
+    second_fifth: float
+    last_fifth: float
     most: float
 
     @property
     def is_flat(self) -> bool:
-        """Whether it did not grow by more than it may."""
-        return self.late - self.early <= self.most
+        """True if the growth is within the permitted limit."""
+        return self.last_fifth - self.second_fifth <= self.most
 
 
 def flatness(values: Sequence[float], most: float) -> Flatness | None:
-    """Compare the fifths of what was seen; None if that is too little to tell."""
+    """Compare the fifths of a series; None for fewer than five values."""
     fifth = len(values) // _PARTS
     if not fifth:
         return None
@@ -49,9 +50,9 @@ def flatness(values: Sequence[float], most: float) -> Flatness | None:
 
 def of_memory(samples: Sequence[Sample]) -> Flatness | None:
     """Return whether memory stayed flat."""
-    return flatness([one.memory_mb for one in samples], MOST_MEMORY_MB)
+    return flatness([sample.memory_mb for sample in samples], MOST_MEMORY_MB)
 
 
 def of_descriptors(samples: Sequence[Sample]) -> Flatness | None:
     """Return whether the number of open descriptors stayed flat, but for requests under way."""
-    return flatness([one.descriptors for one in samples], MOST_DESCRIPTORS)
+    return flatness([sample.descriptors for sample in samples], MOST_DESCRIPTORS)

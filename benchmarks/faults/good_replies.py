@@ -9,24 +9,24 @@ from proxy.conversation import json
 
 _PAUSE = 0.05
 _HALF = 0.5
-_LARGE = 1_500  # deltas: more than all buffers on the way hold
-_SEGMENT = 3  # bytes, so that characters are cut
+_LARGE = 1_500  # deltas: more than all buffers in between can hold
+_SEGMENT = 3  # bytes, so that multi-byte characters are split
 
 
 def as_call(call: Call, material: Material, *, index: int = 0) -> bytes:
     """Write a call in pieces of any size."""
-    written = json.dump_text(call.arguments)
-    size = material.chance.choice((1, 5, 20, len(written)))
-    return speech.call(call.name, speech.pieces(written, size), index=index)
+    arguments = json.dump_text(call.arguments)
+    size = material.chance.choice((1, 5, 20, len(arguments)))
+    return speech.call(call.name, speech.pieces(arguments, size), index=index)
 
 
-def says(*said: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
+def says(*deltas: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
     """Play a whole reply."""
-    return sends(chunked(speech.reply(*said, reason=reason)), then=then)
+    return sends(chunked(speech.reply(*deltas, reason=reason)), then=then)
 
 
 def calls(call: Call, material: Material) -> Toxic:
-    """Play a reply that is one call."""
+    """Play a reply that consists of one call."""
     return says(as_call(call, material), reason="tool_calls")
 
 
@@ -38,78 +38,78 @@ def called(*made: Call, thoughts: str = "") -> Wanted:
 def _one_call(material: Material) -> Plan:
     call = material.call()
     return Plan(
-        material.asks(tools=True), (calls(call, material),), Demand(answers=(called(call),))
+        material.request(tools=True), (calls(call, material),), Demand(answers=(called(call),))
     )
 
 
 def _two_calls(material: Material) -> Plan:
     both = (material.call(), material.call())
-    written = (as_call(one, material, index=place) for place, one in enumerate(both))
-    play = says(*written, reason="tool_calls")
-    return Plan(material.asks(tools=True), (play,), Demand(answers=(called(*both),)))
+    deltas = (as_call(call, material, index=index) for index, call in enumerate(both))
+    play = says(*deltas, reason="tool_calls")
+    return Plan(material.request(tools=True), (play,), Demand(answers=(called(*both),)))
 
 
 def _thoughts_and_call(material: Material) -> Plan:
     call, thoughts = material.call(), material.text()
-    said = speech.thoughts(speech.pieces(thoughts))
-    play = says(said, as_call(call, material), reason="tool_calls")
+    deltas = speech.thoughts(speech.pieces(thoughts))
+    play = says(deltas, as_call(call, material), reason="tool_calls")
     demand = Demand(answers=(called(call, thoughts=thoughts),))
-    return Plan(material.asks(tools=True), (play,), demand)
+    return Plan(material.request(tools=True), (play,), demand)
 
 
 def _text(material: Material) -> Plan:
     text = material.text(200)
     play = says(speech.text(speech.pieces(text)))
-    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+    return Plan(material.request(tools=False), (play,), Demand(answers=(Wanted(text),)))
 
 
 def _thoughts_and_text(material: Material) -> Plan:
     text, thoughts = material.text(), material.text()
-    said = speech.thoughts(speech.pieces(thoughts)) + speech.text(speech.pieces(text))
+    deltas = speech.thoughts(speech.pieces(thoughts)) + speech.text(speech.pieces(text))
     demand = Demand(answers=(Wanted(text, thoughts=thoughts),))
-    return Plan(material.asks(tools=False), (says(said),), demand)
+    return Plan(material.request(tools=False), (says(deltas),), demand)
 
 
 def _answer_in_respond(material: Material) -> Plan:
     text = material.text()
     play = calls(Call("respond", {"message": text}), material)
-    asked = material.asks(tools=True).wishing("x-temper-text-policy", "respond")
-    return Plan(asked, (play,), Demand(answers=(Wanted(text),)))
+    request = material.request(tools=True).with_header("x-temper-text-policy", "respond")
+    return Plan(request, (play,), Demand(answers=(Wanted(text),)))
 
 
 def _answer_and_call(material: Material) -> Plan:
-    """Call a tool and respond as well: the call counts, and the message stands beside it."""
+    """Call a tool and `respond` in one reply: the call counts, and the message is kept as text."""
     text, call = material.text(), material.call()
     both = [Call("respond", {"message": text}), call]
     material.chance.shuffle(both)
-    written = (as_call(one, material, index=place) for place, one in enumerate(both))
+    deltas = (as_call(call, material, index=index) for index, call in enumerate(both))
     demand = Demand((Wanted(text, (call,), "tool_calls"),))
-    asked = material.asks(tools=True).wishing("x-temper-text-policy", "respond")
-    return Plan(asked, (says(*written, reason="tool_calls"),), demand)
+    request = material.request(tools=True).with_header("x-temper-text-policy", "respond")
+    return Plan(request, (says(*deltas, reason="tool_calls"),), demand)
 
 
 def _text_where_it_is_welcome(material: Material) -> Plan:
     text, calls_too = material.text(), material.chance.random() < _HALF
     made = (material.call(),) if calls_too else ()
-    said = [speech.text(speech.pieces(text)), *(as_call(one, material) for one in made)]
+    deltas = [speech.text(speech.pieces(text)), *(as_call(call, material) for call in made)]
     reason = "tool_calls" if made else "stop"
-    asked = material.asks(tools=True).wishing("x-temper-text-policy", "accept")
-    return Plan(asked, (says(*said, reason=reason),), Demand((Wanted(text, made, reason),)))
+    request = material.request(tools=True).with_header("x-temper-text-policy", "accept")
+    return Plan(request, (says(*deltas, reason=reason),), Demand((Wanted(text, made, reason),)))
 
 
 def _unguarded(material: Material) -> Plan:
-    """Pass on what looks like a call, as the client wants nothing to be changed."""
+    """Pass on text that looks like a call, because the client switched the guardrails off."""
     text = f'<tool_call>{{"name": "get_weather", "arguments": {{}}}}</tool_call> {material.text()}'
     mode = material.chance.choice(("off", "observe"))
-    asked = material.asks(tools=True).wishing("x-temper-guardrails", mode)
-    return Plan(asked, (says(speech.text(speech.pieces(text))),), Demand((Wanted(text),)))
+    request = material.request(tools=True).with_header("x-temper-guardrails", mode)
+    return Plan(request, (says(speech.text(speech.pieces(text))),), Demand((Wanted(text),)))
 
 
 def _cut_by_length(material: Material) -> Plan:
     text = material.text()
     play = says(speech.text(speech.pieces(text)), reason="length")
     demand = Demand(answers=(Wanted(text, reason="length"),))
-    return Plan(material.asks(tools=material.chance.random() < _HALF), (play,), demand)
+    return Plan(material.request(tools=material.chance.random() < _HALF), (play,), demand)
 
 
 def _in_small_segments(material: Material) -> Plan:
@@ -117,29 +117,29 @@ def _in_small_segments(material: Material) -> Plan:
     play = sends(
         chunked(speech.reply(speech.text(speech.pieces(text)))), size=_SEGMENT, then=Then.NEXT
     )
-    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+    return Plan(material.request(tools=False), (play,), Demand(answers=(Wanted(text),)))
 
 
 def _slow_drip(material: Material) -> Plan:
     text = material.text(20)
     start = chunked(speech.START + speech.progress(), is_whole=False)
-    said = [chunk(speech.text([piece])) for piece in speech.pieces(text)]
+    chunks = [chunk(speech.text([piece])) for piece in speech.pieces(text)]
     end = chunk(speech.end()) + LAST_CHUNK
-    play = paced(start, *said, end, seconds=_PAUSE, then=Then.NEXT)
-    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+    play = paced(start, *chunks, end, seconds=_PAUSE, then=Then.NEXT)
+    return Plan(material.request(tools=False), (play,), Demand(answers=(Wanted(text),)))
 
 
 def _to_a_slow_reader(material: Material) -> Plan:
     text = f"{material.text()} " * _LARGE
-    said = speech.text(speech.pieces(text, len(text) // _LARGE))
+    deltas = speech.text(speech.pieces(text, len(text) // _LARGE))
     demand = Demand(answers=(Wanted(text),))
-    return Plan(material.asks(tools=False), (says(said),), demand, Manner.READS_SLOWLY)
+    return Plan(material.request(tools=False), (says(deltas),), demand, Manner.READS_SLOWLY)
 
 
 def _in_one_body(material: Material) -> Plan:
     text = material.text()
     play = sends(whole(speech.completion(text)), then=Then.NEXT)
-    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+    return Plan(material.request(tools=False), (play,), Demand(answers=(Wanted(text),)))
 
 
 def _oddly_written(material: Material) -> Plan:
@@ -155,34 +155,34 @@ def _oddly_written(material: Material) -> Plan:
         sends(b"HTTP/1.0 200 OK\r\n\r\n" + without_mark),
     )
     play = material.chance.choice(odd)
-    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+    return Plan(material.request(tools=False), (play,), Demand(answers=(Wanted(text),)))
 
 
 def _rude_behind_the_end(material: Material) -> Plan:
-    """Close a connection that was to stay, or send what nobody asked for: others must not care."""
+    """Close a kept-alive connection, or send surplus bytes: other requests must not notice."""
     text = material.text()
     stream = chunked(speech.reply(speech.text(speech.pieces(text))))
     play = material.chance.choice(
         (sends(stream), sends(stream + whole(b"{}"), then=Then.NEXT), sends(stream + b"\0\xff"))
     )
-    return Plan(material.asks(tools=False), (play,), Demand(answers=(Wanted(text),)))
+    return Plan(material.request(tools=False), (play,), Demand(answers=(Wanted(text),)))
 
 
 FAULTS = (
     Fault("good: a call", 120, _one_call),
     Fault("good: two calls", 30, _two_calls),
-    Fault("good: reasoning and a call", 30, _thoughts_and_call),
+    Fault("good: thoughts and a call", 30, _thoughts_and_call),
     Fault("good: text", 120, _text),
-    Fault("good: reasoning and text", 30, _thoughts_and_text),
-    Fault("good: an answer through respond", 40, _answer_in_respond),
+    Fault("good: thoughts and text", 30, _thoughts_and_text),
+    Fault("good: an answer next to tools", 40, _answer_in_respond),
     Fault("good: an answer and a call", 15, _answer_and_call),
-    Fault("good: text with accepted prose", 15, _text_where_it_is_welcome),
-    Fault("good: without guardrails", 10, _unguarded),
+    Fault("good: accepted text", 15, _text_where_it_is_welcome),
+    Fault("good: unguarded", 10, _unguarded),
     Fault("good: cut off by length", 20, _cut_by_length),
     Fault("good: in segments of 3 bytes", 20, _in_small_segments),
-    Fault("good: slow small chunks", 25, _slow_drip),
+    Fault("good: a slow drip", 25, _slow_drip),
     Fault("good: to a slow reader", 4, _to_a_slow_reader),
     Fault("good: one body instead of a stream", 20, _in_one_body),
-    Fault("good: with unusual formatting", 30, _oddly_written),
-    Fault("good: an unexpected close or data after the end", 30, _rude_behind_the_end),
+    Fault("good: unusual framing", 30, _oddly_written),
+    Fault("good: surplus bytes after the end", 30, _rude_behind_the_end),
 )

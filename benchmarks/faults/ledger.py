@@ -1,17 +1,17 @@
-"""The backend's ledger: when each generation began and ended, and which of them nobody wanted.
+"""The backend's ledger: the begin and end of each generation, and which outlived its client.
 
-Moments are those of the machine's monotonic clock, which is the same in all processes.
+Times are those of the machine's monotonic clock, which all processes share.
 """
 
 from collections.abc import Iterator
 
 import msgspec
 
-LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive the interest of its client
+LONGEST_OUTLIVING = 2.0  # seconds that a generation may outlive its client
 
 
 class Generation(msgspec.Struct):
-    """One question, and until when it was answered; 0 while it is."""
+    """One generation; `ended` is 0 while it runs."""
 
     begun: float
     ended: float = 0.0
@@ -26,21 +26,22 @@ class Ledger(msgspec.Struct):
     @property
     def playing(self) -> int:
         """How many generations have not ended."""
-        return sum(not one.ended for made in self.generations.values() for one in made)
+        return sum(
+            not generation.ended for made in self.generations.values() for generation in made
+        )
 
     def outlived(self, number: int, over: float) -> float:
-        """Tell by how long a generation outlived a request that was over then; 0 if none did."""
-        return max((one.ended - over for one in self.made(number)), default=0.0)
+        """Return the seconds for which a generation outlived a request that ended at `over`."""
+        return max((generation.ended - over for generation in self.made(number)), default=0.0)
 
     def made(self, number: int) -> list[Generation]:
-        """Return the generations of a request."""
         return self.generations.get(number, [])
 
-    def problems(self, number: int, over: float, questions: int) -> Iterator[str]:
-        """Say what is wrong with those of a request that was to cost so many at most."""
+    def problems(self, number: int, over: float, attempts: int) -> Iterator[str]:
+        """Yield the problems of a request that may have cost at most `attempts` generations."""
         made = len(self.made(number))
-        if made > questions:
-            yield f"asked {made} times, {questions} at most were due"
+        if made > attempts:
+            yield f"{made} generations, at most {attempts} were due"
         outlived = self.outlived(number, over)
         if outlived > LONGEST_OUTLIVING:
             yield f"a generation outlived its client by {outlived:.1f} s"

@@ -1,7 +1,7 @@
-"""What one request of a run is made of, drawn from the seed of the run and the request's number.
+"""The parts of a request, drawn from the seed of the run and the request's number.
 
-Client and backend draw the same, each for itself: the number, which stands in the prompt, is all
-that passes between them.
+Client and backend draw the same values independently: only the number, which is in the prompt,
+passes between them.
 """
 
 import random
@@ -14,17 +14,18 @@ from typing import TypeAlias
 
 from benchmarks.faults.demands import Call, Demand
 from benchmarks.faults.toxics import Toxic
-from benchmarks.load.workloads import described
+from benchmarks.load.workloads import describe_tool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 CHAT = "/v1/chat/completions"
-NAMES = ("steady", "gpt-4o", "qwen3:8b")  # of the model, as clients know it
+NAMES = ("steady", "gpt-4o", "qwen3:8b")  # the model's names for clients
 GONE = "gone"  # a model whose server is down
 _CLIENTS = 5
-_STREAMED = 0.6  # of all requests
+_STREAMED = 0.6  # share of all requests
 _MARK = re.compile(rb"\[\[request (\d+)\]\]")
 
+# with multi-byte characters, because some faults cut a stream inside a character
 _WORDS = (
     *("harbour", "lantern", "quiet", "meadow", "seven", "rivers", "früh", "雪", "copper"),
     *("window", "morning", "paper", "bridge", "thunder", "apple", "naïve", "slate", "🙂"),
@@ -32,12 +33,12 @@ _WORDS = (
 _CITIES = ("Oslo", "Paris", "São Paulo", "Köln", "東京", "New York")
 
 TOOLS: tuple[JsonObject, ...] = (
-    described(
+    describe_tool(
         "get_weather",
         {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
         required=("city", "days"),
     ),
-    described(
+    describe_tool(
         "write_note",
         {
             "title": {"type": "string"},
@@ -56,7 +57,7 @@ class Manner(Enum):
     """How a client behaves."""
 
     STAYS = "stays"
-    ASKS_TWICE = "asks twice at once, with one key"
+    SENDS_TWICE = "sends twice at once, with one key"
     LEAVES_EARLY = "leaves before the first token"
     LEAVES_AMID = "leaves in the middle"
     LEAVES_SENDING = "leaves before its request is whole"
@@ -66,58 +67,57 @@ class Manner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as it is sent."""
+class ChatRequest:
+    """An HTTP request to Temper."""
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     path: str = CHAT
     method: str = "POST"
 
-    def wishing(self, name: str, value: str) -> "Asked":
+    def with_header(self, name: str, value: str) -> "ChatRequest":
         """Return the same request with a further header."""
         return replace(self, headers={**self.headers, name: value})
 
     @property
     def is_chat(self) -> bool:
-        """Whether Temper counts it among its chat requests."""
+        """True if Temper counts it among its chat requests."""
         return (self.method, self.path) == ("POST", CHAT)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, how the client behaves, what the backend plays and what has to come of it.
+    """The request, the client's manner, the backend's replies, and the permitted outcomes.
 
-    The n-th question for the request gets the n-th of `plays`, or the last.
+    The n-th generation for the request gets the n-th of `plays`, or the last one.
     """
 
-    asked: Asked
+    request: ChatRequest
     plays: tuple[Toxic, ...] = ()
     demand: Demand = NOTHING
     manner: Manner = Manner.STAYS
 
 
 def number_in(request: bytes) -> int | None:
-    """Find which request of the run a question belongs to."""
-    found = _MARK.search(request)
-    return None if found is None else int(found[1])
+    """Return the number of the request that an upstream request belongs to."""
+    match = _MARK.search(request)
+    return None if match is None else int(match[1])
 
 
 class Material:
-    """Draws what a request needs; whether it is streamed, only where that is None."""
+    """Draws the parts of a request; `stream` fixes whether it is streamed, None draws it."""
 
     def __init__(self, seed: int, number: int, *, stream: bool | None = None) -> None:
-        # not for secrets; the same in both processes
+        # a seeded generator, because client and backend must draw the same values
         self.chance = random.Random(f"{seed}/{number}")  # noqa: S311
         self.number = number
         self._stream = stream
 
     def text(self, most: int = 40) -> str:
-        """Draw a text of some words."""
+        """Draw a text of several words."""
         return " ".join(self.chance.choices(_WORDS, k=self.chance.randint(3, most)))
 
     def call(self) -> Call:
-        """Draw a valid call of one of the tools."""
         if self.chance.random() < 0.5:
             return self.forecast()
         lines: list[JsonValue] = [self.text(8) for _ in range(self.chance.randint(0, 5))]
@@ -131,13 +131,12 @@ class Material:
         city, days = self.chance.choice(_CITIES), self.chance.randint(1, 14)
         return Call("get_weather", {"city": city, "days": days})
 
-    def asks(self, *, tools: bool, stream: bool | None = None, **others: JsonValue) -> Asked:
-        """Draw a request."""
+    def request(self, *, tools: bool, stream: bool | None = None, **more: JsonValue) -> ChatRequest:
         drawn = self.chance.random() < _STREAMED if self._stream is None else self._stream
         stream = drawn if stream is None else stream
         body: JsonObject = {
             "model": self.chance.choice(NAMES),
-            "messages": [*self._history(), self.question()],
+            "messages": [*self._history(), self.user_message()],
             "stream": stream,
             "temperature": 0.2,
         }
@@ -145,31 +144,31 @@ class Material:
             body["stream_options"] = {"include_usage": True}
         if tools:
             body["tools"] = [*TOOLS]
-        return Asked(json.dump({**body, **others}), self.headers())
+        return ChatRequest(json.dump({**body, **more}), self.headers())
 
-    def question(self) -> JsonObject:
-        """Write what the user says, and the mark."""
+    def user_message(self) -> JsonObject:
+        """Return the last user message, which contains the mark."""
         return {"role": "user", "content": f"{self.text(20)} [[request {self.number}]]"}
 
     def headers(self, **others: str) -> dict[str, str]:
-        """Draw whose request it is."""
+        """Draw the headers with the client's key."""
         key = f"Bearer client-{self.chance.randrange(_CLIENTS)}"
         return {"content-type": "application/json", "authorization": key, **others}
 
     def _history(self) -> list[JsonValue]:
-        """Draw what was said before."""
-        said: list[JsonValue] = [{"role": "system", "content": self.text(30)}]
+        """Draw the earlier messages of the conversation."""
+        messages: list[JsonValue] = [{"role": "system", "content": self.text(30)}]
         for turn in range(self.chance.choice((0, 0, 1, 4))):
             call = self.forecast()
             function = {"name": call.name, "arguments": json.dump_text(call.arguments)}
             made: JsonValue = {"id": f"call_{turn}", "type": "function", "function": {**function}}
-            said += [
+            messages += [
                 {"role": "user", "content": self.text()},
                 {"role": "assistant", "content": None, "tool_calls": [made]},
                 {"role": "tool", "tool_call_id": f"call_{turn}", "content": self.text()},
                 {"role": "assistant", "content": self.text()},
             ]
-        return said
+        return messages
 
 
 Make: TypeAlias = Callable[[Material], Plan]
@@ -177,7 +176,7 @@ Make: TypeAlias = Callable[[Material], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A way in which a request goes, and how many of a thousand do."""
+    """A kind of request, and its weight: how many of a thousand requests are of this kind."""
 
     name: str
     share: float

@@ -18,7 +18,7 @@ ONE_OF_EACH = 2 * len(FAULTS)
 
 
 def draw(seed: int, number: int) -> tuple[Fault, Plan]:
-    """Draw what happens to a request; the same seed and number always give the same."""
+    """Draw the fault and the plan of a request; deterministic for a seed and a number."""
     if number < ONE_OF_EACH:
         fault = FAULTS[number // 2]
         return fault, fault.make(Material(seed, number, stream=number % 2 == 0))

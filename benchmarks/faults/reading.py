@@ -1,7 +1,7 @@
-"""From the bytes of an answer to what a client saw: pure, strict, and never an exception.
+"""Reads a response strictly into a `Seen`. Pure functions that never raise.
 
-It insists on all that clients rely on: the role first and once, one identity, calls whole and with
-ids of their own, nothing behind an end or an error, `[DONE]` behind an end alone.
+The reader insists on everything that clients rely on: the role once and first, one identity,
+complete calls with distinct ids, no event after an end or an error, and `[DONE]` only after an end.
 """
 
 from typing import NoReturn
@@ -16,11 +16,11 @@ _IDENTITY = ("id", "created", "model", "system_fingerprint")
 
 
 class Malformed(ValueError):
-    """An answer that no client has to understand."""
+    """A response that no client has to understand."""
 
 
 def read_body(status: int, body: bytes, report: dict[str, str]) -> Seen:
-    """Read an answer in one piece; `report` is what its headers tell."""
+    """Read a response body; `report` are the values of the `x-temper-` headers."""
     seen = Seen(status, report=report)
     try:
         document = _object(json.parse(body), "the body")
@@ -47,7 +47,7 @@ def read_stream(body: bytes) -> Seen:
             stream.read(event)
     except ValueError as error:
         seen.problem = _told(error, body)
-    seen.text, seen.thoughts = "".join(stream.said), "".join(stream.thought)
+    seen.text, seen.thoughts = "".join(stream.text_parts), "".join(stream.thought_parts)
     return seen
 
 
@@ -56,11 +56,9 @@ def _told(error: ValueError, body: bytes) -> str:
 
 
 class _Stream:
-    """Reads the events of one stream."""
-
     def __init__(self, seen: Seen) -> None:
-        self.said: list[str] = []
-        self.thought: list[str] = []
+        self.text_parts: list[str] = []
+        self.thought_parts: list[str] = []
         self._seen = seen
         self._identity: list[JsonValue] = []
         self._calls: list[JsonObject] = []
@@ -102,16 +100,16 @@ class _Stream:
         delta = _object(choice.get("delta"), "a delta")
         if ("role" in delta) is not is_first:
             _refuse("the role is not first and once")
-        self.said.append(_text(delta.get("content")))
-        self.thought.append(_text(delta.get("reasoning_content")))
+        self.text_parts.append(_text(delta.get("content")))
+        self.thought_parts.append(_text(delta.get("reasoning_content")))
         for call in _list(delta.get("tool_calls", []), "tool_calls"):
             self._read_call(_object(call, "a call"))
         seen.reason = _text(choice.get("finish_reason"))
-        if seen.reason not in ("", "length"):  # nobody runs the calls of what was cut off
-            seen.calls = [_call(written) for written in self._calls]
+        if seen.reason not in ("", "length"):  # clients do not run calls of a cut-off reply
+            seen.calls = [_call(call) for call in self._calls]
 
     def _read_call(self, piece: JsonObject) -> None:
-        """Read a call, or a piece of the latest: the first tells its id and name."""
+        """Read a piece of a call; the first piece has the id and the name."""
         function = _object(piece.get("function"), "a function")
         is_first = "name" in function
         if piece.get("index") != len(self._calls) - (not is_first):
@@ -135,9 +133,9 @@ def _read_completion(seen: Seen, document: JsonObject) -> None:
     seen.thoughts = _text(message.get("reasoning_content"))
     ids: set[str] = set()
     calls = _list(message.get("tool_calls", []), "tool_calls")
-    for one in calls:
-        _identify(_object(one, "a call"), ids)
-    seen.calls = [_call(_object(one, "a call")) for one in calls]
+    for call in calls:
+        _identify(_object(call, "a call"), ids)
+    seen.calls = [_call(_object(call, "a call")) for call in calls]
     seen.reason = _text(choice.get("finish_reason"))
     _object(document.get("usage"), "the usage")
     if not seen.reason:
@@ -145,16 +143,16 @@ def _read_completion(seen: Seen, document: JsonObject) -> None:
     seen.is_done = True
 
 
-def _identify(written: JsonObject, taken: set[str]) -> None:
-    call_id = _text(written.get("id"))
-    if not call_id or call_id in taken or written.get("type") != "function":
-        _refuse(f"a call without an id of its own, or a type: {written}")
+def _identify(call: JsonObject, taken: set[str]) -> None:
+    call_id = _text(call.get("id"))
+    if not call_id or call_id in taken or call.get("type") != "function":
+        _refuse(f"a call without an id of its own, or a type: {call}")
     taken.add(call_id)
 
 
-def _call(written: JsonObject) -> Call:
-    """Read a call, of which the arguments have to be an object."""
-    function = _object(written.get("function"), "a function")
+def _call(call: JsonObject) -> Call:
+    """Read a complete call, whose arguments must be a JSON object."""
+    function = _object(call.get("function"), "a function")
     arguments = json.parse(_text(function.get("arguments")))
     return Call(_text(function.get("name")), _object(arguments, "the arguments"))
 

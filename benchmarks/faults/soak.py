@@ -1,4 +1,4 @@
-"""The run: clients in groups before Temper, and a look at everything that is left at the end."""
+"""The soak: groups of clients send requests to Temper, then everything left open is checked."""
 
 import asyncio
 import tempfile
@@ -20,20 +20,21 @@ from benchmarks.faults.material import Fault, Plan
 from benchmarks.faults.mixture import ONE_OF_EACH, draw
 from benchmarks.faults.stage import DEADLINES, STALL_SECONDS, Stage, staged
 
-Tell: TypeAlias = Callable[[str], None]
+PrintLine: TypeAlias = Callable[[str], None]
 
-_GROUP = 3 * SLOTS  # requests that are sent at once, so that some have to wait
+_GROUP = 3 * SLOTS  # requests sent at once: more than there are slots, so some must queue
 _SAMPLE_SECONDS = 2.0
-_SAMPLES_TOLD = 15  # between two lines that tell how it goes
+_SAMPLES_TOLD = 15  # between two lines of progress
+# far above Temper's deadline_seconds: a client that gives up has found a hang
 _PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is sent: so many requests, evenly over these seconds, or `only` these numbers.
+    """The number of requests, spread evenly over `seconds`, or `only` these numbers.
 
-    The first `warmup` are sent before descriptors are looked at; a server is at rest after `rest`
-    seconds, when connections have been given up that were kept for more requests.
+    The first `warmup` requests are sent before descriptors are counted. After `rest` seconds idle
+    connections have been closed.
     """
 
     requests: int = 12_000
@@ -45,7 +46,6 @@ class Effort:
 
     @property
     def command(self) -> str:
-        """The command that sends as much."""
         numbers = f" --only {' '.join(map(str, self.only))}" if self.only else ""
         much = f"--requests {self.requests} --seconds {self.seconds:g} --seed {self.seed}"
         return f"python -m benchmarks faults {much}{numbers}"
@@ -53,7 +53,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is open while nobody asks: connections to the backend, and descriptors of Temper."""
+    """Open connections to the backend and descriptors of Temper while no request runs."""
 
     connections: int
     descriptors: int
@@ -61,11 +61,11 @@ class _Rest:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A request that is over: since when, and what it may have cost the backend."""
+    """A finished request: its end, and the generations that it may have cost."""
 
     fault: str
     over: float
-    questions: int
+    attempts: int
     is_chat: bool
 
 
@@ -76,13 +76,14 @@ class _Run:
     stage: Stage
     effort: Effort
     findings: Findings
-    tell: Tell
+    print_line: PrintLine
     past: dict[int, _Past] = field(default_factory=dict)
 
     async def go(self) -> None:
-        """Send everything, and look at what is left of it."""
+        """Send all requests, then check the state of both servers."""
         effort, findings = self.effort, self.findings
         numbers = effort.only or range(effort.requests)
+        # one request of each fault opens every kind of descriptor before the first count
         warmup = 0 if effort.only else min(effort.warmup, effort.requests)
         pause = effort.seconds / max(1, len(numbers))
         await self._send(numbers[:warmup], pause)
@@ -92,13 +93,13 @@ class _Run:
         await self._send(numbers[warmup:], pause)
         findings.seconds = time.monotonic() - begun + warmup * pause
         sampling.cancel()
-        await self._look_back()
+        await self._check_servers()
         self._compare_rests(before, await self._rest())
         used = self.stage.usage()
         findings.cpu_seconds = used.cpu_seconds if used is not None else 0.0
 
     async def _rest(self) -> _Rest:
-        """Wait until connections have been given up that were kept for more."""
+        """Wait until idle connections have been closed."""
         await asyncio.sleep(self.effort.rest)
         left = await self.stage.aftermath()
         used = self.stage.usage()
@@ -119,18 +120,18 @@ class _Run:
         begun = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
-                for place, number in enumerate(numbers):
-                    if place % _GROUP == 0:
-                        await asyncio.sleep(begun + place * pause - time.monotonic())
+                for index, number in enumerate(numbers):
+                    if index % _GROUP == 0:
+                        await asyncio.sleep(begun + index * pause - time.monotonic())
                     fault, plan = draw(self.effort.seed, number)
-                    group.create_task(self._ask(clients, number, fault, plan))
+                    group.create_task(self._send_one(clients, number, fault, plan))
         finally:
             await clients.close()
 
-    async def _ask(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
+    async def _send_one(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
         sent = await clients.send(number, plan)
         demand = plan.demand
-        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.asked.is_chat)
+        self.past[number] = _Past(fault.name, sent.over, demand.attempts, plan.request.is_chat)
         self.findings.note(fault.name, sent.seen.kind)
         if problem := problem_of(demand, sent.seen):
             self._lose(number, problem)
@@ -138,7 +139,7 @@ class _Run:
     def _lose(self, number: int, problem: str) -> None:
         fault = self.past[number].fault
         self.findings.lost.append(Lost(number, fault, problem))
-        self.tell(f"LOST {number} (seed {self.effort.seed}), {fault}: {problem}")
+        self.print_line(f"LOST {number} (seed {self.effort.seed}), {fault}: {problem}")
 
     async def _sample(self) -> None:
         begun = time.monotonic()
@@ -148,44 +149,44 @@ class _Run:
                 sample = Sample(second, used.memory_mb, used.descriptors)
                 self.findings.samples.append(sample)
                 if len(self.findings.samples) % _SAMPLES_TOLD == 0:
-                    self._tell_how_it_goes(sample)
+                    self._print_progress(sample)
             await asyncio.sleep(_SAMPLE_SECONDS)
 
-    def _tell_how_it_goes(self, sample: Sample) -> None:
-        found = self.findings
-        self.tell(
-            f"{sample.second:5.0f} s: {found.requests} requests, {len(found.lost)} lost, "
+    def _print_progress(self, sample: Sample) -> None:
+        findings = self.findings
+        self.print_line(
+            f"{sample.second:5.0f} s: {findings.requests} requests, {len(findings.lost)} lost, "
             f"{sample.memory_mb:.1f} MB, {sample.descriptors} descriptors"
         )
 
-    async def _look_back(self) -> None:
-        """Compare what the clients saw with what Temper counted and the backend noted."""
+    async def _check_servers(self) -> None:
+        """Compare the clients' view with Temper's metrics and log and the backend's ledger."""
         left = await self.stage.aftermath()
         problems, playing = self.findings.problems, left.ledger.playing
         if left.under_way or playing:
             problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
-        # a key that comes twice is asked once
-        chats = sum(one.is_chat for one in self.past.values())
+        # a repeated idempotency key counts once
+        chats = sum(request.is_chat for request in self.past.values())
         if left.counted != chats:
             problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
-        problems += [f"in the log: {line}" for line in self.stage.trouble()]
+        problems += [f"in the log: {line}" for line in self.stage.log_errors()]
         self._compare(left.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Look for generations that nobody wanted, and for too many of them."""
-        for number, one in sorted(self.past.items()):
+        """Find generations that outlived their clients, and superfluous generations."""
+        for number, request in sorted(self.past.items()):
             self.findings.generations += len(ledger.made(number))
-            if (outlived := ledger.outlived(number, one.over)) > 0:
+            if (outlived := ledger.outlived(number, request.over)) > 0:
                 self.findings.outlived.append(outlived)
-            for problem in ledger.problems(number, one.over, one.questions):
+            for problem in ledger.problems(number, request.over, request.attempts):
                 self._lose(number, problem)
 
 
-def run(effort: Effort, findings: Findings, tell: Tell) -> None:
+def run(effort: Effort, findings: Findings, print_line: PrintLine) -> None:
     """Run everything and note it in `findings`; raises NotStarted."""
     findings.settings = DEADLINES.rstrip()
     findings.command = effort.command
     with tempfile.TemporaryDirectory() as folder, staged(Path(folder), effort.seed) as stage:
-        running = _Run(stage, effort, findings, tell)
+        running = _Run(stage, effort, findings, print_line)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(running.go())

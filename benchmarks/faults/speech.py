@@ -1,4 +1,4 @@
-"""What a model says, in the chunks of a llama-server."""
+"""Replies of a model, in the chunks of a llama-server."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,10 @@ USAGE: JsonObject = {"prompt_tokens": 1000, "completion_tokens": 50, "total_toke
 
 
 def text(pieces: Sequence[str]) -> bytes:
-    """Write deltas of text."""
     return b"".join(chunk({"content": piece}) for piece in pieces)
 
 
 def thoughts(pieces: Sequence[str]) -> bytes:
-    """Write deltas of reasoning."""
     return b"".join(chunk({"reasoning_content": piece}) for piece in pieces)
 
 
@@ -28,16 +26,14 @@ def call(name: str, arguments: Sequence[str], *, index: int = 0) -> bytes:
         {"index": index, "function": {"arguments": piece}} for piece in arguments
     ]
     calls: list[JsonObject] = [{**first, "function": head}, *rest]
-    return b"".join(chunk({"tool_calls": [one]}) for one in calls)
+    return b"".join(chunk({"tool_calls": [call]}) for call in calls)
 
 
 def finish(reason: str) -> bytes:
-    """Write the finish reason alone."""
     return chunk({}, reason)
 
 
 def usage() -> bytes:
-    """Write the chunk with the usage."""
     return event_of({"choices": [], **members("chat.completion.chunk"), "usage": USAGE})
 
 
@@ -46,9 +42,8 @@ def end(reason: str = "stop") -> bytes:
     return finish(reason) + usage() + DONE
 
 
-def reply(*said: bytes, reason: str = "stop") -> bytes:
-    """Write a whole reply."""
-    return START + b"".join(said) + end(reason)
+def reply(*deltas: bytes, reason: str = "stop") -> bytes:
+    return START + b"".join(deltas) + end(reason)
 
 
 def failure(code: int, message: str, kind: str = "server_error") -> JsonObject:
@@ -58,17 +53,19 @@ def failure(code: int, message: str, kind: str = "server_error") -> JsonObject:
 
 def progress() -> bytes:
     """Write a sign of life of a model that reads its prompt."""
-    told: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms": 5}
-    return event_of({"choices": [], **members("chat.completion.chunk"), "prompt_progress": told})
+    progress_report: JsonObject = {"total": 9000, "cache": 0, "processed": 512, "time_ms": 5}
+    return event_of(
+        {"choices": [], **members("chat.completion.chunk"), "prompt_progress": progress_report}
+    )
 
 
-def completion(said: str) -> bytes:
-    """Write a reply of text in one body, as for somebody who wants no stream."""
-    message: JsonObject = {"role": "assistant", "content": said}
+def completion(content: str) -> bytes:
+    """Write a text reply as one body, for a request that is not streamed."""
+    message: JsonObject = {"role": "assistant", "content": content}
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
     return json.dump({**members("chat.completion"), "choices": [choice], "usage": USAGE})
 
 
-def pieces(said: str, size: int = 7) -> list[str]:
+def pieces(content: str, size: int = 7) -> list[str]:
     """Cut a text into tokens."""
-    return [said[start : start + size] for start in range(0, len(said), size)]
+    return [content[start : start + size] for start in range(0, len(content), size)]

@@ -1,4 +1,4 @@
-"""What runs in a soak, each in a process of its own: Temper before a faulty backend."""
+"""The processes of a soak: Temper in front of a faulty backend."""
 
 import asyncio
 import subprocess
@@ -24,9 +24,10 @@ _SETTLE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _TROUBLE = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
 
-# Else glibc keeps up to 64 MB of what the last large reply took, and hides whatever grows.
+# Otherwise glibc keeps up to 64 MB after a large reply, which would hide a leak.
 _ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "131072"}
 
+# short, so that every timeout of Temper occurs within the run
 STALL_SECONDS = 2.0
 DEADLINES = f"""\
 [server]
@@ -48,9 +49,9 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What is left when all clients have gone: requests under way by Temper's own account.
+    """The state of both servers after all clients have disconnected.
 
-    `counted` are all that it has seen, `ledger` is the backend's.
+    `under_way` and `counted` are Temper's running and total requests, `ledger` is the backend's.
     """
 
     under_way: float
@@ -60,7 +61,7 @@ class Aftermath:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where Temper and the backend are; `group` is Temper's, of processes."""
+    """The addresses of Temper and the backend; `group` is Temper's process group."""
 
     url: str
     backend_url: str
@@ -68,29 +69,29 @@ class Stage:
     log: Path
 
     def usage(self) -> Usage | None:
-        """Read what Temper uses; None where that cannot be known."""
+        """Return the usage of Temper; None where /proc does not exist."""
         return usage(self.group)
 
-    def trouble(self) -> list[str]:
-        """Find what should never stand in a log."""
+    def log_errors(self) -> list[str]:
+        """Return the lines of the log that report an internal error."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if any(word in line for word in _TROUBLE)]
 
     async def aftermath(self) -> Aftermath:
-        """Wait until everything is over, but not for long, and tell what is left."""
+        """Wait until both servers are idle, at most a few seconds, and return their state."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with httpx.AsyncClient(trust_env=False) as looking:
             while True:
-                found = await self._look(looking)
-                is_over = not found.under_way and not found.ledger.playing
+                current = await self._look(looking)
+                is_over = not current.under_way and not current.ledger.playing
                 if is_over or time.monotonic() > deadline:
-                    return found
+                    return current
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _look(self, looking: httpx.AsyncClient) -> Aftermath:
-        told = (await looking.get(f"{self.url}/metrics")).text
+        metrics = (await looking.get(f"{self.url}/metrics")).text
         sums = dict[str, float]()
-        for family in text_string_to_metric_families(told):
+        for family in text_string_to_metric_families(metrics):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
         ledger = (await looking.get(f"{self.backend_url}{LEDGER}")).content
@@ -104,16 +105,16 @@ class Stage:
 @contextmanager
 def staged(folder: Path, seed: int) -> Iterator[Stage]:
     """Start both; raises NotStarted."""
-    url, behind = _address(free_port()), free_port()
+    url, backend_port = _address(free_port()), free_port()
     settings, log = folder / "temper.toml", folder / "temper.log"
-    settings.write_text(DEADLINES + _models(_address(behind)), encoding="utf-8")
-    mock = ("benchmarks", "mock", "--port", str(behind), "--faults", str(seed))
+    settings.write_text(DEADLINES + _models(_address(backend_port)), encoding="utf-8")
+    mock = ("benchmarks", "mock", "--port", str(backend_port), "--faults", str(seed))
     port = url.rpartition(":")[2]
     temper = ("proxy", "serve", "--config", str(settings), "--port", port, "--json")
     with ExitStack() as stack:
-        stack.enter_context(_running(mock, folder / "mock.log", f"{_address(behind)}/health"))
+        stack.enter_context(_running(mock, folder / "mock.log", f"{_address(backend_port)}/health"))
         process = stack.enter_context(_running(temper, log, f"{url}/healthz"))
-        yield Stage(url, _address(behind), process.pid, log)
+        yield Stage(url, _address(backend_port), process.pid, log)
 
 
 def _address(port: int) -> str:
@@ -121,7 +122,7 @@ def _address(port: int) -> str:
 
 
 def _models(backend_url: str) -> str:
-    """Write the settings of a model under several names, and of one whose server is down."""
+    """Write the settings of a model with aliases, and of a model whose server is down."""
     steady, *aliases = NAMES
     names = ", ".join(f'"{alias}"' for alias in aliases)
     return (
@@ -132,7 +133,7 @@ def _models(backend_url: str) -> str:
 
 @contextmanager
 def _running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a module of this repository, and wait until there is a good answer at `sign`."""
+    """Run a module of this repository, and wait until the URL `sign` answers."""
     command = (sys.executable, "-m", *module)
     with started(command, folder=REPOSITORY, environment=_ENVIRONMENT, log=log) as process:
         deadline = time.monotonic() + _START_SECONDS

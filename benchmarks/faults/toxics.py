@@ -1,4 +1,4 @@
-"""What a backend does on one connection: exactly these bytes, at this timeouts, with this end."""
+"""The behavior of a backend on one connection: exact bytes, exact pauses, and an ending."""
 
 import asyncio
 import contextlib
@@ -17,30 +17,29 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 @dataclass
 class Caller:
-    """One connection to the backend, seen from the backend."""
+    """A client's connection, seen from the backend."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    asked: list[bytes] = field(default_factory=list)
+    requests: list[bytes] = field(default_factory=list)
 
     async def request(self) -> bytes:
-        """Read one request, head and body; empty if the caller hung up instead."""
+        """Read one request, head and body; empty if the client disconnected."""
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
             return b""
         names = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
         body = await self.reader.readexactly(int(names.get(b"content-length", b"0")))
-        self.asked.append(head + body)
-        return self.asked[-1]
+        self.requests.append(head + body)
+        return self.requests[-1]
 
     async def send(self, raw: bytes) -> None:
-        """Send bytes as they are."""
         self.writer.write(raw)
         await self.writer.drain()
 
     async def send_chunk(self, body: bytes) -> None:
-        """Send a part of a chunked body; an empty one ends it."""
+        """Send a part of a chunked body; an empty part ends it."""
         await self.send(b"%x\r\n%s\r\n" % (len(body), body))
 
     async def hang_up_seen(self) -> None:
@@ -56,10 +55,7 @@ Toxic: TypeAlias = Callable[[Caller], Awaitable[None]]
 
 
 class Then(Enum):
-    """What follows the last byte: an end, a reset, an end of only one direction, or nothing.
-
-    NEXT keeps the connection for another question.
-    """
+    """The action after the last byte; NEXT keeps the connection open for another request."""
 
     CLOSE = "close"
     NEXT = "next"
@@ -86,20 +82,20 @@ def chunk(part: bytes) -> bytes:
 
 
 def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> Toxic:
-    """Send bytes, in segments of `size` if that is given, and go on as told."""
+    """Send bytes, in segments of `size` if given, then end the connection as `then` says."""
 
     async def play(caller: Caller) -> None:
         step = size or max(1, len(raw))
         for start in range(0, len(raw), step):
             await caller.send(raw[start : start + step])
-            await asyncio.sleep(0)  # whoever reads gets this segment before the next
+            await asyncio.sleep(0)  # the reader gets this segment before the next one
         await _end(caller, then)
 
     return play
 
 
 def paced(*pieces: bytes, seconds: float, then: Then = Then.CLOSE) -> Toxic:
-    """Send pieces with a pause behind each."""
+    """Send pieces with a pause after each."""
 
     async def play(caller: Caller) -> None:
         for piece in pieces:
@@ -111,7 +107,7 @@ def paced(*pieces: bytes, seconds: float, then: Then = Then.CLOSE) -> Toxic:
 
 
 def stays(raw: bytes) -> Toxic:
-    """Send bytes, and close the connection as soon as something comes behind the question."""
+    """Send bytes, and close the connection when the client sends another byte."""
 
     async def play(caller: Caller) -> None:
         await caller.send(raw)
@@ -142,6 +138,7 @@ async def _end(caller: Caller, then: Then) -> None:
             pass
         case Then.RESET:
             held: socket.socket = caller.writer.get_extra_info("socket")
+            # a zero linger time makes the kernel send RST instead of FIN
             held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             caller.writer.transport.abort()
         case Then.HALF_CLOSE:

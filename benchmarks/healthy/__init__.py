@@ -1,1 +1,1 @@
-"""Healthy: what Temper does to replies that need no help, beside the same replies without it."""
+"""Healthy: the effect of Temper on replies that need no help, compared with a direct connection."""

@@ -12,7 +12,7 @@ _DATA, _DONE = b"data: ", b"data: [DONE]"
 
 
 class Recording(Connection):
-    """A connection that keeps what it receives."""
+    """A connection that keeps the received bytes with their times."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[float, bytes]] = []
@@ -68,14 +68,14 @@ Content: TypeAlias = tuple[int, str, list[tuple[str, str]], str | None, dict[str
 
 @dataclass(slots=True)
 class Seen:
-    """What a client saw: what was said, channel after channel, how it ended, when what arrived.
+    """The response as the client read it, by channel, with the arrival times.
 
-    Channels are "text", and "name", "id" and "arguments" of each call. `arrived` has, for each
-    channel, how many characters were there at which second after the request.
+    The channels are "text", and "name", "id" and "arguments" of each call. `arrived` lists for each
+    channel the number of characters after each read, and the seconds since the request.
     """
 
     status: int = 0
-    said: list[tuple[str, str]] = field(default_factory=list)
+    parts: list[tuple[str, str]] = field(default_factory=list)
     reason: str | None = None
     usage: dict[str, object] | None = None
     problem: str = ""
@@ -85,24 +85,23 @@ class Seen:
 
     @property
     def content(self) -> Content:
-        """All that has to be equal."""
-        return self.status, self.problem, self.said, self.reason, self.usage
+        """Everything that must be equal on both sides."""
+        return self.status, self.problem, self.parts, self.reason, self.usage
 
     def first(self, channel: str) -> float | None:
-        """Return when the first character arrived; a channel's name may be its beginning."""
-        times = (ones[0][1] for name, ones in self.arrived.items() if name.startswith(channel))
+        """Return the time of the first character on the channels whose name begins so."""
+        times = (steps[0][1] for name, steps in self.arrived.items() if name.startswith(channel))
         return min(times, default=None)
 
     def add(self, channel: str, text: str | None, now: float) -> None:
-        """Note what arrived on a channel."""
         if not text:
             return
-        if self.said and self.said[-1][0] == channel:
-            self.said[-1] = (channel, self.said[-1][1] + text)
+        if self.parts and self.parts[-1][0] == channel:
+            self.parts[-1] = (channel, self.parts[-1][1] + text)
         else:
-            self.said.append((channel, text))
-        ones = self.arrived.setdefault(channel, [])
-        ones.append(((ones[-1][0] if ones else 0) + len(text), now))
+            self.parts.append((channel, text))
+        steps = self.arrived.setdefault(channel, [])
+        steps.append(((steps[-1][0] if steps else 0) + len(text), now))
 
     def read(self, document: bytes, now: float) -> None:
         """Read a chunk, or a whole answer; raises ValueError."""
@@ -111,10 +110,10 @@ class Seen:
         if chunk.error is not None:
             self.problem = f"an error: {chunk.error}"
         for choice in chunk.choices:
-            said = choice.delta or choice.message or _Said()
-            self.add("text", said.content, now)
-            for place, call in enumerate(said.tool_calls or ()):
-                index = place if call.index is None else call.index
+            message = choice.delta or choice.message or _Said()
+            self.add("text", message.content, now)
+            for position, call in enumerate(message.tool_calls or ()):
+                index = position if call.index is None else call.index
                 self.add(f"name {index}", call.function.name, now)
                 self.add(f"id {index}", call.id, now)
                 self.add(f"arguments {index}", call.function.arguments, now)
@@ -122,7 +121,7 @@ class Seen:
 
 
 def read_answer(connection: Recording, answer: Answer) -> Seen:
-    """Read what a connection has received, whole or streamed."""
+    """Read the response that a connection has received, whole or streamed."""
     seen = Seen(answer.status, total=answer.total, sent_at=connection.sent_at)
     whole = b"".join(piece for _, piece in connection.pieces)
     try:

@@ -1,9 +1,9 @@
-"""Is an answer through Temper the one without it, and was the prompt the client's? Pure."""
+"""Compares responses and prompts with and without Temper. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 
 from benchmarks.healthy.client import Seen
-from benchmarks.healthy.ledger import Asked
+from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import Delta
 from benchmarks.load.replies import RESPOND
 from proxy.conversation import json
@@ -12,33 +12,34 @@ _SHOWN = 80
 
 
 def difference(direct: Seen, through: Seen) -> str:
-    """Say how an answer differs from the one without Temper, "" if it does not."""
+    """Describe the difference between a response through Temper and a direct one; "" if equal."""
+    # a failure of the mock backend is not a change by Temper
     if direct.status != 200 or direct.problem:
         return f"the backend itself answered {direct.status}: {direct.problem}"
     if direct.content == through.content:
         return ""
     if through.status != 200 or through.problem:
         return f"status {through.status}: {through.problem}"
-    if direct.said != through.said:
-        return next(_unlike(direct.said, through.said))
+    if direct.parts != through.parts:
+        return next(_unlike(direct.parts, through.parts))
     if direct.reason != through.reason:
         return f"finish reason {through.reason}, not {direct.reason}"
     return f"usage {through.usage}, not {direct.usage}"
 
 
-def _unlike(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield where what was said differs; there must be such a place."""
+def _unlike(direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the first differences; the two sequences must differ."""
     nothing = ("nothing", "")
-    for place in range(max(len(one), len(other))):
-        mine = one[place] if place < len(one) else nothing
-        theirs = other[place] if place < len(other) else nothing
+    for index in range(max(len(direct), len(other))):
+        mine = direct[index] if index < len(direct) else nothing
+        theirs = other[index] if index < len(other) else nothing
         if mine != theirs:
             yield f"{theirs[0]} {theirs[1][:_SHOWN]!r}, not {mine[0]} {mine[1][:_SHOWN]!r}"
 
 
-def prompt_difference(sent: bytes, asked: Asked) -> str:
-    """Say how a prompt differs from the client's beyond the offered `respond`, "" if not at all."""
-    mine, theirs = (json.split_object(body) for body in (sent, asked.body))
+def prompt_difference(sent: bytes, seen: ReceivedRequest) -> str:
+    """Describe a change of the prompt other than the added `respond` tool; "" if there is none."""
+    mine, theirs = (json.split_object(body) for body in (sent, seen.body))
     if mine["messages"] != theirs["messages"]:
         return "the messages were changed"
     tools = [tool for tool in json.split_array(theirs["tools"]) if not _is_respond(tool)]
@@ -52,21 +53,21 @@ def _is_respond(tool: bytes) -> bool:
 
 
 def delays(
-    seen: Seen, asked: Asked, deltas: Sequence[Delta], from_places: Sequence[int] = ()
+    seen: Seen, received: ReceivedRequest, deltas: Sequence[Delta], from_places: Sequence[int] = ()
 ) -> Iterator[float]:
-    """Yield the seconds from the sending of each delta until all of it was there.
+    """Yield the seconds from the sending of each delta until all of it had arrived.
 
-    Where `from_places` tells of another delta for each one, it is from the sending of that.
+    With `from_places`, count instead from the sending of the delta with that index.
     """
     ends: dict[str, int] = {}
     places = dict.fromkeys(seen.arrived, 0)
-    for delta, place in zip(deltas, from_places or range(len(deltas)), strict=True):
+    for delta, index in zip(deltas, from_places or range(len(deltas)), strict=True):
         channel = delta.channel
         ends[channel] = ends.get(channel, 0) + len(delta.text)
         arrived = seen.arrived.get(channel, [])
-        while place < len(asked.sent) and places.get(channel, 0) < len(arrived):
+        while index < len(received.sent) and places.get(channel, 0) < len(arrived):
             count, now = arrived[places[channel]]
             if count >= ends[channel]:
-                yield seen.sent_at + now - asked.sent[place]
+                yield seen.sent_at + now - received.sent[index]
                 break
             places[channel] += 1

@@ -1,15 +1,16 @@
-"""How long the rules alone hold a delta back: a turn hears a reply, one delta after the other.
+"""How many deltas the rules alone hold a delta back, computed with a turn in memory.
 
-What is shown is a prefix of what is finally valid, so some of it has to wait for what the model
-says next, however fast Temper is. Pure.
+The client gets a prefix of the final reply at any time, so a delta may have to wait for later
+deltas of the model, no matter how fast Temper is. This module feeds the deltas of a reply to a turn
+one by one, and notes after which of them each delta is released. Pure functions.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.replies import KINDS, Delta, Wish
+from benchmarks.healthy.request import body_of
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
@@ -25,44 +26,44 @@ from proxy.inference.preparation import begin, plan_request
 
 @cache
 def releases(kind: str, number: int) -> tuple[int, ...]:
-    """Tell of each delta of a reply the place of the one that lets it out; the end is behind all.
+    """Return for each delta the index of the delta that releases it; the end counts as one more.
 
-    It is what Temper does by default with a client that streams: no tool for answers is offered.
+    This is the default for a client that streams: no answer tool is offered.
     """
     reply = KINDS[kind](number)
     request = decode_request(body_of(Wish(kind, number)))
     turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
     turn.next_request()
     waiting = _Waiting(reply.deltas)
-    for place, event in enumerate(map(_heard, reply.deltas)):
-        waiting.see(turn.receive(event), place)
+    for index, event in enumerate(map(_upstream_event, reply.deltas)):
+        waiting.see(turn.receive(event), index)
     waiting.see(turn.receive(ReplyFinished(reply.reason)), len(reply.deltas))
-    return tuple(waiting.let_out)
+    return tuple(waiting.released_at)
 
 
 class _Waiting:
     """The deltas of a reply that the client has not seen yet, by their channels."""
 
     def __init__(self, deltas: tuple[Delta, ...]) -> None:
-        self.let_out = [len(deltas)] * len(deltas)
+        self.released_at = [len(deltas)] * len(deltas)
         self._shown: dict[str, int] = {}
         self._due: dict[str, deque[tuple[int, int]]] = {}
         ends: dict[str, int] = {}
-        for place, delta in enumerate(deltas):
+        for index, delta in enumerate(deltas):
             ends[delta.channel] = ends.get(delta.channel, 0) + len(delta.text)
-            self._due.setdefault(delta.channel, deque()).append((place, ends[delta.channel]))
+            self._due.setdefault(delta.channel, deque()).append((index, ends[delta.channel]))
 
     def see(self, events: Iterable[ReplyEvent], now: int) -> None:
-        """Take what is shown at a place."""
+        """Note the events that were released after the delta with index `now`."""
         for event in events:
-            for channel, text in _spoken(event):
+            for channel, text in _channel_texts(event):
                 self._shown[channel] = self._shown.get(channel, 0) + len(text)
                 due = self._due.get(channel, ())
                 while due and due[0][1] <= self._shown[channel]:
-                    self.let_out[due.popleft()[0]] = now
+                    self.released_at[due.popleft()[0]] = now
 
 
-def _heard(delta: Delta) -> ReplyEvent:
+def _upstream_event(delta: Delta) -> ReplyEvent:
     """Return the event of the backend that brings a delta."""
     channel, _, number = delta.channel.partition(" ")
     if channel == "name":
@@ -72,8 +73,8 @@ def _heard(delta: Delta) -> ReplyEvent:
     return TextDelta(delta.text)
 
 
-def _spoken(event: ReplyEvent) -> Iterator[tuple[str, str]]:
-    """Yield the channels that an event adds to, and what it adds."""
+def _channel_texts(event: ReplyEvent) -> Iterator[tuple[str, str]]:
+    """Yield the channels that an event adds to, and the added text."""
     match event:
         case TextDelta(text):
             yield "text", text

@@ -1,10 +1,10 @@
-"""What the backend was asked for, and when it said each token: its side of the story."""
+"""The backend's ledger: the received requests, and the time at which each token was sent."""
 
 import msgspec
 
 
-class Asked(msgspec.Struct):
-    """One question; `sent` has the time of each delta, on the clock that all processes share."""
+class ReceivedRequest(msgspec.Struct):
+    """A request; `sent` has the time of each delta, on the monotonic clock of all processes."""
 
     id: str
     body: bytes
@@ -12,30 +12,30 @@ class Asked(msgspec.Struct):
 
 
 class Ledger:
-    """All questions since it was last handed out."""
+    """All requests since the ledger was last cleared."""
 
     def __init__(self) -> None:
-        self._asked: list[Asked] = []
+        self._received: list[ReceivedRequest] = []
         self._ids: set[str] = set()
 
-    def note(self, request_id: str, body: bytes) -> tuple[Asked, bool]:
-        """Enter a question; tell whether the same request has asked before."""
+    def note(self, request_id: str, body: bytes) -> tuple[ReceivedRequest, bool]:
+        """Add a request; returns it, and whether the same request was received before."""
         is_again = request_id in self._ids
         self._ids.add(request_id)
-        asked = Asked(request_id, body)
-        self._asked.append(asked)
-        return asked, is_again
+        received = ReceivedRequest(request_id, body)
+        self._received.append(received)
+        return received, is_again
 
-    def handed_out(self) -> bytes:
-        """Write what was asked, and start over."""
-        told = msgspec.json.encode(self._asked)
-        self._asked, self._ids = [], set()
-        return told
+    def dump_and_clear(self) -> bytes:
+        """Return the ledger as JSON, and clear it."""
+        document = msgspec.json.encode(self._received)
+        self._received, self._ids = [], set()
+        return document
 
 
-def read_ledger(document: bytes) -> dict[str, list[Asked]]:
-    """Read what a backend handed out: the questions of each request."""
-    found: dict[str, list[Asked]] = {}
-    for asked in msgspec.json.decode(document, type=list[Asked]):
-        found.setdefault(asked.id, []).append(asked)
-    return found
+def read_ledger(document: bytes) -> dict[str, list[ReceivedRequest]]:
+    """Read the JSON of a ledger: the requests by id."""
+    requests: dict[str, list[ReceivedRequest]] = {}
+    for received in msgspec.json.decode(document, type=list[ReceivedRequest]):
+        requests.setdefault(received.id, []).append(received)
+    return requests

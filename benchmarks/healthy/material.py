@@ -1,13 +1,13 @@
-"""What a model that does everything right says: answers, calls of several tools, a long file.
+"""The replies of a model without errors: answers, calls to several tools, a long file.
 
-They are data, as different from one another as good replies are: other languages, quoted JSON and
-code, questions, offers, arguments in every spelling that JSON allows.
+The texts are as varied as good replies are: several languages, quoted JSON and code, questions,
+offers, and arguments in every notation that JSON allows.
 """
 
-from benchmarks.load.workloads import described
+from benchmarks.load.workloads import describe_tool
 from proxy.conversation.json import JsonObject
 
-# `#` stands for the number of the reply, so that no two are equal.
+# `#` is replaced by the number of the reply, so that no two replies are equal.
 ANSWERS = (
     "The weather in Paris is fine today: # degrees, a light wind from the west, and no rain.",
     "All # tests pass. Nothing else in the repository has changed since the last release.",
@@ -48,7 +48,7 @@ PREAMBLES = (
 
 _TEXT: JsonObject = {"type": "string"}
 TOOLS: tuple[JsonObject, ...] = (
-    described(
+    describe_tool(
         "get_weather",
         {
             "city": _TEXT,
@@ -57,9 +57,11 @@ TOOLS: tuple[JsonObject, ...] = (
         },
         required=("city",),
     ),
-    described("write_file", {"path": _TEXT, "text": _TEXT}, required=("path", "text")),
-    described("read_file", {"path": _TEXT, "from_line": {"type": "integer"}}, required=("path",)),
-    described(
+    describe_tool("write_file", {"path": _TEXT, "text": _TEXT}, required=("path", "text")),
+    describe_tool(
+        "read_file", {"path": _TEXT, "from_line": {"type": "integer"}}, required=("path",)
+    ),
+    describe_tool(
         "search",
         {
             "query": _TEXT,
@@ -70,7 +72,7 @@ TOOLS: tuple[JsonObject, ...] = (
         },
         required=("query",),
     ),
-    described("get_time", {}, required=()),
+    describe_tool("get_time", {}, required=()),
 )
 
 # Name and arguments as a model writes them; `#` as above.
@@ -92,7 +94,7 @@ CALLS = (
     ("get_time", "{}"),
 )
 
-# What a long file is made of, in JSON's escapes.
+# The lines of a long file, with JSON escapes.
 LINES = (
     r"def part_#(values: list[int]) -> str:\n",
     r"    \"\"\"Return what is said of `#`, or \\\"nothing\\\".\"\"\"\n",

@@ -1,14 +1,14 @@
-"""Asks for healthy replies, from the backend and through Temper in turn, and compares the two."""
+"""Requests healthy replies from the backend and through Temper in turn, and compares them."""
 
 import asyncio
 from dataclasses import dataclass, replace
 
 import httpx
 
-from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.client import Recording, Seen, read_answer
 from benchmarks.healthy.ledger import read_ledger
 from benchmarks.healthy.replies import KINDS, LONG, Wish
+from benchmarks.healthy.request import body_of
 from benchmarks.healthy.tally import (
     DIRECT,
     POLICIES,
@@ -18,16 +18,16 @@ from benchmarks.healthy.tally import (
     Pair,
     counted,
     counted_name,
+    problems_of,
     timed,
     timed_name,
-    told,
     worst,
 )
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.figures import Figures
 
-# How fast tokens come, ms. A long argument would else take too long, and in a whole answer nobody
-# looks at the tokens.
+# Milliseconds between tokens. A long argument would take too long at the usual speed, and the speed
+# of tokens is not visible in a whole response.
 _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4
@@ -47,13 +47,13 @@ async def measure(
         for way, is_streamed in WAYS.items():
             wish = Wish(kind, is_streamed=is_streamed)
             delay = _LONG_DELAY_MS[way] if kind == LONG else _DELAY_MS
-            batch = await stage.ask(replace(wish, delay_ms=delay), replies)
+            batch = await stage.request_both(replace(wish, delay_ms=delay), replies)
             for name, value in timed(batch).items():
                 figures[timed_name(kind, way, name)] = value
-            problems += told(f"{kind} ({way})", batch)
+            problems += problems_of(f"{kind} ({way})", batch)
             for policy, headers in POLICIES.items():
                 hurried = _Stage(stage.direct, replace(target, headers=headers))
-                batch = await hurried.ask(wish, replies)
+                batch = await hurried.request_both(wish, replies)
                 for name, value in counted(batch).items():
                     key = counted_name(policy, kind, name)
                     figures[key] = figures.get(key, 0) + value
@@ -62,34 +62,35 @@ async def measure(
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The two servers that are asked."""
+    """The two servers that are compared."""
 
     direct: Target
     through: Target
 
     async def warm_up(self) -> None:
-        """Ask for a few replies of each kind."""
+        """Request a few replies of each kind."""
         for kind in KINDS:
-            await self.ask(Wish(kind), _WARMING_UP)
+            await self.request_both(Wish(kind), _WARMING_UP)
 
-    async def ask(self, wish: Wish, replies: int) -> Batch:
-        """Ask both for the same replies, several at a time."""
+    async def request_both(self, wish: Wish, replies: int) -> Batch:
+        """Request the same replies from both servers, several at a time."""
         batch = Batch()
         queue = iter(range(1, replies + 1))
 
         async def work() -> None:
             sides = {DIRECT: _Side(self.direct), THROUGH: _Side(self.through)}
             for number in queue:
-                one = replace(wish, number=number)
+                numbered = replace(wish, number=number)
+                # alternating, so that drift of the machine affects both sides alike
                 order = (DIRECT, THROUGH) if number % 2 else (THROUGH, DIRECT)
-                seen = {side: await sides[side].ask(one, side) for side in order}
-                batch.pairs.append(Pair(one, seen[DIRECT], seen[THROUGH]))
+                seen = {side: await sides[side].request(numbered, side) for side in order}
+                batch.pairs.append(Pair(numbered, seen[DIRECT], seen[THROUGH]))
             for side in sides.values():
                 side.close()
 
         await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, replies))))
         async with httpx.AsyncClient(trust_env=False) as client:
-            batch.ledger = read_ledger((await client.get(f"{self.direct.url}/asked")).content)
+            batch.ledger = read_ledger((await client.get(f"{self.direct.url}/requests")).content)
         return batch
 
 
@@ -104,8 +105,8 @@ class _Side:
         if self._connection is not None:
             self._connection.close()
 
-    async def ask(self, wish: Wish, side: str) -> Seen:
-        """Ask for a reply; whatever goes wrong is a problem of what was seen."""
+    async def request(self, wish: Wish, side: str) -> Seen:
+        """Request a reply; a failure becomes the `problem` of the result."""
         body = body_of(replace(wish, id=wish.named(side)))
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

@@ -1,6 +1,6 @@
-"""The healthy replies: their kinds, what each says, and how a llama-server would send it. Pure.
+"""The healthy replies: their kinds, their contents, and their wire format. Pure functions.
 
-A mark in a message asks for one: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
+A mark in a message selects one: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
 """
 
 import re
@@ -31,20 +31,19 @@ class Wish:
     is_streamed: bool = True
 
     def named(self, side: str) -> str:
-        """Return the id of the request to one of the servers that are compared."""
+        """Return the id of the request to one side of the comparison."""
         return f"{self.number}-{side}"
 
     @property
     def mark(self) -> str:
-        """The mark that asks for it."""
         settings = f"kind={self.kind};number={self.number};delay_ms={self.delay_ms:g};id={self.id}"
         return f"[[{PREFIX};{settings}]]"
 
 
 def read_wish(wish: bytes) -> Wish:
-    """Read what is between the brackets of a mark; raises ValueError."""
+    """Read the text between the brackets of a mark; raises ValueError."""
     _, *settings = wish.decode().split(";")
-    values = dict(one.split("=", 1) for one in settings)
+    values = dict(setting.split("=", 1) for setting in settings)
     kind = values.get("kind", "")
     if kind not in KINDS:
         raise ValueError(f"the mock backend knows no {kind!r}")
@@ -62,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says: text, then calls, the ids of which have a part in common."""
+    """A reply: text, then calls, whose ids share the part `ids`."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -70,20 +69,19 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """The finish reason."""
         return "tool_calls" if self.calls else "stop"
 
     @property
     def deltas(self) -> "tuple[Delta, ...]":
         """The reply token by token."""
         text = (Delta("text", token) for token in tokens(self.text))
-        return (*text, *(delta for place in range(len(self.calls)) for delta in self._call(place)))
+        return (*text, *(delta for index in range(len(self.calls)) for delta in self._call(index)))
 
-    def _call(self, place: int) -> "Iterator[Delta]":
-        call = self.calls[place]
-        yield Delta(f"name {place}", call.name)
+    def _call(self, index: int) -> "Iterator[Delta]":
+        call = self.calls[index]
+        yield Delta(f"name {index}", call.name)
         for token in tokens(call.arguments):
-            yield Delta(f"arguments {place}", token)
+            yield Delta(f"arguments {index}", token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,38 +98,35 @@ def tokens(text: str) -> list[str]:
 
 
 def prose(number: int) -> Reply:
-    """Answer in prose."""
     return Reply(_numbered(ANSWERS, number))
 
 
 def one_call(number: int) -> Reply:
-    """Call one tool."""
     return Reply(calls=(_call(number),))
 
 
 def two_calls(number: int) -> Reply:
-    """Call two tools, or one with different arguments."""
+    """Call two tools, or one tool with different arguments."""
     return Reply(calls=(_call(number), _call(number + 1)))
 
 
 def prose_and_call(number: int) -> Reply:
-    """Say a sentence, then call a tool."""
     return Reply(_numbered(PREAMBLES, number), (_call(number),))
 
 
 @lru_cache
 def long_call(number: int) -> Reply:
-    """Write a file of 3,000 tokens: behind its path, or every other time before it."""
-    written, count, place = "", 0, 0
+    """Write a file of 3,000 tokens; the path comes first in every second reply, else last."""
+    lines_so_far, count, index = "", 0, 0
     while count < LONG_TOKENS:
-        line = LINES[place % len(LINES)].replace("#", str(number + place))
-        written, count, place = written + line, count + len(tokens(line)), place + 1
-    path, text = f'"path": "part_{number}.py"', f'"text": "{written}"'
+        line = LINES[index % len(LINES)].replace("#", str(number + index))
+        lines_so_far, count, index = lines_so_far + line, count + len(tokens(line)), index + 1
+    path, text = f'"path": "part_{number}.py"', f'"text": "{lines_so_far}"'
     both = (path, text) if number % 2 == 0 else (text, path)
     return Reply(calls=(Call("write_file", f"{{{both[0]}, {both[1]}}}"),))
 
 
-# The name of the kind whose model uses the `respond` tool wherever it is offered.
+# The kind whose model uses the `respond` tool whenever it is offered.
 RESPONDING = "an answer by `respond`"
 LONG = "a 3,000-token argument"
 KINDS: dict[str, Callable[[int], Reply]] = {
@@ -145,7 +140,7 @@ KINDS: dict[str, Callable[[int], Reply]] = {
 
 
 def obedient(number: int) -> Reply:
-    """Do what a good model does that is told to call a tool after it has answered."""
+    """Return the reply of a good model to a retry that demands a call after an answer."""
     return one_call(number)
 
 
@@ -162,15 +157,15 @@ def streamed(reply: Reply, *, responds: str = "", has_usage: bool = False) -> Re
     """Render a stream; `responds` is the tool that an answer in prose is put into."""
     start = [chunk({"role": "assistant", "content": None})]
     end = [chunk({}, "tool_calls" if responds else reply.reason)]
-    written = [_written(delta, reply) for delta in reply.deltas]
+    deltas = [_written(delta, reply) for delta in reply.deltas]
     if responds:
         start.append(chunk(_opening(reply, 0, Call(responds, '{"message":"'))))
-        written = [_more(0, _escaped(delta.text)) for delta in reply.deltas]
+        deltas = [_more(0, _escaped(delta.text)) for delta in reply.deltas]
         end.insert(0, chunk(_more(0, '"}')))
     if has_usage:
-        told: JsonObject = {"choices": [], **members("chat.completion.chunk")}
-        end.append(event_of({**told, "usage": _usage(reply)}))
-    events = (Event(chunk(delta)) for delta in written)
+        last: JsonObject = {"choices": [], **members("chat.completion.chunk")}
+        end.append(event_of({**last, "usage": _usage(reply)}))
+    events = (Event(chunk(delta)) for delta in deltas)
     return Rendered(tuple(start), tuple(events), (*end, DONE))
 
 
@@ -181,7 +176,7 @@ def whole(reply: Reply, *, responds: str = "") -> bytes:
         calls = (Call(responds, f'{{"message":"{_escaped(reply.text)}"}}'),)
     message: JsonObject = {"role": "assistant", "content": None if responds else reply.text or None}
     if calls:
-        message["tool_calls"] = [_described(reply, place, call) for place, call in enumerate(calls)]
+        message["tool_calls"] = [_described(reply, index, call) for index, call in enumerate(calls)]
     reason = "tool_calls" if calls else "stop"
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": reason}
     body: JsonObject = {**members("chat.completion"), "choices": [choice], "usage": _usage(reply)}
@@ -189,25 +184,25 @@ def whole(reply: Reply, *, responds: str = "") -> bytes:
 
 
 def _written(delta: Delta, reply: Reply) -> JsonObject:
-    channel, _, place = delta.channel.partition(" ")
+    channel, _, index = delta.channel.partition(" ")
     if channel == "text":
         return {"content": delta.text}
     if channel == "name":
-        return _opening(reply, int(place), Call(delta.text, ""))
-    return _more(int(place), delta.text)
+        return _opening(reply, int(index), Call(delta.text, ""))
+    return _more(int(index), delta.text)
 
 
-def _opening(reply: Reply, place: int, call: Call) -> JsonObject:
-    return {"tool_calls": [{"index": place, **_described(reply, place, call)}]}
+def _opening(reply: Reply, index: int, call: Call) -> JsonObject:
+    return {"tool_calls": [{"index": index, **_described(reply, index, call)}]}
 
 
-def _more(place: int, arguments: str) -> JsonObject:
-    return {"tool_calls": [{"index": place, "function": {"arguments": arguments}}]}
+def _more(index: int, arguments: str) -> JsonObject:
+    return {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
 
 
-def _described(reply: Reply, place: int, call: Call) -> JsonObject:
+def _described(reply: Reply, index: int, call: Call) -> JsonObject:
     function: JsonObject = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"call_{reply.ids}_{place}", "type": "function", "function": function}
+    return {"id": f"call_{reply.ids}_{index}", "type": "function", "function": function}
 
 
 def _escaped(text: str) -> str:

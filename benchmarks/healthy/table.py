@@ -1,4 +1,4 @@
-"""What happened to healthy replies, as Markdown: what was added to them, what was changed."""
+"""The results for healthy replies as Markdown: added time, and changed replies."""
 
 from collections.abc import Iterator
 
@@ -27,13 +27,13 @@ _REMARKS = (
 
 
 def timings(results: Results) -> str:
-    """Write what Temper added to each kind of reply, and how many generations it took."""
+    """Write the time that Temper added to each kind of reply, and the generations per answer."""
     rows: list[list[str]] = []
     for kind in KINDS:
         for way in WAYS:
             name = kind if way == "streamed" else f"{kind}, not streamed"
             added = [
-                "{} / {}".format(*(_ms(results, kind, way, one) for one in pair))
+                "{} / {}".format(*(_ms(results, kind, way, figure) for figure in pair))
                 for pair in _COLUMNS.values()
             ]
             rows.append([name, *map(_joined, added), *_counts(results, kind, way)])
@@ -42,7 +42,7 @@ def timings(results: Results) -> str:
 
 
 def harm(results: Results) -> str:
-    """Write how many healthy replies were changed, and how many asked for again, per policy."""
+    """Write the number of changed and of retried healthy replies for each text policy."""
     rows = [[kind, *(_harmed(results, policy, kind) for policy in POLICIES)] for kind in KINDS]
     table = markdown_table(["", *(f"`{policy}`" for policy in POLICIES)], rows)
     return "\n".join([_origin(results), "", table, *_REMARKS]) + "\n"
@@ -55,7 +55,7 @@ def _harmed(results: Results, policy: str, kind: str) -> str:
     )
     if changed is None or again is None or replies is None:
         return "-"
-    extra = f", {again:.0f} asked again" if again else ""
+    extra = f", {again:.0f} retried" if again else ""
     return f"{changed:.0f} of {replies:.0f}{extra}"
 
 

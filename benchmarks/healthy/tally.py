@@ -1,4 +1,12 @@
-"""What happened to healthy replies: how many were changed, how much later they came. Pure."""
+"""Counts and times of healthy replies: changes, generations, and the time that Temper adds.
+
+All times are differences between the two sides of a comparison, in percentiles. A rule may hold a
+delta back until later deltas have shown that it is valid (see `holding`). Temper is not slow in
+that time, so two figures are reported: `delay`, from the sending of a delta until it arrived, and
+`late`, from the sending of the delta that released it. `held` counts the deltas between the two.
+`first_argument` is `late` for the first delta of the arguments: before that the client could not
+get any byte of them. Pure functions.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,13 +14,13 @@ from dataclasses import dataclass, field
 from benchmarks.healthy import comparison
 from benchmarks.healthy.client import Seen
 from benchmarks.healthy.holding import releases
-from benchmarks.healthy.ledger import Asked
+from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import KINDS, Wish
 from benchmarks.load.figures import Figures, percentile
 
 DIRECT, THROUGH = "direct", "temper"
 WAYS = {"streamed": True, "whole": False}
-# What prose is worth: the default is asked for by saying nothing.
+# Text policies with their headers; the default needs no header.
 POLICIES: dict[str, Mapping[str, str]] = {
     "auto": {},
     **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
@@ -21,7 +29,7 @@ _READINGS = ("first_content", "first_argument", "delay", "late", "total")
 _HELD = ("held", "first_argument_held")
 _SUMMED = ("changed", "prompts")
 TIMED = (
-    *(f"{one}_p{percent}" for one in (*_READINGS, *_HELD) for percent in (50, 99)),
+    *(f"{name}_p{percent}" for name in (*_READINGS, *_HELD) for percent in (50, 99)),
     "generations",
     *_SUMMED,
 )
@@ -32,7 +40,7 @@ _MOST_PROBLEMS = 3
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One reply, as it came from the backend and as it came through Temper."""
+    """One reply, direct and through Temper."""
 
     wish: Wish
     direct: Seen
@@ -41,54 +49,50 @@ class Pair:
 
 @dataclass(slots=True)
 class Batch:
-    """All replies of a kind that were asked for in one way, and the backend's ledger of them."""
+    """All replies of a kind in one way of delivery, and the backend's ledger of their requests."""
 
     pairs: list[Pair] = field(default_factory=list)
-    ledger: dict[str, list[Asked]] = field(default_factory=dict)
+    ledger: dict[str, list[ReceivedRequest]] = field(default_factory=dict)
 
-    def asked(self, pair: Pair, side: str) -> list[Asked]:
-        """Return the questions that the backend got for one side of a pair."""
+    def received(self, pair: Pair, side: str) -> list[ReceivedRequest]:
         return self.ledger.get(pair.wish.named(side), [])
 
 
 def counted(batch: Batch) -> Figures:
-    """Count the replies, those that were changed or asked for again, and changed prompts."""
-    questions = [batch.asked(pair, THROUGH) for pair in batch.pairs]
+    """Count the replies, the changed and the retried ones, and the changed prompts."""
+    upstream = [batch.received(pair, THROUGH) for pair in batch.pairs]
     changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     return {
         "replies": len(batch.pairs),
         "changed": sum(map(bool, changed)),
-        "again": sum(len(asked) > 1 for asked in questions),
-        "generations": sum(map(len, questions)),
+        "again": sum(len(received) > 1 for received in upstream),
+        "generations": sum(map(len, upstream)),
         "prompts": sum(map(bool, prompt_differences(batch))),
     }
 
 
 def prompt_differences(batch: Batch) -> Iterator[str]:
-    """Tell of each pair how the first prompt differs, "" if it does not."""
+    """Yield for each pair the difference between the first prompts; "" if there is none."""
     for pair in batch.pairs:
-        sent, asked = (batch.asked(pair, side) for side in (DIRECT, THROUGH))
-        if sent and asked:
+        sent, received = (batch.received(pair, side) for side in (DIRECT, THROUGH))
+        if sent and received:
             mark = pair.wish.named(DIRECT).encode(), pair.wish.named(THROUGH).encode()
-            yield comparison.prompt_difference(sent[0].body.replace(*mark), asked[0])
+            yield comparison.prompt_difference(sent[0].body.replace(*mark), received[0])
         else:
-            yield "no question arrived"
+            yield "no request arrived"
 
 
-def told(name: str, batch: Batch) -> list[str]:
+def problems_of(name: str, batch: Batch) -> list[str]:
     """Name the first differences of a batch."""
-    found = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
-    found += prompt_differences(batch)
-    return [f"{name}: {one}" for one in dict.fromkeys(filter(None, found))][:_MOST_PROBLEMS]
+    problems = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
+    problems += prompt_differences(batch)
+    return [f"{name}: {problem}" for problem in dict.fromkeys(filter(None, problems))][
+        :_MOST_PROBLEMS
+    ]
 
 
 def timed(batch: Batch) -> Figures:
-    """Tell what Temper added, in ms, and how many generations an answer took.
-
-    `delay` is from the sending of a delta until it was there, `late` from the sending of the one
-    that lets it out. How many deltas are between the two is `held`. `first_argument` is `late` of
-    the first delta of the arguments: before a value is certain there is no byte to send.
-    """
+    """Return the time that Temper added, in ms, and the generations per answer."""
     good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
     readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
         "total": lambda pair, side: (_seen(pair, side).total,),
@@ -110,9 +114,9 @@ def timed(batch: Batch) -> Figures:
         held = [count for pair in streamed for count in read_held(pair)]
         for percent in (50, 99) if held else ():
             figures[f"{name}_p{percent}"] = percentile(held, percent)
-    found = counted(batch)
-    figures |= {"changed": found["changed"], "prompts": found["prompts"]}
-    return figures | {"generations": found["generations"] / max(1, len(batch.pairs))}
+    counts = counted(batch)
+    figures |= {"changed": counts["changed"], "prompts": counts["prompts"]}
+    return figures | {"generations": counts["generations"] / max(1, len(batch.pairs))}
 
 
 def _seen(pair: Pair, side: str) -> Seen:
@@ -126,18 +130,18 @@ def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
 
 
 def _first_argument(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
-    """Yield the time from the delta that lets the first byte of arguments out until it was there.
+    """Yield the time from the delta that releases the first byte of arguments to its arrival.
 
-    That of the backend is let out by its own delta.
+    On the direct side each delta is released at once.
     """
-    seen, asked = _seen(pair, side), batch.asked(pair, side)
-    first, place = seen.first(_ARGUMENTS), _first_place(pair)
-    if not pair.wish.is_streamed or first is None or place is None or not asked:
+    seen, received = _seen(pair, side), batch.received(pair, side)
+    first, index = seen.first(_ARGUMENTS), _first_place(pair)
+    if not pair.wish.is_streamed or first is None or index is None or not received:
         return
     if side == THROUGH:
-        place = releases(pair.wish.kind, pair.wish.number)[place]
-    if place < len(asked[0].sent):
-        yield seen.sent_at + first - asked[0].sent[place]
+        index = releases(pair.wish.kind, pair.wish.number)[index]
+    if index < len(received[0].sent):
+        yield seen.sent_at + first - received[0].sent[index]
 
 
 def _first_place(pair: Pair) -> int | None:
@@ -148,45 +152,43 @@ def _first_place(pair: Pair) -> int | None:
 
 
 def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> Iterator[float]:
-    """Yield how long each delta travelled; one that was said twice counts from the first time."""
-    asked = batch.asked(pair, side)
-    if pair.wish.is_streamed and asked:
+    """Yield the travel time of each delta; a repeated delta counts from its first sending."""
+    received = batch.received(pair, side)
+    if pair.wish.is_streamed and received:
         kind, number = pair.wish.kind, pair.wish.number
         places = releases(kind, number) if is_held else ()
         yield from comparison.delays(
-            _seen(pair, side), asked[0], KINDS[kind](number).deltas, places
+            _seen(pair, side), received[0], KINDS[kind](number).deltas, places
         )
 
 
 def _held(pair: Pair) -> Iterator[int]:
-    """Yield how many deltas come after each one before it may be shown."""
-    for place, let_out in enumerate(releases(pair.wish.kind, pair.wish.number)):
-        yield let_out - place
+    """Yield for each delta the number of later deltas that the rules wait for."""
+    for index, released_at in enumerate(releases(pair.wish.kind, pair.wish.number)):
+        yield released_at - index
 
 
 def _first_held(pair: Pair) -> Iterator[int]:
     """Yield the same for the first delta of the arguments, if there is one."""
-    place = _first_place(pair)
-    if place is not None:
-        yield releases(pair.wish.kind, pair.wish.number)[place] - place
+    index = _first_place(pair)
+    if index is not None:
+        yield releases(pair.wish.kind, pair.wish.number)[index] - index
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:
-    """Name a figure of a kind that was asked for in one way."""
     return f"{kind} ({way}): {figure}"
 
 
 def counted_name(policy: str, kind: str, figure: str) -> str:
-    """Name a figure of a kind under a policy."""
     return f"{policy}: {kind}: {figure}"
 
 
 def worst(figures: Figures) -> Figures:
     """Sum up: the slowest and dearest kind for each figure, and all that was changed."""
-    found: Figures = {}
+    figures_of_worst: Figures = {}
     for figure in TIMED:
         names = (timed_name(kind, way, figure) for kind in KINDS for way in WAYS)
         values = [figures[name] for name in names if name in figures]
         if values:
-            found[figure] = sum(values) if figure in _SUMMED else max(values)
-    return found
+            figures_of_worst[figure] = sum(values) if figure in _SUMMED else max(values)
+    return figures_of_worst

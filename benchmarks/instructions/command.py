@@ -20,7 +20,7 @@ CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 TABLE = Path(__file__).with_name("figures.toml")
 _LEFT_OUT, _GROWN, _NOT_COMPARABLE = 0, 1, 2
 
-# Run by the interpreter that serves; the rest of the command may be run by another.
+# Runs in the measured interpreter, which may differ from the one that runs this command.
 _LOOK = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -43,17 +43,19 @@ class Interpreter:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command understands."""
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--check", action="store_true", help="fail if a figure grew by over 3 %%")
-    kind.add_argument("--write", action="store_true", help="renew the table of figures")
+    kind.add_argument("--write", action="store_true", help="update the table of figures")
     parser.add_argument(
-        "--python", type=Path, default=Path(sys.executable), help="the interpreter that serves"
+        "--python",
+        type=Path,
+        default=Path(sys.executable),
+        help="the Python interpreter that runs Temper",
     )
     parser.add_argument(
         "--temper", type=Path, default=REPOSITORY, help="the checkout of Temper to count"
     )
-    parser.add_argument("--keep", type=Path, help="a folder for what callgrind writes")
+    parser.add_argument("--keep", type=Path, help="keep the files of callgrind in this folder")
     parser.set_defaults(command=run)
 
 
@@ -63,46 +65,48 @@ def run(chosen: argparse.Namespace) -> int:
     pins = figures.pins(CONSTRAINTS.read_text("utf-8"))
     interpreter = look_at(python, pins)
     differing = [
-        f"{name} {found}, not {pins[name]}"
-        for name, found in interpreter.packages.items()
-        if found != pins[name]
+        f"{name} {version}, not {pins[name]}"
+        for name, version in interpreter.packages.items()
+        if version != pins[name]
     ]
     if differing:
-        _tell(f"not the packages of {CONSTRAINTS.name}: {'; '.join(differing)}")
+        _print_line(f"not the packages of {CONSTRAINTS.name}: {'; '.join(differing)}")
         if chosen.check or chosen.write:
             return _NOT_COMPARABLE
     table = figures.read(TABLE.read_text("utf-8"))
     if chosen.check and interpreter.build not in table:
-        _tell(f"left out: there are no figures for Python {interpreter.build}")
+        _print_line(f"skipped: no figures for Python {interpreter.build}")
         return _LEFT_OUT
     try:
         with _folder(chosen.keep) as folder:
-            found = count(Proxy(python, chosen.temper.resolve()), folder, _tell)
+            counts = count(Proxy(python, chosen.temper.resolve()), folder, _print_line)
     except NotAvailable as problem:
-        _tell(str(problem))
+        _print_line(str(problem))
         return _NOT_COMPARABLE
     if chosen.write:
-        TABLE.write_text(figures.write({**table, interpreter.build: found}), "utf-8")
+        TABLE.write_text(figures.write({**table, interpreter.build: counts}), "utf-8")
         return 0
-    return report(table.get(interpreter.build, {}), found, _tell) if chosen.check else 0
+    return report(table.get(interpreter.build, {}), counts, _print_line) if chosen.check else 0
 
 
-def report(expected: figures.Counts, found: figures.Counts, tell: Callable[[str], None]) -> int:
-    """Tell what has changed; return the exit code."""
+def report(
+    expected: figures.Counts, counts: figures.Counts, print_line: Callable[[str], None]
+) -> int:
+    """Report the changes; returns the exit code."""
     grown = 0
-    for name, share in figures.compare(expected, found):
-        tell(f"{FIGURES[name]}: {share:+.1%} of the table's {expected[name]:,}")
+    for name, share in figures.compare(expected, counts):
+        print_line(f"{FIGURES[name]}: {share:+.1%} of the table's {expected[name]:,}")
         grown += share > figures.MOST_GROWTH
     if grown:
-        tell("a figure grew by over 3 %: make it cheaper, or renew the table with --write")
+        print_line("a figure grew by over 3 %: reduce the cost, or update the table with --write")
     return _GROWN if grown else 0
 
 
 def look_at(python: Path, packages: Iterable[str]) -> Interpreter:
-    """Ask an interpreter for its build, and for the versions of packages."""
+    """Return an interpreter's build, and the versions of these packages in it."""
     command = (str(python), "-c", _LOOK, *packages)
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603
-    return msgspec.json.decode(told, type=Interpreter)
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603
+    return msgspec.json.decode(output, type=Interpreter)
 
 
 @contextmanager
@@ -115,6 +119,6 @@ def _folder(kept: Path | None) -> Iterator[Path]:
         yield kept.resolve()
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

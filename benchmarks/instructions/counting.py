@@ -1,8 +1,9 @@
-"""Runs the proxy under callgrind, and counts a start, calls and streamed tokens.
+"""Counts the instructions of a start, of calls and of streamed tokens under callgrind.
 
-Each count is what callgrind saw between two marks at which the proxy had nothing to do. Strings
-hash as they always do, tokens keep pace with the client, and the rest of the machine is not
-counted, so that two counts of the same code differ by far less than a percent.
+Callgrind writes its counters at a mark (see `marked_proxy`). Each count is the difference between
+two marks at which the proxy is idle. Three measures make two counts of the same code differ by far
+less than a percent: `PYTHONHASHSEED` is fixed, the backend sends a token only after the client has
+received the last one (see `pace`), and only the proxy's process is counted.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from benchmarks.load.candidates import Situation, temper_arguments
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import free_port, started
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 CALLS = 200
@@ -40,16 +41,17 @@ _CALLGRIND = (
     *("valgrind", "--tool=callgrind", f"--dump-before={MARK}"),
     *(f"--callgrind-out-file={_DUMPS}", "--log-file=valgrind.log"),
 )
-_CALL = Workload(Behaviour("call"), is_streamed=False)
-_STREAM = Workload(Behaviour("prose", TOKENS, 1))
-_SHORT_STREAM = Workload(Behaviour("prose", 20, 1))
+_CALL = Workload(Behavior("call"), is_streamed=False)
+_STREAM = Workload(Behavior("prose", TOKENS, 1))
+_SHORT_STREAM = Workload(Behavior("prose", 20, 1))
 _WARM_UP_CALLS, _WARM_UP_STREAMS = 20, 2
 
-_START_SECONDS = 600.0  # fifty times as slow, on a machine that does other things, too
+_START_SECONDS = 600.0  # callgrind slows the start down fifty times, more on a busy machine
 _POLL_SECONDS = 0.5
 _DUMP_SECONDS = 120.0
-# Half a second after its start the proxy prepares itself; that belongs to the start.
+# Temper prepares itself half a second after its start; that is part of the start.
 _QUIET_SECONDS = {"start": 2.0, "calls": 0.5, "tokens": 0.5}
+# after this many the machine is too slow to finish a step between two model requests
 _TRIES = 5
 _LOOK_SECONDS = 0.02
 _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)
@@ -63,39 +65,40 @@ class Proxy:
     checkout: Path
 
 
-def count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dict[str, int]:
+def count(proxy: Proxy, folder: Path, print_line: Callable[[str], None]) -> dict[str, int]:
     """Count the instructions of each of `FIGURES`; raises NotAvailable.
 
-    What callgrind writes is left in `folder`.
+    The files of callgrind remain in `folder`.
     """
     if shutil.which("valgrind") is None:
         raise NotAvailable("valgrind is not on PATH")
     if not sys.platform.startswith("linux"):
         raise NotAvailable("it needs Linux")
-    return asyncio.run(_count(proxy, folder, tell))
+    return asyncio.run(_count(proxy, folder, print_line))
 
 
-async def _count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dict[str, int]:
+async def _count(proxy: Proxy, folder: Path, print_line: Callable[[str], None]) -> dict[str, int]:
     pace = Pace()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: PacedBackend(pace), "127.0.0.1", 0)
     port: int = server.sockets[0].getsockname()[1]
     backend_url = f"http://127.0.0.1:{port}"
     async with server:
+        # without callgrind first: otherwise the start would compile all modules to bytecode
         async with _started(proxy, backend_url, folder, pace) as compiling:
             await compiling.start()
         async with _started(proxy, backend_url, folder, pace, under=_CALLGRIND) as counted:
-            return await _count_steps(counted, tell)
+            return await _count_steps(counted, print_line)
 
 
-async def _count_steps(counted: "_Counted", tell: Callable[[str], None]) -> dict[str, int]:
-    found: dict[str, int] = {}
+async def _count_steps(counted: "_Counted", print_line: Callable[[str], None]) -> dict[str, int]:
+    counts: dict[str, int] = {}
     for name, work in _STEPS.items():
         figure = await counted.count(name, work)
         if name in FIGURES:
-            tell(f"{FIGURES[name]}: {figure:,} instructions")
-            found[name] = figure
-    return found
+            print_line(f"{FIGURES[name]}: {figure:,} instructions")
+            counts[name] = figure
+    return counts
 
 
 @contextlib.asynccontextmanager
@@ -111,6 +114,8 @@ async def _started(
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": str(proxy.checkout),
         "HOME": str(folder),
+        # Under callgrind, next to other work, a connection on loopback took longer than 5 s.
+        "TEMPER_BACKEND__CONNECT_SECONDS": "60",
     }
     log = folder / "proxy.log"
     target = Target(f"http://127.0.0.1:{situation.port}")
@@ -120,16 +125,16 @@ async def _started(
 
 def total_in(dump: bytes) -> int | None:
     """Return the instructions of a dump; None while callgrind still writes it."""
-    found = _TOTALS.search(dump)
-    return int(found[1]) if found else None
+    match = _TOTALS.search(dump)
+    return int(match[1]) if match else None
 
 
 def is_running(threads: Path) -> bool:
-    """Return whether one of a process's threads (`/proc/PID/task`) is not asleep."""
+    """Return whether a thread of a process (`/proc/PID/task`) is not asleep."""
     try:
         stats = [(thread / "stat").read_text("utf-8", "replace") for thread in threads.iterdir()]
     except (FileNotFoundError, ProcessLookupError):
-        return True  # one ended while it was looked at
+        return True  # a thread ended between the two reads
     return any(stat.rpartition(")")[2].split()[0] != "S" for stat in stats)
 
 
@@ -158,19 +163,16 @@ class _Counted:
         raise NotAvailable(f"the proxy did not start: see {self._dumps.parent}")
 
     async def warm_up_calls(self) -> None:
-        """Ask for a few calls, so that what is kept for later is there."""
+        """Send a few calls, so that caches are filled before the count."""
         await self._send(_CALL, _WARM_UP_CALLS)
 
     async def call(self) -> None:
-        """Ask for the calls."""
         await self._send(_CALL, CALLS)
 
     async def warm_up_streams(self) -> None:
-        """Ask for short streams."""
         await self._send(_SHORT_STREAM, _WARM_UP_STREAMS)
 
     async def stream(self) -> None:
-        """Ask for the stream."""
         await self._send(_STREAM, 1)
 
     async def _send(self, workload: Workload, times: int) -> None:
@@ -187,16 +189,16 @@ class _Counted:
             connection.close()
 
     async def count(self, name: str, work: Callable[["_Counted"], Awaitable[None]]) -> int:
-        """Return the instructions of some work; raises NotAvailable.
+        """Return the instructions of a step; raises NotAvailable.
 
-        Once a minute the proxy asks the backend which models it has. Work amid which that happened
-        is done again: how long it takes depends on the machine.
+        Once a minute the proxy requests the backend's list of models. A step during which that
+        happened is repeated, because the time until the request depends on the machine.
         """
         for _ in range(_TRIES):
-            before = self._pace.questions
+            before = self._pace.other_requests
             await work(self)
             figure = await self._mark(name)
-            if self._pace.questions == before or name == "start":
+            if self._pace.other_requests == before or name == "start":
                 return figure
         raise NotAvailable("the machine is too slow: the proxy asks for models all the time")
 
@@ -216,7 +218,7 @@ class _Counted:
         raise NotAvailable(f"callgrind did not write {dump}")
 
     async def _rest(self, seconds: float) -> None:
-        """Wait until no thread of the proxy has run for so many seconds; raises NotAvailable."""
+        """Wait until no thread of the proxy has run for `seconds`; raises NotAvailable."""
         since = time.monotonic()
         while time.monotonic() - since < seconds:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""The table of instruction counts, by build of Python, and what is compared with it: pure."""
+"""The table of instruction counts by build of Python, and the comparison with it."""
 
 import re
 import tomllib
@@ -8,6 +8,7 @@ from typing import TypeAlias
 # name of a figure -> instructions
 Counts: TypeAlias = Mapping[str, int]
 
+# two counts of the same code differ by far less than a percent
 MOST_GROWTH = 0.03
 
 _HEAD = """\
@@ -21,23 +22,24 @@ def read(text: str) -> dict[str, Counts]:
     """Read a table: build of Python -> counts; raises ValueError."""
     table: dict[str, Counts] = {}
     for build, counts in tomllib.loads(text).items():
-        if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+        if not isinstance(counts, dict) or not all(
+            isinstance(count, int) for count in counts.values()
+        ):
             raise ValueError(f"the figures of {build} are no counts")
         table[build] = counts
     return table
 
 
 def write(table: Mapping[str, Counts]) -> str:
-    """Write a table as TOML."""
     return _HEAD + "".join(
         f'\n["{build}"]\n' + "".join(f"{name} = {count:_}\n" for name, count in counts.items())
         for build, counts in sorted(table.items())
     )
 
 
-def compare(expected: Counts, found: Counts) -> Iterator[tuple[str, float]]:
+def compare(expected: Counts, counts: Counts) -> Iterator[tuple[str, float]]:
     """Yield each figure that is in both, and by which share it grew: 0.03 is three percent more."""
-    for name, count in found.items():
+    for name, count in counts.items():
         if name in expected:
             yield name, (count - expected[name]) / expected[name]
 

@@ -1,7 +1,7 @@
-"""The command `temper`, run so that callgrind writes down its counts at each SIGUSR1.
+"""The command `temper`, with a signal that makes callgrind write its counters.
 
-Callgrind is told to dump before `MARK`, a function of the C library that nothing else calls. A
-client request would do the same, but needs machine code for each kind of CPU.
+Callgrind dumps before each call of `MARK`, a function of the C library that nothing else calls. A
+client request of valgrind would do the same, but needs machine code for each kind of CPU.
 """
 
 import gc
@@ -13,9 +13,9 @@ MARK = "ctermid"
 
 
 def mark(_signal: int, _frame: FrameType | None) -> None:
-    """Let callgrind write down its count, and that of a collection of garbage by itself.
+    """Dump the counters before and after a garbage collection, which gets a separate count.
 
-    Otherwise chance decides between which marks the collector has its turn.
+    Otherwise chance would decide in which step the collector runs.
     """
     os.ctermid()
     gc.collect()

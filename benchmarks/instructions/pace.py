@@ -1,7 +1,7 @@
-"""A mock backend and a client in lockstep: a token is sent when the one before has arrived.
+"""A mock backend and a client in lockstep: a token is sent after the last one has arrived.
 
-So every token is a read and a write of the proxy's own, however slow the proxy is, and the same
-work is counted on every machine.
+So the proxy reads and writes each token separately at any speed, and the same work is counted on
+every machine.
 """
 
 import asyncio
@@ -11,34 +11,34 @@ from benchmarks.healthy.ledger import Ledger
 from benchmarks.load import backend
 from benchmarks.load.client import Connection
 
-# The next token comes by the clock if the proxy holds the one before.
+# After this time the next token is sent even if the proxy holds the last one back.
 _PATIENCE_SECONDS = 0.5
 
 
 class Pace:
-    """Sends a token when the client has all that were sent before.
+    """Sends a token when the client has received all earlier ones.
 
-    `questions` counts what the proxy asked for beside chats: what the server has, and the like.
+    `other_requests` counts the proxy's requests other than chats, such as for the list of models.
     """
 
     def __init__(self) -> None:
-        self.questions = 0
+        self.other_requests = 0
         self._timer: asyncio.TimerHandle | None = None
         self._send: Callable[[], None] = _nothing
         self._sent = 0
 
     def wait(self, sent: int, send: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `send` when so many tokens have arrived, or when that takes too long."""
+        """Call `send` when this many tokens have arrived, or after a timeout."""
         self._sent, self._send = sent, send
-        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._go_on)
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._send_next)
         return self._timer
 
     def note(self, arrived: int) -> None:
         """Note that the client has read something, and how many tokens it has by now."""
         if arrived >= self._sent:
-            self._go_on()
+            self._send_next()
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         send, self._send, self._timer = self._send, _nothing, None
@@ -58,15 +58,15 @@ class PacedBackend(backend.Connection):
 
     def on_message_complete(self) -> None:
         if not self.is_chat:
-            self._pace.questions += 1
+            self._pace.other_requests += 1
         super().on_message_complete()
 
-    def _continue(self, speech: backend.Speech, place: int, due: float) -> None:
-        self._timer = self._pace.wait(place, lambda: self._say(speech, place, due))
+    def _continue(self, stream: backend.TimedStream, index: int, due: float) -> None:
+        self._timer = self._pace.wait(index, lambda: self._send_token(stream, index, due))
 
 
 class PacedClient(Connection):
-    """A connection of the client that tells how many tokens have arrived."""
+    """A client connection that reports the number of received tokens."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Load: what Temper and its peers cost, measured against a backend that costs next to nothing."""
+"""Load: the cost of Temper and other proxies, measured in front of a very cheap backend."""

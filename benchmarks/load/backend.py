@@ -1,7 +1,8 @@
-"""A mock llama-server, as cheap as Python allows: it must never be what limits a measurement.
+"""A mock llama-server that must never limit a measurement, so it is as cheap as Python allows.
 
-It answers `/health`, `/props`, `/v1/models` and `/v1/chat/completions`; how, is up to a mark in the
-request, see `replies`. Of healthy replies it keeps a ledger, which `/asked` hands out and empties.
+It serves `/health`, `/props`, `/v1/models` and `/v1/chat/completions`; a mark in the request
+selects the reply (see `replies`). It keeps a ledger of requests for healthy replies; `/requests`
+returns and clears it.
 """
 
 import asyncio
@@ -15,17 +16,17 @@ import httptools
 import msgspec
 
 from benchmarks.healthy import replies as healthy
-from benchmarks.healthy.ledger import Asked, Ledger
+from benchmarks.healthy.ledger import Ledger, ReceivedRequest
 from benchmarks.load.replies import (
     CREATED,
     MODEL,
     RESPOND,
     STAMP,
     STAMP_DIGITS,
-    Behaviour,
+    Behavior,
     Event,
     Reply,
-    behaviour_of,
+    behavior_of,
     streamed,
     whole,
     wish_of,
@@ -77,12 +78,10 @@ class _Request(msgspec.Struct):
 
     @property
     def offers_respond(self) -> bool:
-        """Whether the tool for answers is offered."""
         return any(tool.function.name == RESPOND for tool in self.tools or ())
 
     @property
     def has_usage(self) -> bool:
-        """Whether a stream ends with the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -90,11 +89,11 @@ _read = msgspec.json.Decoder(_Request)
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection, on which requests come one after the other."""
+    """A client's connection, with one request at a time."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._asked: Asked | None = None
+        self._received: ReceivedRequest | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.WriteTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -114,7 +113,6 @@ class Connection(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_url(self, url: bytes) -> None:
-        """Begin a request."""
         self._url = url
         self._body.clear()
 
@@ -124,85 +122,86 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_chat(self) -> bool:
-        """Whether the request is for a chat completion."""
         return self._url.endswith(b"/chat/completions")
 
     def on_message_complete(self) -> None:
         """Answer the request, which is complete."""
         if self.is_chat:
             self._answer(b"".join(self._body))
-        elif self._url == b"/asked":
-            self._write(_headed(b"200 OK", self._ledger.handed_out()))
+        elif self._url == b"/requests":
+            self._write(_headed(b"200 OK", self._ledger.dump_and_clear()))
         elif (document := DOCUMENTS.get(self._url)) is not None:
             self._write(_document(document))
         else:
             self._write(_refusal(404, f"there is no {self._url.decode()}"))
 
     def _answer(self, body: bytes) -> None:
-        self._asked = None
+        self._received = None
         try:
-            asked, wish = _read.decode(body), wish_of(body)
+            request, wish = _read.decode(body), wish_of(body)
             if wish.startswith(_HEALTHY):
-                self._answer_healthily(asked, healthy.read_wish(wish), body)
+                self._answer_healthily(request, healthy.read_wish(wish), body)
                 return
-            behaviour = behaviour_of(wish)
+            behavior = behavior_of(wish)
         except ValueError as error:
             self._write(_refusal(400, str(error)))
             return
-        responds = behaviour.kind == "prose" and asked.offers_respond
-        if asked.stream:
-            self._speak(_speech(behaviour, responds=responds, has_usage=asked.has_usage))
+        responds = behavior.kind == "prose" and request.offers_respond
+        if request.stream:
+            self._send_stream(
+                _render_stream(behavior, responds=responds, has_usage=request.has_usage)
+            )
         else:
-            self._answer_whole(behaviour, whole(behaviour, responds=responds))
+            self._answer_whole(behavior, whole(behavior, responds=responds))
 
-    def _answer_healthily(self, asked: _Request, wish: healthy.Wish, body: bytes) -> None:
-        """Say what is right, and do what is told if the same is asked once more."""
-        self._asked, is_again = self._ledger.note(wish.id, body)
+    def _answer_healthily(self, request: _Request, wish: healthy.Wish, body: bytes) -> None:
+        """Send the healthy reply; a repeated request gets the reply to a retry."""
+        self._received, is_again = self._ledger.note(wish.id, body)
         reply = healthy.KINDS[wish.kind](wish.number)
         if is_again and not reply.calls:
             reply = healthy.obedient(wish.number)
-        uses = wish.kind == healthy.RESPONDING and asked.offers_respond and not reply.calls
+        uses = wish.kind == healthy.RESPONDING and request.offers_respond and not reply.calls
         responds = RESPOND if uses else ""
-        if asked.stream:
-            rendered = healthy.streamed(reply, responds=responds, has_usage=asked.has_usage)
-            self._speak(_spoken(rendered, wish.delay_ms))
+        if request.stream:
+            rendered = healthy.streamed(reply, responds=responds, has_usage=request.has_usage)
+            self._send_stream(_timed_stream(rendered, wish.delay_ms))
             return
         answer = _headed(b"200 OK", healthy.whole(reply, responds=responds))
         seconds = wish.delay_ms * len(reply.deltas) / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
-    def _speak(self, speech: "Speech") -> None:
-        self._write(speech.start)
-        if speech.tokens:
+    def _send_stream(self, stream: "TimedStream") -> None:
+        self._write(stream.start)
+        if stream.tokens:
             now = asyncio.get_running_loop().time()
-            self._continue(speech, 0, now + speech.delay)
+            self._continue(stream, 0, now + stream.delay)
 
-    def _answer_whole(self, behaviour: Behaviour, body: bytes) -> None:
-        """Answer in one piece, as late as a model is that has to write it first."""
-        if not behaviour.delay_ms:
+    def _answer_whole(self, behavior: Behavior, body: bytes) -> None:
+        """Send a whole response after the time that a model would need to write it."""
+        if not behavior.delay_ms:
             self._write(_headed(b"200 OK", body))
             return
-        now, delay = time.monotonic_ns() // 1000, behaviour.delay_ms * 1000
-        stamps = tuple(int(now + delay * place) for place in range(1, body.count(STAMP) + 1))
+        now, delay = time.monotonic_ns() // 1000, behavior.delay_ms * 1000
+        stamps = tuple(int(now + delay * number) for number in range(1, body.count(STAMP) + 1))
         answer = _headed(b"200 OK", body % stamps)
-        seconds = delay * behaviour.tokens / 1e6
+        seconds = delay * behavior.tokens / 1e6
         self._timer = asyncio.get_running_loop().call_later(seconds, self._write, answer)
 
-    def _continue(self, speech: "Speech", place: int, due: float) -> None:
-        self._timer = asyncio.get_running_loop().call_at(due, self._say, speech, place, due)
+    def _continue(self, stream: "TimedStream", index: int, due: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(due, self._send_token, stream, index, due)
 
-    def _say(self, speech: "Speech", place: int, due: float) -> None:
-        """Send the token that is due; a late one does not put off those behind it."""
-        event = speech.tokens[place]
-        if self._asked is not None:
-            self._asked.sent.append(time.monotonic())
+    def _send_token(self, stream: "TimedStream", index: int, due: float) -> None:
+        """Send the due token; a delay does not postpone the tokens after it."""
+        event = stream.tokens[index]
+        if self._received is not None:
+            self._received.sent.append(time.monotonic())
         if event.after:
             stamp = STAMP % (time.monotonic_ns() // 1000)
             self._write(event.before + stamp + event.after)
         else:
             self._write(event.before)
-        if place + 1 < len(speech.tokens):
-            self._continue(speech, place + 1, due + speech.delay)
+        if index + 1 < len(stream.tokens):
+            self._continue(stream, index + 1, due + stream.delay)
 
     def _write(self, raw: bytes) -> None:
         if self._transport is not None:
@@ -210,8 +209,8 @@ class Connection(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
-    """The bytes of an answer: what is sent at once, and what follows, `delay` seconds apart."""
+class TimedStream:
+    """The bytes of a response: the start, and tokens that are sent `delay` seconds apart."""
 
     start: bytes
     tokens: tuple[Event, ...] = ()
@@ -219,19 +218,19 @@ class Speech:
 
 
 @lru_cache
-def _speech(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Speech:
-    rendered = streamed(behaviour, responds=responds, has_usage=has_usage)
-    return _spoken(rendered, behaviour.delay_ms)
+def _render_stream(behavior: Behavior, *, responds: bool, has_usage: bool) -> TimedStream:
+    rendered = streamed(behavior, responds=responds, has_usage=has_usage)
+    return _timed_stream(rendered, behavior.delay_ms)
 
 
-def _spoken(reply: Reply, delay_ms: float) -> Speech:
+def _timed_stream(reply: Reply, delay_ms: float) -> TimedStream:
     start = _STREAM_HEAD + b"".join(map(_framed, reply.start))
     end = b"".join(map(_framed, reply.end)) + _LAST_CHUNK
     if not delay_ms:
         everything = b"".join(_framed(event.before) for event in reply.tokens)
-        return Speech(start + everything + end)
+        return TimedStream(start + everything + end)
     tokens = [_framed_event(event) for event in reply.tokens]
-    return Speech(start, (*tokens, Event(end)), delay_ms / 1000)
+    return TimedStream(start, (*tokens, Event(end)), delay_ms / 1000)
 
 
 def _framed(event: bytes) -> bytes:
@@ -260,7 +259,7 @@ def _headed(status: bytes, body: bytes) -> bytes:
 
 
 async def start(port: int) -> asyncio.Server:
-    """Listen on a port of this machine; 0 takes a free one."""
+    """Listen on a local port; 0 selects a free port."""
     listening = socket.create_server(("127.0.0.1", port), backlog=1024)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     ledger = Ledger()
@@ -269,6 +268,5 @@ async def start(port: int) -> asyncio.Server:
 
 
 async def serve(port: int) -> None:
-    """Serve until cancelled."""
     server = await start(port)
     await server.serve_forever()

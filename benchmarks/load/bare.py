@@ -1,7 +1,7 @@
-"""The floor: what any proxy in Python costs that reads JSON and writes it again, and does no more.
+"""The lower bound: the least that a Python proxy does which reads JSON and writes it again.
 
-A FastAPI route in front of an aiohttp session, run as `python bare.py BACKEND_URL PORT` in an
-environment of its own. It judges nothing, and has no deadlines, limits, logs or retries.
+A FastAPI route in front of an aiohttp session, run as `python bare.py BACKEND_URL PORT` in a
+separate environment. It has no guardrails, timeouts, limits, logs or retries.
 """
 
 import sys
@@ -19,7 +19,6 @@ _DATA, _DONE, _END = b"data: ", b"[DONE]", b"\n\n"
 
 
 def make_app(backend_url: str) -> FastAPI:
-    """Make the application."""
     sessions: list[aiohttp.ClientSession] = []
 
     @asynccontextmanager
@@ -34,14 +33,16 @@ def make_app(backend_url: str) -> FastAPI:
 
     @app.post(_CHAT)
     async def chat(request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body(), type=dict[str, object])
-        body = msgspec.json.encode(asked)
-        if asked.get("stream"):
+        document = msgspec.json.decode(await request.body(), type=dict[str, object])
+        body = msgspec.json.encode(document)
+        if document.get("stream"):
             streamed = _streamed(sessions[0], backend_url + _CHAT, body)
             return StreamingResponse(streamed, media_type="text/event-stream")
         async with sessions[0].post(backend_url + _CHAT, data=body) as answer:
-            told = msgspec.json.decode(await answer.read(), type=dict[str, object])
-            return Response(msgspec.json.encode(told), answer.status, None, "application/json")
+            completion = msgspec.json.decode(await answer.read(), type=dict[str, object])
+            return Response(
+                msgspec.json.encode(completion), answer.status, None, "application/json"
+            )
 
     return app
 

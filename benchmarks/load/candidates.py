@@ -1,4 +1,4 @@
-"""What is compared: how Temper and each peer are started in front of a backend."""
+"""The candidates: how Temper and each other proxy are started in front of a backend."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -13,17 +13,16 @@ REPOSITORY = Path(__file__).parents[2]
 DIRECT = "direct"
 TEMPER = "temper"
 
-# Whether a model may answer in prose while tools are offered, or is given a tool for it; or what
-# Temper does unless it is told otherwise.
+# The text policy: prose is accepted, or the model gets an answer tool, or Temper's default.
 Prose: TypeAlias = Literal["accept", "respond", "default"]
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where a proxy has to run: in front of what, on which port, with which folders.
+    """The backend, the port and the folders of a proxy.
 
-    `folder` is for its own files, `peers` is where peers were installed, and `temper` the
-    checkout of Temper that is measured.
+    `folder` is for its files, `peers` the folder of installed proxies, and `temper` the measured
+    checkout of Temper.
     """
 
     backend_url: str
@@ -36,7 +35,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command line, where it runs, and the headers that its clients have to send."""
+    """A command line, its folder and environment, and the headers that clients must send."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +44,6 @@ class Launch:
 
 
 def temper(situation: Situation) -> Launch:
-    """Run Temper as it is in a checkout."""
     return Launch((sys.executable, "-m", *temper_arguments(situation)), folder=situation.temper)
 
 
@@ -106,7 +104,7 @@ def forge(situation: Situation) -> Launch:
 
 
 def litellm(situation: Situation) -> Launch:
-    """Run LiteLLM's proxy with one route for every model."""
+    """Run LiteLLM's proxy with one route for all models."""
     python = peers.python_of(situation.peers, "litellm")
     route: json.JsonObject = {
         "model_name": "*",
@@ -121,14 +119,14 @@ def litellm(situation: Situation) -> Launch:
     # JSON is YAML, too
     file.write_bytes(json.dump({"model_list": [route], "general_settings": rights}))
     program = str(python.with_name("litellm"))
-    # without this it first tries for a while to fetch a list of prices
+    # without this it tries for a while to fetch a list of prices
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True"}
     flags = ("--config", str(file), "--host", "127.0.0.1", "--port", str(situation.port))
     return Launch((program, *flags, "--num_workers", "1", "--telemetry", "False"), environment)
 
 
 def portkey(situation: Situation) -> Launch:
-    """Run Portkey's gateway; it is told its backend by headers."""
+    """Run Portkey's gateway, which gets its backend by headers."""
     server = situation.peers / peers.PORTKEY / "build" / "start-server.js"
     peers.version(situation.peers, "portkey")
     headers = {
@@ -151,7 +149,7 @@ CANDIDATES = (DIRECT, *LAUNCHES)
 
 
 def kind_of(candidate: str) -> str:
-    """Return what a candidate is: `temper@PATH` is the Temper of another checkout."""
+    """Return the kind of a candidate: `temper@PATH` is the Temper of another checkout."""
     kind, at, _ = candidate.partition("@")
     return kind if kind == TEMPER and at else candidate
 

@@ -1,6 +1,6 @@
-"""A bare HTTP client that notes when the parts of a chat completion arrive.
+"""A minimal HTTP client that times the parts of a chat completion.
 
-What arrives is looked at as cheaply as possible: the client shares a core with the backend.
+It inspects the bytes as cheaply as possible, because it shares a core with the backend.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ import httptools
 from benchmarks.load.languages import CHAT
 from benchmarks.load.replies import STAMP_DIGITS, WORD
 
-# The first delta that a client could show or act upon, however the JSON is spaced.
+# The first delta that a client could show or execute, with any spacing of the JSON.
 _CONTENT = re.compile(
     rb'"content"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{|"text_delta"|"response\.output_text\.delta"'
 )
-# The end of a stream, or what only a whole answer has.
+# The end of a stream, or a field that only a whole response has.
 _WHOLE = re.compile(
     rb'data: \[DONE\]|"chat\.completion"|event: (?:message_stop|response\.completed)'
     rb'|\A\{"id":"(?:msg|resp)_|"done":true'
@@ -39,11 +39,11 @@ class BrokenOff(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """What was seen of one answer: seconds since the request was sent, and counts.
+    """The times (seconds since the request) and counts of one response.
 
-    `gaps` are the seconds between reads once the content has begun, `delays` those that each
-    stamped token travelled, `words` is the number of tokens without a stamp. `beginning` is the
-    start of the body.
+    `gaps` are the seconds between reads after the first content, `delays` the travel times of
+    stamped tokens, `words` is the number of tokens without a stamp. `beginning` is the start of the
+    body.
     """
 
     status: int = 0
@@ -59,13 +59,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the headers it wants beside the usual ones."""
+    """A server, and the headers that it needs in addition to the usual ones."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, body: bytes, path: str = CHAT.path) -> bytes:
-        """Write a request, for a chat completion if nothing else is said."""
+        """Write a request, by default for a chat completion."""
         lines = (
             f"POST {path} HTTP/1.1",
             f"Host: {urlsplit(self.url).netloc}",
@@ -107,11 +107,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether another request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -126,7 +124,6 @@ class Connection(asyncio.Protocol):
         return self._answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         # uvloop's transports have these methods without being of this class
         self._transport = cast("asyncio.Transport", transport)
 
@@ -137,7 +134,6 @@ class Connection(asyncio.Protocol):
             self._finished.set_exception(BrokenOff(str(exc or "closed without an answer")))
 
     def data_received(self, data: bytes) -> None:
-        """Look at what has arrived."""
         now = time.monotonic()
         answer = self._answer
         if not answer.first_byte:
@@ -150,7 +146,6 @@ class Connection(asyncio.Protocol):
             self._finished.set_result(None)
 
     def on_status(self, _reason: bytes) -> None:
-        """Note the status."""
         self._answer.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
@@ -164,7 +159,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _look(self, now: float) -> None:
-        """Look at the lines that are complete; what is behind them waits for the next read."""
+        """Inspect the complete lines; the rest waits for the next read."""
         text = self._rest + b"".join(self._parts)
         self._parts.clear()
         cut = len(text) if self._is_complete else text.rfind(b"\n") + 1

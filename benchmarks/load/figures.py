@@ -1,4 +1,4 @@
-"""Figures: percentiles of what was measured in one round, and medians over the rounds."""
+"""Percentiles of the values of one round, and medians over the rounds."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ Figures = dict[str, float]
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the smallest value that so many percent do not exceed; NaN of nothing."""
+    """Return the smallest value that `percent` % of the values do not exceed; NaN if empty."""
     ordered = sorted(values)
     if not ordered:
         return nan

@@ -1,4 +1,4 @@
-"""Sends one workload again and again, some requests at a time, and collects the answers."""
+"""Sends one workload repeatedly, several requests at a time, and collects the responses."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is sent: this many requests, or for so long, whatever is reached first.
+    """The number of requests and the time limit, whichever is reached first.
 
     The first requests of the connections are spread over `ramp` seconds.
     """
@@ -25,7 +25,7 @@ class Effort:
 
 @dataclass(slots=True)
 class Batch:
-    """The good answers, what was wrong with the others, and how long all of it took."""
+    """The good responses, the problems of the others, and the duration."""
 
     answers: list[Answer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -39,18 +39,18 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
     queue = iter(range(effort.requests))
     request = target.request(workload.body, workload.language.path)
 
-    async def work(place: int) -> None:
-        await asyncio.sleep(effort.ramp * place / effort.at_once)
+    async def work(number: int) -> None:
+        await asyncio.sleep(effort.ramp * number / effort.at_once)
         connection: Connection | None = None
         while time.monotonic() - begun < effort.seconds and next(queue, None) is not None:
             if connection is None or not connection.is_open:
                 connection = await _connected(target, batch)
             if connection is not None:
-                await _ask(connection, request, workload, batch)
+                await _send_one(connection, request, workload, batch)
         if connection is not None:
             connection.close()
 
-    await asyncio.gather(*(work(place) for place in range(effort.at_once)))
+    await asyncio.gather(*(work(number) for number in range(effort.at_once)))
     batch.seconds = time.monotonic() - begun
     return batch
 
@@ -64,7 +64,9 @@ async def _connected(target: Target, batch: Batch) -> Connection | None:
         return None
 
 
-async def _ask(connection: Connection, request: bytes, workload: Workload, batch: Batch) -> None:
+async def _send_one(
+    connection: Connection, request: bytes, workload: Workload, batch: Batch
+) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             answer = await connection.send(request)

@@ -1,4 +1,4 @@
-"""The goals that Temper has to meet, and whether it met them in a run."""
+"""The goals for Temper's speed, and whether a run met them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Reading: TypeAlias = Callable[[Results], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound for what is read from the results; `unit` stands behind both numbers."""
+    """A bound for a value that is computed from the results; `unit` follows both numbers."""
 
     scenario: str
     what: str
@@ -37,7 +37,9 @@ def ratio(scenario: str, figure: str, other: str) -> Reading:
     """Read by how much Temper's figure is that of another candidate."""
 
     def read(results: Results) -> float | None:
-        mine, theirs = (results.figure(scenario, one, figure) for one in (TEMPER, other))
+        mine, theirs = (
+            results.figure(scenario, candidate, figure) for candidate in (TEMPER, other)
+        )
         return mine / theirs if mine is not None and theirs else None
 
     return read
@@ -47,29 +49,31 @@ def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
     """Read how much more a candidate's figure is than without a proxy."""
 
     def read(results: Results) -> float | None:
-        mine, least = (results.figure(scenario, one, figure) for one in (candidate, DIRECT))
+        mine, least = (results.figure(scenario, name, figure) for name in (candidate, DIRECT))
         return mine - least if mine is not None and least is not None else None
 
     return read
 
 
 def ratio_added(scenario: str, figure: str, other: str) -> Reading:
-    """Read by how much what Temper adds is what another candidate adds."""
+    """Return a reading of Temper's added time as a ratio of another candidate's added time."""
 
     def read(results: Results) -> float | None:
-        mine, theirs = (added(scenario, figure, one)(results) for one in (TEMPER, other))
+        mine, theirs = (
+            added(scenario, figure, candidate)(results) for candidate in (TEMPER, other)
+        )
         return mine / theirs if mine is not None and theirs else None
 
     return read
 
 
 GOALS = (
-    Goal("call", "added p50, of forge's", ratio_added("call", "p50", "forge"), 1 / 3),
-    Goal("call", "added p50, of litellm's", ratio_added("call", "p50", "litellm"), 1 / 8),
+    Goal("call", "added p50, relative to forge", ratio_added("call", "p50", "forge"), 1 / 3),
+    Goal("call", "added p50, relative to litellm", ratio_added("call", "p50", "litellm"), 1 / 8),
     *(
         Goal(
             "call",
-            f"requests/s at 16, of {peer}'s",
+            f"requests/s at 16, relative to {peer}",
             ratio("call", "requests_per_second", peer),
             least,
             is_least=True,
@@ -77,21 +81,24 @@ GOALS = (
         for peer, least in (("forge", 8), ("litellm", 15), ("portkey", 1.5))
     ),
     Goal(
-        "call", "CPU per request at 16, of bare's", ratio("call", "cpu_us_per_request", "bare"), 2
+        "call",
+        "CPU per request at 16, relative to bare",
+        ratio("call", "cpu_us_per_request", "bare"),
+        2,
     ),
     Goal(
         "call",
-        "CPU per request, one at a time, of bare's",
+        "CPU per request, one at a time, relative to bare",
         ratio("call", "cpu_us_per_request_alone", "bare"),
         2,
     ),
     *(
-        Goal(name, "CPU per token, of bare's", ratio(name, "cpu_us_per_token", "bare"), 1)
+        Goal(name, "CPU per token, relative to bare", ratio(name, "cpu_us_per_token", "bare"), 1)
         for name in ("streams", "slow")
     ),
     Goal(
         "burst",
-        "tokens/s, of direct's",
+        "tokens/s, relative to direct",
         ratio("burst", "tokens_per_second", DIRECT),
         0.5,
         is_least=True,
@@ -101,32 +108,34 @@ GOALS = (
         for name in ("prose-accept", "prose-respond")
         for goal in (
             Goal(name, "first content, added", added(name, "first_content"), 5, " ms"),
-            Goal(name, "first content, of bare's", ratio(name, "first_content", "bare"), 1.1),
-            Goal(name, "total, of direct's", ratio(name, "total", DIRECT), 1.02),
+            Goal(
+                name, "first content, relative to bare", ratio(name, "first_content", "bare"), 1.1
+            ),
+            Goal(name, "total, relative to direct", ratio(name, "total", DIRECT), 1.02),
         )
     ),
     Goal("plain", "first content, added", added("plain", "first_content"), 5, " ms"),
     Goal(
         "streams",
-        "CPU per token, of litellm's",
+        "CPU per token, relative to litellm",
         ratio("streams", "cpu_us_per_token", "litellm"),
         0.2,
     ),
     Goal(
         "burst",
-        "tokens/s, of litellm's",
+        "tokens/s, relative to litellm",
         ratio("burst", "tokens_per_second", "litellm"),
         20,
         is_least=True,
     ),
     Goal("slow", "added delay per token, p50", added("slow", "delay_p50"), 5, " ms"),
     Goal("slow", "added delay per token, p99", added("slow", "delay_p99"), 40, " ms"),
-    Goal("slow", "delay per token p99, of bare's", ratio("slow", "delay_p99", "bare"), 2),
+    Goal("slow", "delay per token p99, relative to bare", ratio("slow", "delay_p99", "bare"), 2),
     Goal("rush", "first content p50", own("rush", "first_content"), 100, " ms"),
     Goal("slow", "peak memory", own("slow", "peak_mb"), 120, " MB"),
     Goal("slow", "errors", own("slow", "errors"), 0),
     *(
-        Goal("languages", f"{language}: {what}, of chat's", own("languages", figure), 1.25)
+        Goal("languages", f"{language}: {what}, relative to chat", own("languages", figure), 1.25)
         for language in LANGUAGES
         for what, figure in (
             ("CPU per call", f"{language}_call_of_chat"),
@@ -134,7 +143,7 @@ GOALS = (
             ("CPU per token of 256 slow streams", f"{language}_slow_of_chat"),
         )
     ),
-    Goal("large", "p50, of forge's", ratio("large", "p50", "forge"), 0.25),
+    Goal("large", "p50, relative to forge", ratio("large", "p50", "forge"), 0.25),
     Goal("start", "to the first answer", own("start", "ready_seconds"), 1, " s"),
     Goal("start", "idle memory", own("start", "idle_mb"), 80, " MB"),
     Goal("healthy", "generations per answer", own("healthy", "generations"), 1),

@@ -1,15 +1,16 @@
-"""The languages that clients speak: the same request in each, from that of chat completions."""
+"""The API dialects of clients: the same request in each, converted from chat completions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.worlds import objects_in
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language: where it is spoken, and how it says what a chat completion asks for."""
+    """A dialect: its path, and the conversion of a chat completion request."""
 
     path: str
     put: Callable[[JsonObject], JsonObject]
@@ -26,9 +27,9 @@ def _as_messages(body: JsonObject) -> JsonObject:
         }
         for tool in _functions(body)
     ]
-    said: JsonObject = {"system": system["content"], "messages": [*map(_message, others)]}
+    conversation: JsonObject = {"system": system["content"], "messages": [*map(_message, others)]}
     rest: JsonObject = {"model": body["model"], "stream": body["stream"], "max_tokens": 4096}
-    return {**rest, **said, "temperature": body["temperature"], "tools": tools}
+    return {**rest, **conversation, "temperature": body["temperature"], "tools": tools}
 
 
 def _message(message: JsonObject) -> JsonObject:
@@ -47,23 +48,23 @@ def _message(message: JsonObject) -> JsonObject:
 
 
 def _as_responses(body: JsonObject) -> JsonObject:
-    """Write a request as Codex does: messages, calls and results are items of one list."""
+    """Convert to the Responses API as Codex uses it: messages, calls and results in one list."""
     system, *others = objects_in(body["messages"])
     items: list[JsonValue] = [item for message in others for item in _items(message)]
     tools: list[JsonValue] = [{"type": "function", **tool} for tool in _functions(body)]
-    said: JsonObject = {"instructions": system["content"], "input": items, "store": False}
+    conversation: JsonObject = {"instructions": system["content"], "input": items, "store": False}
     rest: JsonObject = {name: body[name] for name in ("model", "stream", "temperature")}
-    return {**rest, **said, "tools": tools}
+    return {**rest, **conversation, "tools": tools}
 
 
 def _as_ollama(body: JsonObject) -> JsonObject:
     """Write a request as clients of Ollama do: arguments are objects."""
-    said: JsonObject = {"messages": [*map(_spoken, objects_in(body["messages"]))]}
-    rest: JsonObject = {"model": body["model"], "stream": body["stream"], **said}
+    conversation: JsonObject = {"messages": [*map(_ollama_message, objects_in(body["messages"]))]}
+    rest: JsonObject = {"model": body["model"], "stream": body["stream"], **conversation}
     return {**rest, "options": {"temperature": body["temperature"]}, "tools": body["tools"]}
 
 
-def _spoken(message: JsonObject) -> JsonObject:
+def _ollama_message(message: JsonObject) -> JsonObject:
     calls: list[JsonValue] = [
         {"id": call_id, "function": {"name": name, "arguments": json.parse(arguments)}}
         for call_id, name, arguments in _calls(message)
@@ -73,8 +74,8 @@ def _spoken(message: JsonObject) -> JsonObject:
 
 def _items(message: JsonObject) -> list[JsonObject]:
     if message["role"] == "tool":
-        told = {"call_id": message["tool_call_id"], "output": message["content"]}
-        return [{"type": "function_call_output", **told}]
+        output = {"call_id": message["tool_call_id"], "output": message["content"]}
+        return [{"type": "function_call_output", **output}]
     calls: list[JsonObject] = [
         {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         for call_id, name, arguments in _calls(message)
@@ -83,19 +84,15 @@ def _items(message: JsonObject) -> list[JsonObject]:
 
 
 def _calls(message: JsonObject) -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
+    calls: list[tuple[str, str, str]] = []
     for call in objects_in(message.get("tool_calls", [])):
         (function,) = objects_in([call["function"]])
-        found.append((str(call["id"]), str(function["name"]), str(function["arguments"])))
-    return found
+        calls.append((str(call["id"]), str(function["name"]), str(function["arguments"])))
+    return calls
 
 
 def _functions(body: JsonObject) -> list[JsonObject]:
     return objects_in([tool["function"] for tool in objects_in(body.get("tools", []))])
-
-
-def objects_in(values: JsonValue) -> list[JsonObject]:
-    return [one for one in values if isinstance(one, dict)] if isinstance(values, list) else []
 
 
 CHAT = Language("/v1/chat/completions", lambda body: body)

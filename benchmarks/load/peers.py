@@ -1,4 +1,4 @@
-"""Other proxies, installed in folders of their own outside the repository, and found there."""
+"""Other proxies, installed in separate folders outside of the repository."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _BIN = "Scripts" if sys.platform == "win32" else "bin"
 
 
 class NotAvailable(Exception):
-    """A peer cannot be used on this machine; the text says why."""
+    """A proxy cannot be used on this machine; the text is the reason."""
 
 
 def default_folder() -> Path:
@@ -42,14 +42,14 @@ def python_of(folder: Path, name: str) -> Path:
 
 def program(name: str) -> str:
     """Return the path of a program; raises NotAvailable."""
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise NotAvailable(f"{name} is not on PATH")
-    return found
+    return path
 
 
 def install(folder: Path) -> dict[str, str]:
-    """Install every peer that can be; return each one's version, or the reason why it is absent."""
+    """Install every proxy; returns the version of each, or the reason why it is not available."""
     folder.mkdir(parents=True, exist_ok=True)
     steps: dict[str, Callable[[], None]] = {
         "nginx": lambda: None,
@@ -88,7 +88,7 @@ def version(folder: Path, name: str) -> str:
 
 def _install_python(folder: Path, name: str) -> None:
     needed = _NEEDED[name]
-    python = next((one for one in _pythons() if _version_of(one) >= needed), None)
+    python = next((python for python in _pythons() if _version_of(python) >= needed), None)
     if python is None:
         raise NotAvailable(f"it needs Python {needed[0]}.{needed[1]}, which was not found")
     _run([python, "-m", "venv", "--clear", str(folder / name)])
@@ -98,26 +98,26 @@ def _install_python(folder: Path, name: str) -> None:
 def _install_portkey(folder: Path) -> None:
     program("node")
     npm = program("npm")
-    place = folder / "portkey"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+    prefix = folder / "portkey"
+    shutil.rmtree(prefix, ignore_errors=True)
+    prefix.mkdir()
     # above a newer server every stream fails: github.com/Portkey-AI/gateway/issues/1389
     wanted: json.JsonObject = {
         "dependencies": {"@portkey-ai/gateway": "*"},
         "overrides": {"@hono/node-server": "1.14.1"},
     }
-    (place / "package.json").write_bytes(json.dump(wanted))
-    _run([npm, "install", "--silent", "--prefix", str(place)])
+    (prefix / "package.json").write_bytes(json.dump(wanted))
+    _run([npm, "install", "--silent", "--prefix", str(prefix)])
 
 
 def _pythons() -> Iterator[str]:
-    """Yield the interpreters of this machine: this one first, then those with a known place."""
+    """Yield the Python interpreters of this machine, the current one first."""
     yield sys.executable
     for minor in range(12, 15):
-        if found := shutil.which(f"python3.{minor}"):
-            yield found
+        if path := shutil.which(f"python3.{minor}"):
+            yield path
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    yield from (str(one) for one in sorted(versions.glob("3.*/bin/python")))
+    yield from (str(python) for python in sorted(versions.glob("3.*/bin/python")))
 
 
 def _version_of(python: str) -> tuple[int, int]:
@@ -134,7 +134,7 @@ def _output(command: Sequence[str]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float = _INSTALL_SECONDS) -> str:
-    """Run a program and return what it prints; raises NotAvailable with its last line."""
+    """Run a program and return its output; raises NotAvailable with its last line."""
     try:
         done = subprocess.run(  # noqa: S603 - programs that are named above
             command,

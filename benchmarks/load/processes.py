@@ -1,7 +1,7 @@
-"""Programs under measurement: started on a core of their own, watched through /proc, ended.
+"""Starts measured programs on a separate core, reads their usage from /proc, and stops them.
 
-CPU time, memory and descriptors are those of the whole process group; where there is no /proc
-they are left out.
+CPU time, memory and descriptors are those of the whole process group; without /proc there are no
+figures.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _GROUP_FIELD = 2  # of /proc/PID/stat, counted behind the name
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process group has used: CPU seconds so far, MB now and at most, open descriptors."""
+    """CPU seconds, current and peak memory in MB, and open descriptors of a process group."""
 
     cpu_seconds: float
     memory_mb: float
@@ -33,24 +33,25 @@ class Usage:
 
 
 @contextlib.contextmanager
-def pinned(place: int) -> Iterator[None]:
-    """Keep this process, and those it starts, on one core: the first, the second ...
+def pinned(core: int) -> Iterator[None]:
+    """Pin this process, and the processes that it starts, to the core with this index.
 
-    Does nothing where cores cannot be chosen, or where there are too few.
+    Without effect where cores cannot be chosen, or where there are too few.
     """
     if sys.platform != "linux":
         yield
         return
     before = os.sched_getaffinity(0)
     cores = sorted(_ALL_CORES)
-    if place < len(cores):
-        os.sched_setaffinity(0, {cores[place]})
+    if core < len(cores):
+        os.sched_setaffinity(0, {cores[core]})
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
 
 
+# read once at the start, before the first call of `pinned` narrows it
 _ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
 
 
@@ -58,16 +59,17 @@ _ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
 def started(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program in a group of its own; what it prints goes to `log`. It is ended politely."""
-    surroundings = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    """Run a program in a new process group with its output in `log`; SIGTERM ends it."""
+    inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - the programs that are compared
             command,
             cwd=folder,
-            env={**surroundings, **environment},
+            env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # a new process group, so that workers of the program are measured and stopped, too
             start_new_session=True,
         )
     try:
@@ -92,16 +94,16 @@ def _is_ours(name: str) -> bool:
 
 
 def usage(group: int) -> Usage | None:
-    """Read what a process group uses; None where that cannot be read."""
+    """Return the usage of a process group; None without /proc."""
     if not _HAS_PROC:
         return None
     members = [folder for folder in _PROC.glob("[0-9]*") if _is_member(folder, group)]
-    used = [found for folder in members if (found := _usage_of(folder)) is not None]
+    used = [used_by for folder in members if (used_by := _usage_of(folder)) is not None]
     return Usage(
-        sum(one.cpu_seconds for one in used),
-        sum(one.memory_mb for one in used),
-        sum(one.peak_mb for one in used),
-        sum(one.descriptors for one in used),
+        sum(process.cpu_seconds for process in used),
+        sum(process.memory_mb for process in used),
+        sum(process.peak_mb for process in used),
+        sum(process.descriptors for process in used),
     )
 
 
@@ -116,18 +118,18 @@ def _is_member(folder: Path, group: int) -> bool:
 def _usage_of(folder: Path) -> Usage | None:
     try:
         # nanoseconds on a core; /proc/PID/stat counts in ticks of 10 ms
-        threads = [(one / "schedstat").read_text() for one in (folder / "task").iterdir()]
+        threads = [(thread / "schedstat").read_text() for thread in (folder / "task").iterdir()]
         status = (folder / "status").read_text(encoding="utf-8", errors="replace")
         descriptors = sum(1 for _ in (folder / "fd").iterdir())
     except OSError:
         return None
     values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     now, most = (int(values.get(name, "0 kB").split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
-    return Usage(sum(int(one.split()[0]) for one in threads) / 1e9, now, most, descriptors)
+    return Usage(sum(int(thread.split()[0]) for thread in threads) / 1e9, now, most, descriptors)
 
 
 def free_port() -> int:
-    """Find a port that is free now, and that no system gives to those who ask for any."""
+    """Return a free port outside of the ranges that operating systems assign."""
     while True:
         port = secrets.choice(_CHOSEN_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

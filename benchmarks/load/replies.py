@@ -1,7 +1,7 @@
-"""What the mock backend says, in the chunks of a llama-server: pure, and rendered only once.
+"""The replies of the mock backend in the chunks of a llama-server, rendered once. Pure functions.
 
-A mark in a message reports how to answer: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short
-call of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
+A mark in a message selects the reply: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short call
+of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,9 @@ CREATED = 1_700_000_000
 RESPOND = "respond"
 WORD = "word"
 
-# A token of a slow stream is the microsecond in which it was sent: whoever receives it knows how
-# long it travelled. In a rendered event zeros hold its place.
+# A token of a slow stream is the microsecond at which it was sent, so the client can compute its
+# travel time. A rendered event has zeros in its place.
+# microseconds of the monotonic clock, which all processes on the machine share
 STAMP_DIGITS = 15
 STAMP = b"%%0%dd" % STAMP_DIGITS
 _PLACE = "0" * STAMP_DIGITS
@@ -28,8 +29,8 @@ DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
-    """What the model does: the kind of its reply, its length, the time each token takes."""
+class Behavior:
+    """The kind of a reply, its length in tokens, and the time of each token."""
 
     kind: str
     tokens: int = len(_SHORT_CALL)
@@ -38,7 +39,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event; with a second part, the time stamp belongs between the two."""
+    """A server-sent event; with a second part, the time stamp is inserted between the two."""
 
     before: bytes
     after: bytes = b""
@@ -46,7 +47,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A rendered stream: how it begins, one event for each token, how it ends."""
+    """A rendered stream: its start, one event for each token, its end."""
 
     start: tuple[bytes, ...]
     tokens: tuple[Event, ...]
@@ -54,33 +55,32 @@ class Reply:
 
 
 def wish_of(body: bytes) -> bytes:
-    """Find the last mark in a request; without one a short text is wanted."""
+    """Return the last mark in a request; without a mark, that of a short text."""
     start = body.rfind(b"[[")
     return b"prose" if start < 0 else body[start + 2 : body.find(b"]]", start)]
 
 
 @lru_cache
-def behaviour_of(wish: bytes) -> Behaviour:
-    """Read what is between the brackets of a mark; raises ValueError."""
+def behavior_of(wish: bytes) -> Behavior:
+    """Read the text between the brackets of a mark; raises ValueError."""
     kind, *settings = wish.decode().split(";")
     if kind != "prose" and kind not in _TOOLS:
         raise ValueError(f"the mock backend knows no {kind!r}")
-    values = dict(one.split("=", 1) for one in settings)
-    default = Behaviour(kind)
+    values = dict(setting.split("=", 1) for setting in settings)
+    default = Behavior(kind)
     tokens, delay = values.get("tokens", default.tokens), values.get("delay_ms", 0)
-    return Behaviour(kind, int(tokens), float(delay))
+    return Behavior(kind, int(tokens), float(delay))
 
 
-def mark(behaviour: Behaviour) -> str:
-    """Write the mark that asks for a behaviour."""
-    return f"[[{behaviour.kind};tokens={behaviour.tokens};delay_ms={behaviour.delay_ms:g}]]"
+def mark(behavior: Behavior) -> str:
+    return f"[[{behavior.kind};tokens={behavior.tokens};delay_ms={behavior.delay_ms:g}]]"
 
 
 @lru_cache
-def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
+def streamed(behavior: Behavior, *, responds: bool, has_usage: bool) -> Reply:
     """Render a stream; `responds` puts prose into a call of the `respond` tool."""
-    name = _tool(behaviour, responds=responds)
-    opening, closing = _envelope(behaviour, responds=responds)
+    name = _tool(behavior, responds=responds)
+    opening, closing = _envelope(behavior, responds=responds)
     start = [chunk({"role": "assistant", "content": None})]
     end = [chunk({}, _reason(name))]
     if name is not None:
@@ -89,60 +89,60 @@ def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
         end.insert(0, chunk(_call_delta({"arguments": closing})))
     deltas: list[JsonObject] = [
         {"content": piece} if name is None else _call_delta({"arguments": piece})
-        for piece in _tokens(behaviour)
+        for piece in _tokens(behavior)
     ]
     if has_usage:
-        told = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
-        end.append(event_of({"choices": [], **told}))
+        last = {**members("chat.completion.chunk"), "usage": _usage(behavior)}
+        end.append(event_of({"choices": [], **last}))
     return Reply(tuple(start), tuple(map(_event, deltas)), (*end, DONE))
 
 
 @lru_cache
-def whole(behaviour: Behaviour, *, responds: bool) -> bytes:
-    """Render the body of a reply that is not streamed; `%015d` stands where stamps belong."""
-    name = _tool(behaviour, responds=responds)
-    opening, closing = _envelope(behaviour, responds=responds)
-    text = f"{opening}{''.join(_tokens(behaviour))}{closing}"
+def whole(behavior: Behavior, *, responds: bool) -> bytes:
+    """Render the body of a whole reply; `%015d` marks the places of time stamps."""
+    name = _tool(behavior, responds=responds)
+    opening, closing = _envelope(behavior, responds=responds)
+    text = f"{opening}{''.join(_tokens(behavior))}{closing}"
     message: JsonObject = {"role": "assistant", "content": text if name is None else None}
     if name is not None:
         message |= _call_delta({"name": name, "arguments": text}, is_first=True)
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": _reason(name)}
-    usage = _usage(behaviour)
+    usage = _usage(behavior)
     body = json.dump({**members("chat.completion"), "choices": [choice], "usage": usage})
     return body.replace(_PLACE.encode(), STAMP)
 
 
-def _tool(behaviour: Behaviour, *, responds: bool) -> str | None:
-    return RESPOND if responds else _TOOLS.get(behaviour.kind)
+def _tool(behavior: Behavior, *, responds: bool) -> str | None:
+    return RESPOND if responds else _TOOLS.get(behavior.kind)
 
 
-def _envelope(behaviour: Behaviour, *, responds: bool) -> tuple[str, str]:
-    """Return what stands around the text of a call; it takes no time, as it takes none in prose."""
+def _envelope(behavior: Behavior, *, responds: bool) -> tuple[str, str]:
+    """Return the text before and after the tokens of a call; it takes no time of its own."""
     if responds:
         return '{"message":"', '"}'
-    return ('{"path":"notes.txt","text":"', '"}') if behaviour.kind == "arguments" else ("", "")
+    return ('{"path":"notes.txt","text":"', '"}') if behavior.kind == "arguments" else ("", "")
 
 
-def _tokens(behaviour: Behaviour) -> Iterator[str]:
-    """Yield what each token adds to the content, or to the arguments of the call."""
-    if behaviour.kind == "call":
+def _tokens(behavior: Behavior) -> Iterator[str]:
+    """Yield the text that each token adds to the content or to the arguments."""
+    if behavior.kind == "call":
         yield from _SHORT_CALL
         return
-    for place in range(behaviour.tokens):
-        if behaviour.kind == "arguments":
-            yield _written(place)
+    for number in range(behavior.tokens):
+        if behavior.kind == "arguments":
+            yield _written(number)
         else:
-            yield f" {_PLACE}" if behaviour.delay_ms else _word(place)
+            yield f" {_PLACE}" if behavior.delay_ms else _word(number)
 
 
-def _word(place: int) -> str:
+def _word(number: int) -> str:
     """Return a token; LiteLLM breaks off where a hundred in a row are the same."""
-    return f" {WORD}{place % 10}"
+    return f" {WORD}{number % 10}"
 
 
-def _written(place: int) -> str:
+def _written(number: int) -> str:
     """Return a token of a text that has lines and quotations."""
-    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(place % 12, _word(place))
+    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(number % 12, _word(number))
 
 
 def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
@@ -153,12 +153,11 @@ def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
 
 
 def _event(delta: JsonObject) -> Event:
-    before, place, after = chunk(delta).partition(_PLACE.encode())
-    return Event(before, after) if place else Event(before)
+    before, zeros, after = chunk(delta).partition(_PLACE.encode())
+    return Event(before, after) if zeros else Event(before)
 
 
 def chunk(delta: JsonObject, reason: str | None = None) -> bytes:
-    """Write the event of a chunk with one delta."""
     choice: JsonObject = {"finish_reason": reason, "index": 0, "delta": delta}
     return event_of({"choices": [choice], **members("chat.completion.chunk")})
 
@@ -167,13 +166,13 @@ def _reason(name: str | None) -> str:
     return "stop" if name is None else "tool_calls"
 
 
-def _usage(behaviour: Behaviour) -> JsonObject:
-    tokens = behaviour.tokens
+def _usage(behavior: Behavior) -> JsonObject:
+    tokens = behavior.tokens
     return {"prompt_tokens": 1000, "completion_tokens": tokens, "total_tokens": 1000 + tokens}
 
 
 def members(kind: str) -> JsonObject:
-    """Return what every answer and every chunk of one says beside its choices."""
+    """Return the fields that every response and every chunk has next to its choices."""
     return {
         "created": CREATED,
         "id": "chatcmpl-mock",
@@ -184,5 +183,4 @@ def members(kind: str) -> JsonObject:
 
 
 def event_of(value: JsonValue) -> bytes:
-    """Write a server-sent event."""
     return b"data: " + json.dump(value) + b"\n\n"

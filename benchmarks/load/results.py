@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in a file: every figure of every round, and the machine."""
+"""The results of a run as they are stored: every figure of every round, and the machine."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from benchmarks.load.figures import Figures, median
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine on which a run took place."""
+    """The hardware and software of the machine that ran the measurement."""
 
     cpu: str
     cores: int
@@ -27,9 +27,9 @@ class Machine:
 
 @dataclass(slots=True)
 class Results:
-    """Everything about one run; `rounds` holds scenario -> candidate -> one entry a round.
+    """The results of one run; `rounds` maps scenario and candidate to one entry per round.
 
-    `absent` reports why a peer is missing, `problems` what went wrong in a scenario.
+    `absent` has the reason why a proxy is missing, `problems` the failures in a scenario.
     """
 
     date: str
@@ -48,21 +48,20 @@ class Results:
 
     def candidates(self) -> list[str]:
         """List the candidates that were measured, in the order in which they were."""
-        return list(dict.fromkeys(name for found in self.rounds.values() for name in found))
+        return list(
+            dict.fromkeys(name for candidates in self.rounds.values() for name in candidates)
+        )
 
     def names(self, scenario: str) -> list[str]:
-        """List the figures of a scenario."""
-        entries = (entry for found in self.rounds[scenario].values() for entry in found)
+        entries = (entry for entries_of in self.rounds[scenario].values() for entry in entries_of)
         return list(dict.fromkeys(name for entry in entries for name in entry))
 
 
 def today() -> str:
-    """Return the date, as it is written in the results."""
     return datetime.now(UTC).date().isoformat()
 
 
 def this_machine() -> Machine:
-    """Describe the machine."""
     return Machine(
         _cpu(),
         os.cpu_count() or 1,
@@ -73,17 +72,16 @@ def this_machine() -> Machine:
 
 def _cpu() -> str:
     try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
+        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or "unknown CPU"
+        match = None
+    return match[1] if match else platform.processor() or "unknown CPU"
 
 
 def save(results: Results, file: Path) -> None:
-    """Write results as JSON."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
 
 def load(file: Path) -> Results:
-    """Read what `save` wrote; raises OSError and ValueError."""
+    """Read the results from a file; raises OSError and ValueError."""
     return msgspec.json.decode(file.read_bytes(), type=Results)

@@ -18,12 +18,12 @@ from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, SCENARIOS, Measured, Scenario, Size
 from benchmarks.load.subjects import Subject
 
-Tell: TypeAlias = Callable[[str], None]
+PrintLine: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run: which scenarios, by whom, how often, how much of each, and from where."""
+    """The scenarios, candidates, rounds, sizes and folders of a run."""
 
     scenarios: Sequence[str]
     peers: Path
@@ -33,41 +33,42 @@ class Plan:
     temper: Path = REPOSITORY
 
 
-def run(plan: Plan, found: Results, tell: Tell) -> None:
-    """Measure everything and note it in `found`; peers that are not there are left out."""
+def run(plan: Plan, results: Results, print_line: PrintLine) -> None:
+    """Measure all scenarios into `results`; unavailable proxies are skipped."""
     for name in plan.candidates:
         is_needed = any(SCENARIOS[scenario].concerns(name) for scenario in plan.scenarios)
         if is_needed and kind_of(name) not in (DIRECT, TEMPER):
-            with _leaving_out(name, found, tell):
-                found.versions[name] = peers.version(plan.peers, name)
+            with _leaving_out(name, results, print_line):
+                results.versions[name] = peers.version(plan.peers, name)
+    # load generator and mock backend share the first core, the candidate has the second
     with pinned(0):
         for name in plan.scenarios:
-            tell(f"{name}: {SCENARIOS[name].title}")
-            _run_scenario(name, plan, found, tell)
+            print_line(f"{name}: {SCENARIOS[name].title}")
+            _run_scenario(name, plan, results, print_line)
 
 
-def _run_scenario(name: str, plan: Plan, found: Results, tell: Tell) -> None:
+def _run_scenario(name: str, plan: Plan, results: Results, print_line: PrintLine) -> None:
     scenario = SCENARIOS[name]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(subjects.mock_backend(folder))
-        stage = _Stage(plan, scenario, url, folder, found, tell)
-        noted = found.rounds.setdefault(name, {})
-        problems = found.problems.setdefault(name, {})
-        for one, measured in stage.measurements():
-            noted.setdefault(one, []).append(measured.figures)
+        stage = _Stage(plan, scenario, url, folder, results, print_line)
+        noted = results.rounds.setdefault(name, {})
+        problems = results.problems.setdefault(name, {})
+        for candidate, measured in stage.measurements():
+            noted.setdefault(candidate, []).append(measured.figures)
             if measured.problems:
-                problems.setdefault(one, []).extend(measured.problems)
+                problems.setdefault(candidate, []).extend(measured.problems)
 
 
 @contextmanager
-def _leaving_out(name: str, found: Results, tell: Tell) -> Generator[None, None, None]:
-    """Note that a candidate cannot be had, instead of failing."""
+def _leaving_out(name: str, results: Results, print_line: PrintLine) -> Generator[None, None, None]:
+    """Note the reason if a candidate is not available, and continue."""
     try:
         yield
     except NotAvailable as problem:
-        found.absent[name] = f"not available here: {problem}"
-        tell(f"{name} is {found.absent[name]}")
+        results.absent[name] = f"not available here: {problem}"
+        print_line(f"{name} is {results.absent[name]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,15 @@ class _Stage:
     scenario: Scenario
     backend_url: str
     folder: Path
-    found: Results
-    tell: Tell
+    results: Results
+    print_line: PrintLine
 
     def measurements(self) -> Generator[tuple[str, Measured], None, None]:
-        """Yield what is measured, candidate by candidate, round by round."""
+        """Yield the measurements, candidate by candidate in each round."""
         if self.scenario.is_cold:
             for _ in range(self.plan.rounds):
-                for one in self._names():
-                    with self._started([one]) as started:
+                for name in self._names():
+                    with self._started([name]) as started:
                         yield from self._round(started)
             return
         with self._started(self._names()) as started:
@@ -95,24 +96,24 @@ class _Stage:
                 yield from self._round(started)
 
     def _names(self) -> list[str]:
-        known = (one for one in self.plan.candidates if one not in self.found.absent)
-        return [one for one in known if self.scenario.concerns(one)]
+        known = (name for name in self.plan.candidates if name not in self.results.absent)
+        return [name for name in known if self.scenario.concerns(name)]
 
     def _round(self, started: dict[str, Subject]) -> Generator[tuple[str, Measured], None, None]:
         for name, subject in started.items():
             measured = self.scenario.measured(subject, self.plan.size)
             figures = measured.figures.items()
-            told = ", ".join(f"{key} {value:.4g}" for key, value in figures if ":" not in key)
-            self.tell(f"  {name:9} {told}")
+            listed = ", ".join(f"{key} {value:.4g}" for key, value in figures if ":" not in key)
+            self.print_line(f"  {name:9} {listed}")
             yield name, measured
 
     @contextmanager
     def _started(self, names: Sequence[str]) -> Generator[dict[str, Subject], None, None]:
-        """Start candidates; those that do not start are noted and left out from now on."""
+        """Start candidates; a candidate that does not start is noted and skipped from then on."""
         with contextlib.ExitStack() as stack:
             started: dict[str, Subject] = {}
             for name in names:
-                with _leaving_out(name, self.found, self.tell):
+                with _leaving_out(name, self.results, self.print_line):
                     started[name] = self._start(name, stack)
             yield started
 

@@ -1,6 +1,7 @@
-"""The scenarios: what is sent in each, and which figures come of it.
+"""The scenarios: their requests and their figures.
 
-Times are in ms unless a figure's name says otherwise. Every function measures one candidate once.
+Times are in ms unless the name of a figure says otherwise. Every function measures one candidate
+once.
 """
 
 import asyncio
@@ -17,18 +18,19 @@ from benchmarks.load.figures import Figures, percentile
 from benchmarks.load.generator import Batch, Effort, send
 from benchmarks.load.languages import CHAT, LANGUAGES
 from benchmarks.load.processes import Usage
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.subjects import Subject
 from benchmarks.load.workloads import Workload, large
 
 _MS = 1000
+CLIENTS = (1, 4, 16, 64)
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of each scenario is run; `quick` is for a look, not for figures to report.
+    """The size of each scenario; QUICK is for a check, not for figures to publish.
 
-    Servers that have begun are left alone for `rest_seconds`: Temper still prepares itself.
+    Started servers rest for `rest_seconds`, because Temper still prepares itself.
     """
 
     seconds: float = 3.0
@@ -47,7 +49,7 @@ QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 10)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of one candidate in one round, and what went wrong meanwhile."""
+    """The figures of one candidate in one round, and the problems."""
 
     figures: Figures
     problems: tuple[str, ...] = ()
@@ -58,10 +60,10 @@ Measure: TypeAlias = Callable[[Subject, Size], Coroutine[None, None, Measured]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A scenario; one that `is_cold` is measured with a server that has only just begun.
+    """A scenario; one that `is_cold` starts the server anew for each measurement.
 
-    `left_out` are candidates for which it would mean nothing, `only` restricts it. One that
-    `is_single` has rounds of its own, and is measured in one.
+    `left_out` candidates do not take part; `only` restricts a scenario to some. A scenario that
+    `is_single` repeats its requests itself, so it gets one round.
     """
 
     title: str
@@ -73,7 +75,6 @@ class Scenario:
     only: tuple[str, ...] = ()
 
     def measured(self, subject: Subject, size: Size) -> Measured:
-        """Measure a candidate once, in an event loop of its own."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(self.measure(subject, size))
 
@@ -84,8 +85,8 @@ class Scenario:
 
 
 async def call(subject: Subject, size: Size) -> Measured:
-    """Ask for whole answers with one call each: one at a time, then sixteen."""
-    workload = Workload(Behaviour("call"), is_streamed=False)
+    """Request whole responses with one call each: one at a time, then sixteen at once."""
+    workload = Workload(Behavior("call"), is_streamed=False)
     await send(subject.target, workload, Effort(requests=20, at_once=4))
     at_first = subject.usage()
     alone = await send(subject.target, workload, Effort(seconds=size.seconds))
@@ -95,6 +96,18 @@ async def call(subject: Subject, size: Size) -> Measured:
     figures |= _cpu("cpu_us_per_request_alone", at_first, before, len(alone.answers))
     figures |= _cpu("cpu_us_per_request", before, subject.usage(), len(many.answers))
     return _measured(figures, alone, many)
+
+
+async def clients(subject: Subject, size: Size) -> Measured:
+    """Send calls from 1, 4, 16 and 64 clients at once, the columns of ai-gateway-bench."""
+    workload = Workload(Behavior("call"), is_streamed=False)
+    await send(subject.target, workload, Effort(requests=20, at_once=4))
+    batches = {
+        count: await send(subject.target, workload, Effort(seconds=size.seconds, at_once=count))
+        for count in CLIENTS
+    }
+    figures = {f"p99_{count}": _totals(batch)["p99"] for count, batch in batches.items()}
+    return _measured(figures, *batches.values())
 
 
 async def stream_with_tools(subject: Subject, size: Size) -> Measured:
@@ -108,35 +121,35 @@ async def stream_without_tools(subject: Subject, size: Size) -> Measured:
 
 
 async def _stream(subject: Subject, size: Size, tools: int) -> Measured:
-    workload = Workload(Behaviour("prose", 200, 5), tools=tools)
-    await send(subject.target, Workload(Behaviour("prose", 3, 5), tools=tools), Effort(2))
+    workload = Workload(Behavior("prose", 200, 5), tools=tools)
+    await send(subject.target, Workload(Behavior("prose", 3, 5), tools=tools), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
     figures = {
-        "first_byte": _MS * percentile((one.first_byte for one in batch.answers), 50),
-        "first_content": _MS * percentile((one.first_content for one in batch.answers), 50),
-        "total": _MS * percentile((one.total for one in batch.answers), 50),
-        "gap_p99": _MS * percentile((gap for one in batch.answers for gap in one.gaps), 99),
+        "first_byte": _MS * percentile((answer.first_byte for answer in batch.answers), 50),
+        "first_content": _MS * percentile((answer.first_content for answer in batch.answers), 50),
+        "total": _MS * percentile((answer.total for answer in batch.answers), 50),
+        "gap_p99": _MS * percentile((gap for answer in batch.answers for gap in answer.gaps), 99),
     }
     return _measured(figures, batch)
 
 
 async def streams(subject: Subject, size: Size) -> Measured:
-    """Stream to eight clients and read what each token cost the proxy."""
+    """Stream to eight clients and return the CPU time per token."""
     del size
-    workload = Workload(Behaviour("prose", 200, 5))
-    await send(subject.target, Workload(Behaviour("prose", 3, 5)), Effort(8, at_once=8))
+    workload = Workload(Behavior("prose", 200, 5))
+    await send(subject.target, Workload(Behavior("prose", 3, 5)), Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, Effort(8, at_once=8, ramp=0.05))
-    tokens = workload.behaviour.tokens * len(batch.answers)
+    tokens = workload.behavior.tokens * len(batch.answers)
     return _measured(_cpu("cpu_us_per_token", before, subject.usage(), tokens), batch)
 
 
 async def burst(subject: Subject, size: Size) -> Measured:
     """Stream as fast as the proxy can."""
-    workload = Workload(Behaviour("prose", size.burst_tokens))
-    await send(subject.target, Workload(Behaviour("prose", 200)), Effort(2))
+    workload = Workload(Behavior("prose", size.burst_tokens))
+    await send(subject.target, Workload(Behavior("prose", 200)), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
-    seconds = percentile((one.total for one in batch.answers), 50)
+    seconds = percentile((answer.total for answer in batch.answers), 50)
     return _measured({"tokens_per_second": size.burst_tokens / seconds}, batch)
 
 
@@ -151,13 +164,13 @@ async def rush(subject: Subject, size: Size) -> Measured:
 
 
 async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
-    workload = Workload(Behaviour("prose", size.slow_tokens, 20))
+    workload = Workload(Behavior("prose", size.slow_tokens, 20))
     many = size.slow_streams
-    await send(subject.target, Workload(Behaviour("prose", 3, 20)), Effort(8, at_once=8))
+    await send(subject.target, Workload(Behavior("prose", 3, 20)), Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=ramp))
-    delays = [delay for one in batch.answers for delay in one.delays]
-    first = [one.first_content for one in batch.answers]
+    delays = [delay for answer in batch.answers for delay in answer.delays]
+    first = [answer.first_content for answer in batch.answers]
     figures = {
         "delay_p50": _MS * percentile(delays, 50),
         "delay_p99": _MS * percentile(delays, 99),
@@ -171,17 +184,17 @@ async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
 
 
 async def languages(subject: Subject, size: Size) -> Measured:
-    """Ask the same in every language, and read what it takes of a core, beside chat."""
+    """Send the same requests in every dialect and return the CPU time, also relative to chat."""
     many = size.slow_streams
-    asked = {
-        "call": (Behaviour("call"), Effort(seconds=size.seconds, at_once=16)),
-        "prose": (Behaviour("prose", 200, 5), Effort(8, at_once=8, ramp=0.05)),
-        "slow": (Behaviour("prose", size.slow_tokens, 20), Effort(many, at_once=many, ramp=1.0)),
+    requests = {
+        "call": (Behavior("call"), Effort(seconds=size.seconds, at_once=16)),
+        "prose": (Behavior("prose", 200, 5), Effort(8, at_once=8, ramp=0.05)),
+        "slow": (Behavior("prose", size.slow_tokens, 20), Effort(many, at_once=many, ramp=1.0)),
     }
     figures, batches = Figures(), list[Batch]()
-    for kind, (behaviour, effort) in asked.items():
+    for kind, (behavior, effort) in requests.items():
         for name, language in {"chat": CHAT, **LANGUAGES}.items():
-            workload = Workload(behaviour, is_streamed=kind != "call", language=language)
+            workload = Workload(behavior, is_streamed=kind != "call", language=language)
             spent, batch = await _spent(subject, workload, effort)
             batches.append(batch)
             figures[f"{name}_{kind}_us"] = spent
@@ -191,26 +204,26 @@ async def languages(subject: Subject, size: Size) -> Measured:
 
 
 async def _spent(subject: Subject, workload: Workload, effort: Effort) -> tuple[float, Batch]:
-    """Tell how many microseconds of a core a call takes, or a token of a stream."""
-    short = replace(workload, behaviour=replace(workload.behaviour, tokens=3))
+    """Return the CPU time in microseconds per call, or per token of a stream."""
+    short = replace(workload, behavior=replace(workload.behavior, tokens=3))
     await send(subject.target, short, Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, effort)
-    tokens = workload.behaviour.tokens if workload.is_streamed else 1
+    tokens = workload.behavior.tokens if workload.is_streamed else 1
     spent = _cpu("us", before, subject.usage(), tokens * len(batch.answers))
     return spent.get("us", nan), batch
 
 
 async def large_request(subject: Subject, size: Size) -> Measured:
     """Send a request of 625 kB, again and again."""
-    workload = large(Behaviour("call"))
+    workload = large(Behavior("call"))
     await send(subject.target, workload, Effort(5))
     batch = await send(subject.target, workload, Effort(500, size.seconds))
     return _measured(_totals(batch), batch)
 
 
 async def start(subject: Subject, size: Size) -> Measured:
-    """Tell how long the start took, and the memory when there is nothing to do."""
+    """Return the duration of the start, and the memory of the idle server."""
     del size
     used = subject.usage()
     figures = {"ready_seconds": subject.ready_seconds}
@@ -218,19 +231,21 @@ async def start(subject: Subject, size: Size) -> Measured:
 
 
 async def arguments(subject: Subject, size: Size) -> Measured:
-    """Stream a call with a long argument, and one with an argument twice as long."""
+    """Stream a call with a long argument, and one with an argument of twice the length."""
     short, long = (
-        Workload(Behaviour("arguments", tokens))
+        Workload(Behavior("arguments", tokens))
         for tokens in (size.argument_tokens, 2 * size.argument_tokens)
     )
-    await send(subject.target, Workload(Behaviour("arguments", 200)), Effort(2))
-    batches = [await send(subject.target, one, Effort(size.streams)) for one in (short, long)]
-    once, twice = (percentile((one.total for one in batch.answers), 50) for batch in batches)
+    await send(subject.target, Workload(Behavior("arguments", 200)), Effort(2))
+    batches = [
+        await send(subject.target, workload, Effort(size.streams)) for workload in (short, long)
+    ]
+    once, twice = (percentile((answer.total for answer in batch.answers), 50) for batch in batches)
     return _measured({"total": _MS * once, "growth": twice / once}, *batches)
 
 
 async def healthy(subject: Subject, size: Size) -> Measured:
-    """Ask for healthy replies, from the backend and through Temper in turn, and compare them."""
+    """Request healthy replies directly and through Temper in turn, and compare them."""
     figures, problems = await measuring.measure(
         subject.target, subject.backend_url, size.healthy_replies
     )
@@ -238,14 +253,14 @@ async def healthy(subject: Subject, size: Size) -> Measured:
 
 
 def _cpu(figure: str, before: Usage | None, after: Usage | None, number: int) -> Figures:
-    """Tell how many microseconds of a core each of a number of things took."""
+    """Return the CPU time in microseconds per unit."""
     if before is None or after is None:
         return {}
     return {figure: (after.cpu_seconds - before.cpu_seconds) * 1e6 / max(1, number)}
 
 
 def _totals(batch: Batch) -> Figures:
-    totals = [one.total for one in batch.answers]
+    totals = [answer.total for answer in batch.answers]
     return {"p50": _MS * percentile(totals, 50), "p99": _MS * percentile(totals, 99)}
 
 
@@ -253,12 +268,13 @@ def _measured(figures: Figures, *batches: Batch) -> Measured:
     problems = [problem for batch in batches for problem in batch.problems]
     known = {name: value for name, value in figures.items() if not isnan(value)}
     if not all(batch.answers for batch in batches):
-        known = {}  # what a failure takes is no figure
+        known = {}  # the duration of a failure is not a figure
     return Measured({**known, "errors": len(problems)}, tuple(problems[:3]))
 
 
 SCENARIOS: dict[str, Scenario] = {
     "call": Scenario("whole answer with one call, 10 messages, 3 tools", call),
+    "clients": Scenario("the same from 1, 4, 16 and 64 clients at once", clients),
     "prose-accept": Scenario(
         "stream with tools, prose accepted, 200 tokens at 5 ms", stream_with_tools, "accept"
     ),

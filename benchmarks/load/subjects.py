@@ -1,4 +1,4 @@
-"""A candidate that runs: started in front of the mock backend, asked until it answers."""
+"""A running candidate: started in front of the mock backend, and ready to answer."""
 
 import asyncio
 import contextlib
@@ -14,20 +14,20 @@ from benchmarks.load.candidates import REPOSITORY, Launch, Situation, launch_of
 from benchmarks.load.client import Answer, BrokenOff, Target
 from benchmarks.load.peers import NotAvailable
 from benchmarks.load.processes import Usage, free_port, pinned, started, usage
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.005
-_FIRST = Workload(Behaviour("call"), is_streamed=False)
+_FIRST = Workload(Behavior("call"), is_streamed=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A server under measurement; `group` is that of its processes, None for the backend itself.
+    """A measured server; `group` is its process group, None for the backend itself.
 
-    `ready_seconds` passed between its start and its first answer. `backend_url` is what it is in
-    front of.
+    `ready_seconds` passed between its start and its first response. `backend_url` is the address of
+    its backend.
     """
 
     target: Target
@@ -36,13 +36,12 @@ class Subject:
     backend_url: str = ""
 
     def usage(self) -> Usage | None:
-        """Read what its processes use; None where that cannot be known."""
         return None if self.group is None else usage(self.group)
 
 
 @contextmanager
 def mock_backend(folder: Path) -> Iterator[str]:
-    """Run the mock backend beside the generator of the load; yields its URL."""
+    """Run the mock backend on the core of the load generator; yields its URL."""
     port = free_port()
     command = (sys.executable, "-m", "benchmarks", "mock", "--port", str(port))
     launch = Launch(command, folder=REPOSITORY)
@@ -52,7 +51,7 @@ def mock_backend(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def running(name: str, situation: Situation) -> Iterator[Subject]:
-    """Run a candidate on a core of its own; raises NotAvailable."""
+    """Run a candidate on a separate core; raises NotAvailable."""
     log = situation.folder / f"{situation.port}.log"
     with launched(launch_of(name, situation), situation.port, log, core=1) as subject:
         yield replace(subject, backend_url=situation.backend_url)
@@ -79,7 +78,7 @@ def launched(launch: Launch, port: int, log: Path, *, core: int) -> Iterator[Sub
 
 
 async def _problem_at_start(target: Target, process: subprocess.Popen[bytes]) -> str:
-    """Ask until there is a good answer; return why there is none, "" if there is."""
+    """Send requests until one succeeds; returns the last problem, "" after a success."""
     deadline = time.monotonic() + _START_SECONDS
     problem = "it does not listen"
     while time.monotonic() < deadline:
@@ -97,7 +96,7 @@ async def _problem_at_start(target: Target, process: subprocess.Popen[bytes]) ->
 
 
 async def first_answer(target: Target) -> Answer:
-    """Ask for one short call on a connection of its own."""
+    """Request one short call on a new connection."""
     async with asyncio.timeout(_START_SECONDS):
         connection = await target.connect()
         try:

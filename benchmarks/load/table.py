@@ -1,7 +1,7 @@
 """Results as Markdown: the candidates side by side, the goals, the machine.
 
-A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). What became of
-healthy replies stands at marks of its own, `healthy` and `harm`.
+A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). The results for
+healthy replies have separate marks, `healthy` and `harm`.
 """
 
 from benchmarks.healthy import table as healthy
@@ -9,7 +9,7 @@ from benchmarks.load.goals import GOALS, Goal
 from benchmarks.load.results import Results
 from temper_evals.report.markdown import markdown_table
 
-# What is shown of each scenario: the figure, and what it is called.
+# The figures of each scenario with their labels.
 ROWS: dict[str, dict[str, str]] = {
     "call": {
         "p50": "one call, not streamed: p50, ms",
@@ -17,6 +17,12 @@ ROWS: dict[str, dict[str, str]] = {
         "requests_per_second": "the same, 16 at once: requests/s",
         "cpu_us_per_request": "the same: CPU per request, us",
         "cpu_us_per_request_alone": "one at a time: CPU per request, us",
+    },
+    "clients": {
+        "p99_1": "one call from 1 client: p99, ms",
+        "p99_4": "from 4 clients at once: p99, ms",
+        "p99_16": "from 16: p99, ms",
+        "p99_64": "from 64: p99, ms",
     },
     "prose-accept": {
         "first_content": "tools, prose accepted: first content, ms",
@@ -37,19 +43,19 @@ ROWS: dict[str, dict[str, str]] = {
         "errors": "the same: errors",
     },
     "rush": {
-        "first_content": "256 streams that begin together: first content p50, ms",
+        "first_content": "256 streams started together: first content p50, ms",
         "first_content_p99": "the same: p99, ms",
         "delay_p99": "the same: delay per token p99, ms",
         "errors": "the same: errors",
     },
     "languages": {
-        "messages_call_of_chat": "Messages: CPU per call, of that in chat",
+        "messages_call_of_chat": "Messages: CPU per call, relative to chat",
         "messages_prose_of_chat": "the same: per token of 8 streams",
         "messages_slow_of_chat": "the same: per token of 256 slow streams",
-        "responses_call_of_chat": "Responses: CPU per call, of that in chat",
+        "responses_call_of_chat": "Responses: CPU per call, relative to chat",
         "responses_prose_of_chat": "the same: per token of 8 streams",
         "responses_slow_of_chat": "the same: per token of 256 slow streams",
-        "ollama_call_of_chat": "Ollama: CPU per call, of that in chat",
+        "ollama_call_of_chat": "Ollama: CPU per call, relative to chat",
         "ollama_prose_of_chat": "the same: per token of 8 streams",
         "ollama_slow_of_chat": "the same: per token of 256 slow streams",
     },
@@ -57,16 +63,16 @@ ROWS: dict[str, dict[str, str]] = {
     "start": {"ready_seconds": "start to first answer, s", "idle_mb": "idle memory, MB"},
     "arguments": {
         "total": "10,000-token argument: total, ms",
-        "growth": "twice as many: times as long",
+        "growth": "twice the tokens: ratio of the times",
     },
     "healthy": {
         "first_content_p50": "healthy replies: first content added, worst kind p50, ms",
         "first_content_p99": "the same: p99, ms",
-        "first_argument_p50": "the same: first argument byte added, beyond holding, p50, ms",
-        "first_argument_held_p50": "the same: tokens that it is held for, p50",
+        "first_argument_p50": "the same: first argument byte, beyond holding, p50, ms",
+        "first_argument_held_p50": "the same: held tokens, p50",
         "delay_p50": "the same: delay added per delta, p50, ms",
         "delay_p99": "the same: p99, ms",
-        "held_p50": "the same: tokens that a delta is held for, p50",
+        "held_p50": "the same: held tokens per delta, p50",
         "held_p99": "the same: p99",
         "late_p50": "the same: delay beyond that, p50, ms",
         "late_p99": "the same: p99, ms",
@@ -77,7 +83,7 @@ ROWS: dict[str, dict[str, str]] = {
 }
 
 
-# What is shown where there is room for a few rows only.
+# The rows of the short table.
 BRIEF: dict[str, tuple[str, ...]] = {
     "call": ("p50", "requests_per_second"),
     "prose-respond": ("first_content",),
@@ -102,13 +108,15 @@ def markdown(results: Results) -> str:
 
 
 def brief(results: Results) -> str:
-    """Write the rows that say most, and where they are from."""
-    rows = {name: {one: ROWS[name][one] for one in figures} for name, figures in BRIEF.items()}
+    """Write the most important rows, and the origin of the results."""
+    rows = {
+        name: {figure: ROWS[name][figure] for figure in figures} for name, figures in BRIEF.items()
+    }
     return f"{_origin(results)}\n{_comparison(results, rows)}"
 
 
 def figures_of(results: Results) -> dict[str, str]:
-    """Return what can be written of results, by the names of its marks on pages."""
+    """Return the tables of these results by the names of their marks on pages."""
     figures: dict[str, str] = {}
     if results.rounds.keys() != {healthy.SCENARIO}:
         figures |= {"all": markdown(results), "brief": brief(results)}
@@ -119,7 +127,8 @@ def figures_of(results: Results) -> dict[str, str]:
 
 def _origin(results: Results) -> str:
     rounds = max(
-        (len(one) for found in results.rounds.values() for one in found.values()), default=0
+        (len(rounds) for candidates in results.rounds.values() for rounds in candidates.values()),
+        default=0,
     )
     size = "short ones (`--quick`)" if results.is_quick else "full ones"
     kind = f"medians of {rounds} rounds, {size}"
@@ -132,7 +141,7 @@ def _comparison(results: Results, shown: dict[str, dict[str, str]] = ROWS) -> st
     candidates, table = results.candidates(), list[list[str]]()
     for scenario, rows in shown.items():
         for figure, label in rows.items() if scenario in results.rounds else ():
-            values = [results.figure(scenario, one, figure) for one in candidates]
+            values = [results.figure(scenario, candidate, figure) for candidate in candidates]
             if any(value is not None for value in values):
                 table.append([label, *map(_number, values)])
     return markdown_table(["", *candidates], table)
@@ -162,8 +171,10 @@ def _notes(results: Results) -> str:
     measured = results.candidates()
     notes = [f"{name}: {note}" for name, note in _REMARKS.items() if name in measured]
     notes += [f"{name}: {reason}" for name, reason in results.absent.items()]
-    for scenario, found in results.problems.items():
-        notes += [f"{name} in `{scenario}`: {problems[0]}" for name, problems in found.items()]
+    for scenario, problems_of in results.problems.items():
+        notes += [
+            f"{name} in `{scenario}`: {problems[0]}" for name, problems in problems_of.items()
+        ]
     return "".join(f"- {note}\n" for note in notes)
 
 

@@ -1,11 +1,11 @@
-"""The requests that are sent: agents' conversations of several sizes, and what answers them."""
+"""The requests of a measurement: conversations of agents in several sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.load.client import Answer
 from benchmarks.load.languages import CHAT, Language
-from benchmarks.load.replies import Behaviour, mark
+from benchmarks.load.replies import Behavior, mark
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
@@ -21,7 +21,7 @@ _GREETING: tuple[JsonObject, ...] = (
 
 _TEXT: JsonObject = {"type": "string", "description": "As it is written in the project."}
 _MANY: JsonObject = {
-    **{f"parameter_{place}": _TEXT for place in range(6)},
+    **{f"parameter_{number}": _TEXT for number in range(6)},
     "depth": {"type": "integer", "minimum": 0},
     "order": {"type": "string", "enum": ["name", "size", "date"]},
 }
@@ -34,9 +34,9 @@ _TOOLS: tuple[tuple[str, JsonObject], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request, sent again and again, and how it is answered."""
+    """One request that is sent repeatedly, and the expected reply."""
 
-    behaviour: Behaviour
+    behavior: Behavior
     messages: int = _MESSAGES
     tools: int = 3
     is_streamed: bool = True
@@ -45,32 +45,31 @@ class Workload:
 
     @property
     def body(self) -> bytes:
-        """The request's body."""
         body: JsonObject = {
             "model": "mock",
-            "messages": _conversation(self.messages, self.padding, mark(self.behaviour)),
+            "messages": _conversation(self.messages, self.padding, mark(self.behavior)),
             "stream": self.is_streamed,
             "temperature": 0.2,
         }
         if self.tools:
-            body["tools"] = [_tool(place) for place in range(self.tools)]
+            body["tools"] = [_tool(number) for number in range(self.tools)]
         return json.dump(self.language.put(body))
 
     def problem(self, answer: Answer) -> str:
-        """Say what is wrong with an answer, "" if nothing is."""
+        """Return the problem of a response, "" if there is none."""
         if answer.status != 200 or not answer.is_whole:
             beginning = " ".join(answer.beginning.decode(errors="replace").split())
             return f"status {answer.status}: {beginning[:200]}"
         if self.is_streamed and not answer.first_content:
             return "an answer without content"
-        tokens = self.behaviour.tokens if self.behaviour.kind != "call" else 0
-        found = len(answer.delays) if self.behaviour.delay_ms else answer.words
-        return f"{found} of {tokens} tokens arrived" if self.is_streamed and found < tokens else ""
+        tokens = self.behavior.tokens if self.behavior.kind != "call" else 0
+        count = len(answer.delays) if self.behavior.delay_ms else answer.words
+        return f"{count} of {tokens} tokens arrived" if self.is_streamed and count < tokens else ""
 
 
-def large(behaviour: Behaviour) -> Workload:
+def large(behavior: Behavior) -> Workload:
     """Make the request of an agent that has worked for hours: 625 kB."""
-    bare = Workload(behaviour, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
+    bare = Workload(behavior, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
     return replace(bare, padding=(_LARGE_BYTES - len(bare.body)) // (_LARGE_MESSAGES // 4))
 
 
@@ -80,31 +79,31 @@ def _conversation(length: int, padding: int, wish: str) -> list[JsonValue]:
     return [
         {"role": "system", "content": "You are a careful assistant."},
         *_GREETING[:others],
-        *(message for place in range(rounds) for message in _round(place, padding)),
+        *(message for number in range(rounds) for message in _round(number, padding)),
         {"role": "user", "content": f"{_QUESTION}{wish}"},
     ]
 
 
-def _round(place: int, padding: int) -> tuple[JsonValue, ...]:
-    call_id = f"call_{place}"
-    function: JsonObject = {"name": "read_file", "arguments": f'{{"path":"src/part_{place}.py"}}'}
+def _round(number: int, padding: int) -> tuple[JsonValue, ...]:
+    call_id = f"call_{number}"
+    function: JsonObject = {"name": "read_file", "arguments": f'{{"path":"src/part_{number}.py"}}'}
     call: JsonObject = {"id": call_id, "type": "function", "function": function}
     result = (_RESULT * (padding // len(_RESULT) + 1))[: max(padding, len(_RESULT))]
     return (
         {"role": "user", "content": _QUESTION * 2},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": call_id, "content": result},
-        {"role": "assistant", "content": f"Part {place} has changed. {_RESULT}"},
+        {"role": "assistant", "content": f"Part {number} has changed. {_RESULT}"},
     )
 
 
-def _tool(place: int) -> JsonObject:
+def _tool(number: int) -> JsonObject:
     """Describe a tool; the first three are those that the model calls or has called."""
-    name, properties = _TOOLS[place] if place < len(_TOOLS) else (f"inspect_{place}", _MANY)
-    return described(name, properties, required=[*properties])
+    name, properties = _TOOLS[number] if number < len(_TOOLS) else (f"inspect_{number}", _MANY)
+    return describe_tool(name, properties, required=[*properties])
 
 
-def described(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
+def describe_tool(name: str, properties: JsonObject, required: Sequence[str]) -> JsonObject:
     """Describe a tool as a client does."""
     parameters: JsonObject = {
         "type": "object",

@@ -1,4 +1,4 @@
-"""The arms: a real model on a llama-server, alone, behind Temper, or behind forge."""
+"""The arms: a real model on a llama-server, alone, with Temper, or with forge in front of it."""
 
 import contextlib
 import re
@@ -49,7 +49,7 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class OpenArm:
-    """An arm that runs: where its client sends requests, and what was recorded, if anything."""
+    """A running arm: its address, and the file with its recorded exchanges, if there is one."""
 
     target: ModelTarget
     api_key: str
@@ -65,7 +65,7 @@ class OpenArm:
 
 
 def read_counts(metrics: str) -> TokenCounts:
-    """Read the counters of a llama-server; one that an old build lacks stays 0."""
+    """Read the counters of a llama-server; a counter that an old build lacks is 0."""
     counts = {
         _COUNTED[name]: round(float(value))
         for name, value in _COUNTER.findall(metrics)
@@ -84,13 +84,13 @@ def launch_plan(model: Path) -> LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where peers are installed, and further settings of Temper."""
+    """The folder of installed proxies, and further settings for Temper."""
 
     peers: Path
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self, arm: str) -> str:
-        """Return why an arm cannot run here, "" if it can."""
+        """Return why an arm cannot run here; "" if it can."""
         if arm != "forge" or proxies.peer_arms(self.peers, ("forge",)):
             return ""
         try:
@@ -111,9 +111,9 @@ class Workplace:
                     "TEMPER_BACKEND__API_KEY": server.api_key,
                     "TEMPER_RECORDING__PATH": str(recording),
                     "TEMPER_RECORDING__MAX_BYTES": str(2**30),
-                    # no stricter than the client, which the direct arm has alone
+                    # no stricter than the client's limit, the only one of the direct arm
                     "TEMPER_BACKEND__IDLE_SECONDS": str(REQUEST_SECONDS),
-                    # the number of generations is in a header, which an early head cannot have
+                    # a keep-alive would send the headers early, without the number of generations
                     "TEMPER_SERVER__KEEP_ALIVE_SECONDS": str(REQUEST_SECONDS),
                     **self.settings,
                 }

@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 Row: TypeAlias = JsonObject
 Tables: TypeAlias = Mapping[str, Sequence[Row]]
-# a text matches if it contains the expected text, in any case; of several texts one is enough
+# a text matches if it contains the expected text or one of several, ignoring case
 Expected: TypeAlias = str | int | tuple[str, ...]
 Kind: TypeAlias = Literal["chain", "single", "none"]
 
@@ -23,7 +23,7 @@ WHOLE_NUMBER: JsonObject = {"type": "integer"}
 
 
 class WrongInput(Exception):
-    """The arguments of a call make no sense; the text says what to do."""
+    """The arguments of a call are not usable; the text is a correction for the model."""
 
 
 class World:
@@ -34,7 +34,7 @@ class World:
         self._serial = 0
 
     def rows(self, table: str, **fields: str) -> list[Row]:
-        """Return the rows whose fields contain these texts, in any case."""
+        """Return the rows whose fields contain these texts, ignoring case."""
         return [
             row
             for row in self._tables[table]
@@ -49,14 +49,14 @@ class World:
         raise WrongInput(f"Unknown {name} {value!r}. {hint}")
 
     def next_number(self) -> int:
-        """Return 1, 2, 3 ... for the ids of new things."""
+        """Return 1, 2, 3 ... for the ids of new rows."""
         self._serial += 1
         return self._serial
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool; all of its parameters are required. `has_effect` says that it changes the world."""
+    """A tool whose parameters are all required; `has_effect` if it changes the world."""
 
     name: str
     description: str
@@ -81,7 +81,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A call that a task needs, with what its arguments must say."""
+    """A call that a task needs, with the expected content of its arguments."""
 
     tool: str
     arguments: Mapping[str, Expected]
@@ -142,7 +142,7 @@ class ToolSet:
         return [tool.describe() for tool in self.tools]
 
     def run(self, world: World, name: str, arguments: JsonObject | None) -> tuple[str, bool]:
-        """Run a call; return its result as the model reads it, and whether it succeeded.
+        """Run a call; returns the result for the model, and whether the call succeeded.
 
         `arguments` is None where they were not a JSON object.
         """
@@ -175,7 +175,7 @@ def number_in(arguments: JsonObject, name: str) -> int:
 
 
 def some(rows: Sequence[Row], hint: str) -> Sequence[Row]:
-    """Return the rows; raises `WrongInput` with the hint if there are none."""
+    """Return the rows; raises `WrongInput` with the hint if the sequence is empty."""
     if not rows:
         raise WrongInput(hint)
     return rows

@@ -97,7 +97,7 @@ def _save(path: Path | None, reports: Sequence[ArmReport]) -> None:
 async def _run_arm(
     chosen: argparse.Namespace, arm: str, opened: OpenArm
 ) -> AsyncGenerator[ArmReport, None]:
-    """Yield the report after each task: a run takes minutes to hours, and may be interrupted."""
+    """Yield a report after each task: an arm takes minutes to hours and may be interrupted."""
     from benchmarks.real.loop import Sampling
 
     before = await opened.tokens()
@@ -119,7 +119,6 @@ async def _run_arm(
 
 
 async def _run_task(number: int, opened: OpenArm, sampling: "Sampling") -> JudgedRun:
-    """Run a task with a client of its own."""
     from openai import AsyncOpenAI
 
     from benchmarks.real.loop import Loop
@@ -154,7 +153,7 @@ def _generations(arm: str, judged: Sequence[JudgedRun]) -> int | None:
 
 
 def _identical(arm: str, opened: OpenArm, judged: Sequence[JudgedRun]) -> int | None:
-    """Return the most copies of a call in one generation, None where nothing shows generations."""
+    """Return the most copies of a call in one generation; None if generations are not visible."""
     if opened.recording is not None:
         generations = [*recorded_generations(opened.recording)]
     elif arm == "direct":

@@ -1,6 +1,8 @@
-"""Judges transcripts: whether the task was done, what was done twice, and what the user saw.
+"""Judges transcripts: completed tasks, repeated effects, and markup that the user saw.
 
-Everything here is pure: it needs no model and no server.
+The judge compares the calls that succeeded with the calls that the task needs. A needed call
+without a match is missing. A call with an effect that matches no open need is repeated if it
+matched before, else needless. Refused calls and surplus reads do not count. Pure functions.
 """
 
 import re
@@ -13,7 +15,7 @@ from benchmarks.real.bed import Need, Task, ToolSet
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-# how the apology of the proxy begins where no attempt was usable (`proxy.facts`)
+# the beginning of the proxy's apology after unusable attempts (`proxy.facts`)
 APOLOGY = "The model gave no usable reply"
 
 _CALL_MARKUP = re.compile(
@@ -34,7 +36,7 @@ _DECODER = JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call that the client got and ran; `arguments` is None where they were no JSON object."""
+    """A call that the client ran; `arguments` is None where they were not a JSON object."""
 
     name: str
     arguments: JsonObject | None
@@ -48,10 +50,10 @@ class MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run came to.
+    """The verdict on a run.
 
     `missing` are the needed calls that never succeeded. `needless` and `repeated` are calls with an
-    effect that no need explains, or whose need was met before. A run with any of them is wrong.
+    effect that no need explains, or whose need was met before. Any of them makes a run wrong.
     """
 
     missing: tuple[str, ...] = ()
@@ -76,6 +78,7 @@ def judge(task: Task, calls: Sequence[MadeCall], effects: Collection[str]) -> Ve
     open_needs, met = list(task.needs), list[Need]()
     seen = set[str]()
     needless, repeated = list[str](), list[str]()
+    # in the order of the transcript: the first match fulfills a need, a later copy is a repetition
     for call in calls:
         if not task.needs:
             needless.append(call.key)
@@ -131,14 +134,14 @@ def exposed_markup(text: str, tools: Collection[str], results: Collection[str]) 
 
 
 def _has_call_beginning(text: str, tools: Collection[str]) -> bool:
-    """Whether the text has a call that is cut off, or whose JSON is broken."""
+    """Return whether the text has a call that is cut off, or whose JSON is broken."""
     names = "|".join(re.escape(name) for name in sorted(tools))
     keys = "|".join(_NAME_KEYS)
     return bool(names) and re.search(rf'\{{\s*"(?:{keys})"\s*:\s*"(?:{names})"', text) is not None
 
 
 def _is_json(text: str, results: Collection[str]) -> bool:
-    """Whether the whole text is a result, or another JSON object or array."""
+    """Return whether the whole text is a result, or another JSON object or array."""
     if (fenced := _FENCE.match(text)) is not None:
         text = fenced[1]
     text = text.strip()
@@ -160,6 +163,7 @@ def _objects_in(text: str) -> Iterator[JsonObject]:
     start = text.find("{")
     while start >= 0:
         try:
+            # raw_decode finds the end of the object, which json.loads does not report
             value, end = _DECODER.raw_decode(text, start)
         except (JSONDecodeError, RecursionError):
             end = start + 1
@@ -199,8 +203,8 @@ def identical_calls(pieces: Sequence[Sequence[JsonValue]], tools: Collection[str
             arguments[piece[1]] += str(piece[2])
     native = [
         call_key(names[index], read)
-        for index, written in arguments.items()
-        if (read := read_arguments(written)) is not None
+        for index, text in arguments.items()
+        if (read := read_arguments(text)) is not None
     ]
     return most_identical([*calls_in(text, tools), *native])
 
@@ -216,7 +220,7 @@ def read_arguments(text: str) -> JsonObject | None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply of one request, as the client got it; `attempts` is None where no header said."""
+    """A reply to one request; `attempts` is None without the header of Temper."""
 
     text: str
     calls: int
@@ -225,7 +229,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """A transcript of one task: its replies, the calls that were run, and the failure, if any."""
+    """The transcript of one task: its replies, the calls that were run, and the failure, if any."""
 
     number: int
     seed: int
@@ -237,7 +241,7 @@ class TaskRun:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A run with its verdict, and what of the rest deserves counting."""
+    """A run with its verdict and the properties that the table counts."""
 
     run: TaskRun
     verdict: Verdict
@@ -253,9 +257,8 @@ class JudgedRun:
 def judge_run(run: TaskRun, task: Task, tools: ToolSet) -> JudgedRun:
     """Judge a run by its transcript.
 
-    `has_answer` says whether the run ended with words for the user: no call, no markup, no apology
-    of the proxy. `has_apology` counts only where calls had succeeded before: there the user
-    learns nothing of what was done.
+    `has_answer`: the run ended with words for the user, without a call, markup or apology of the
+    proxy. `has_apology` counts only after successful calls, of which the user then learns nothing.
     """
     results = [call.result for call in run.calls]
     exposed = [exposed_markup(reply.text, tools.names, results) for reply in run.replies]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ChatCompletionToolUnionParam,
     )
 
+# the longest task needs four calls; a model in a loop must end
 MOST_REQUESTS = 8
 MOST_TOKENS = 256
 ATTEMPTS_HEADER = "x-temper-attempts"
@@ -25,7 +26,7 @@ ATTEMPTS_HEADER = "x-temper-attempts"
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the model samples in one run."""
+    """The sampling parameters of one run."""
 
     temperature: float = 0.0
     seed: int = 1
@@ -40,7 +41,7 @@ class _Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A closed loop with one model; `client` sends its requests."""
+    """A closed loop with one model."""
 
     client: AsyncOpenAI
     model: str
@@ -94,8 +95,8 @@ class Loop:
         return completion.choices[0].message, int(attempts) if attempts.isdigit() else None
 
 
-def _run_call(tools: ToolSet, world: World, name: str, written: str) -> MadeCall:
-    arguments = read_arguments(written)
+def _run_call(tools: ToolSet, world: World, name: str, text: str) -> MadeCall:
+    arguments = read_arguments(text)
     result, succeeded = tools.run(world, name, arguments)
     return MadeCall(name, arguments, result, succeeded)
 

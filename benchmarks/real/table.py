@@ -37,7 +37,9 @@ class ArmReport:
     def right_of(self, kind: str) -> str:
         """Return how many runs of a kind are right, such as "3 of 5"."""
         rights = [
-            judged.right for judged, own in zip(self.runs, self.kinds, strict=True) if own == kind
+            judged.right
+            for judged, own_kind in zip(self.runs, self.kinds, strict=True)
+            if own_kind == kind
         ]
         return f"{sum(rights)} of {len(rights)}"
 

@@ -42,7 +42,7 @@ def _read_file(world: World, arguments: JsonObject) -> JsonValue:
 def _move_file(world: World, arguments: JsonObject) -> JsonValue:
     folder = _folder(text_in(arguments, "folder"))
     file = world.row("files", "path", text_in(arguments, "path"), "Use list_files.")
-    # the old path stays valid, so that the same call succeeds again and is counted as repeated
+    # the old path stays valid, so that a repeated call succeeds and is counted as repeated
     file["new_path"] = f"{folder}/{str(file['path']).rpartition('/')[2]}"
     return {"moved": file["path"], "new_path": file["new_path"]}
 
@@ -61,7 +61,7 @@ def _write_note(world: World, arguments: JsonObject) -> JsonValue:
 
 def _delete_note(world: World, arguments: JsonObject) -> JsonValue:
     note = world.row("notes", "note_id", text_in(arguments, "note_id"), "Use search_notes.")
-    note["deleted"] = True  # it can be deleted again, as a file can be moved again
+    note["deleted"] = True  # stays deletable, so that a repeated call succeeds and is counted
     return {"deleted": note["note_id"]}
 
 

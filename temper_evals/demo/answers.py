@@ -1,6 +1,6 @@
-"""What a client got for a chat request, read from the answer's bytes and headers; it asks nobody.
+"""Reads the response to a chat request from its bytes and headers.
 
-A call counts as usable if it names an offered tool and its arguments satisfy the tool's schema.
+A call is usable if it names an offered tool and its arguments satisfy the tool's schema.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,20 +13,21 @@ from proxy.dialects.lenient_json import member
 from proxy.guardrails.schemas.schema import Schema, compile_schema
 from temper_evals.demo.scenarios import Call, DemoScenario
 
+# an HTML error page would fill the terminal
 _LONGEST_NONSENSE = 80
 
-# what `x-temper-repairs` counts or names, in words
+# descriptions of the entries of `x-temper-repairs`
 _DEEDS = {
     "rescued": "call found in the text: {}",
     "repaired": "invalid JSON repaired: {}",
     "coerced": "values converted: {}",
     "renamed": "tool names matched: {}",
-    "announced": "announced, and made when asked",
+    "announced": "announced, and made after a retry",
 }
 
 
 class AnswerKind(Enum):
-    """What an answer is to a program that waits for a call."""
+    """The kind of a response for a program that expects a call."""
 
     CALL = "call"
     UNUSABLE_CALL = "unusable call"
@@ -36,9 +37,9 @@ class AnswerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswer:
-    """What a client got: its kind, the answer in words, and what Temper says it did for it.
+    """A response: its kind, its content in words, and Temper's report of its repairs.
 
-    `calls` are the calls of a usable answer.
+    `calls` are the calls of a usable response.
     """
 
     kind: AnswerKind
@@ -48,25 +49,24 @@ class ClientAnswer:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a program can run it as it is."""
         return self.kind is AnswerKind.CALL
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One request and what happened to it, without Temper and with it."""
+    """One request with the responses without Temper and through it."""
 
     scenario: DemoScenario
     without: ClientAnswer
     through: ClientAnswer
 
     @property
-    def written(self) -> str:
-        """What the model wrote: as was known before, or as came without Temper."""
-        return self.scenario.written or self.without.words
+    def model_text(self) -> str:
+        """The reply of the scripted model, or of a language model as it came without Temper."""
+        return self.scenario.reply or self.without.words
 
     def is_wrong(self, answer: ClientAnswer) -> bool:
-        """Whether the right call is known, and the answer is not exactly this call."""
+        """Return whether the right call is known and the response is a different one."""
         return self.scenario.right is not None and answer.calls != (self.scenario.right,)
 
 
@@ -121,17 +121,17 @@ def _in_words(call: JsonValue) -> str:
 
 def _name_and_arguments(call: JsonValue) -> Call:
     name = str(member(call, "function", "name"))
-    written = member(call, "function", "arguments")
+    arguments = member(call, "function", "arguments")
     try:
-        return name, json.parse(str(written))
+        return name, json.parse(str(arguments))
     except ValueError:
-        return name, written
+        return name, arguments
 
 
 def _effort(headers: Mapping[str, str]) -> str:
-    """Say what Temper did, from the headers of its answer; empty for anybody else's."""
-    asked = int(headers.get("x-temper-attempts", "1"))
-    done = [f"asked {asked} times"] if asked > 1 else []
+    """Describe Temper's repairs from the response headers; empty without such headers."""
+    attempts = int(headers.get("x-temper-attempts", "1"))
+    done = [f"{attempts} attempts"] if attempts > 1 else []
     for part in headers.get("x-temper-repairs", "").split(";"):
         deed, _, detail = part.partition("=")
         done += [_DEEDS.get(deed, f"{deed}: {{}}").format(detail)] if part else []

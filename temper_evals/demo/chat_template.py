@@ -1,10 +1,10 @@
-"""Chat templates for the hand-written model: ChatML with tools as Hermes has them."""
+"""Chat templates for the handwritten model: ChatML with tools in Hermes form."""
 
 # A conversation is rendered as
 #   <|im_start|>system  the system text, then the tools
 #   <|im_start|>user / assistant ...  calls as <tool_call>, results as <tool_response> from the user
-# The thinking variant writes a message's reasoning in front of it, and closes the block at once
-# when thinking is switched off: the two signs by which llama-server recognises a thinking model.
+# The thinking variant writes the reasoning before a message, and closes the block at once when
+# thinking is off: llama-server recognizes a thinking model by these two signs.
 
 _SYSTEM = r"""
 {%- set ns = namespace(system='') %}
@@ -61,7 +61,6 @@ _NO_THOUGHTS = r"""{%- if enable_thinking is defined and enable_thinking is fals
 
 
 def chat_template(*, thinking: bool = False) -> str:
-    """Return the Jinja source of the template."""
     template = _SYSTEM + _MESSAGES
     template = template.replace("REASONING", _REASONING if thinking else "")
     return template.replace("NO_THOUGHTS", _NO_THOUGHTS if thinking else "").lstrip("\n")

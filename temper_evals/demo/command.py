@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
 @click.option("--backend-url", help="A running server, such as http://127.0.0.1:8080.")
-@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
+@click.option("--backend-model", default="", help="The model to use, if the server has several.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -44,8 +44,8 @@ def demo(
 ) -> None:
     """Show tool calls of a model with and without Temper.
 
-    By default the model is hand-written and makes six known errors. With --model or --backend-url
-    it is yours; the settings for it are those of `temper serve`.
+    By default the model is handwritten and makes six known errors. With --model or --backend-url it
+    is your model, with the settings of `temper serve`.
     """
     configure_logging("text", "warning")
     console = SafeConsole(stderr=as_json)
@@ -57,15 +57,15 @@ def demo(
 def _choose(
     model: Path | None, backend_url: str | None, backend_model: str
 ) -> tuple["Opening", str]:
-    """Return what opens the chosen model, and the introduction.
+    """Return the opening of the chosen model, and the introduction.
 
-    Raises InvalidConfiguration for flags that conflict. Imports come before there is an event loop:
-    until then a signal ends the process at once.
+    Raises InvalidConfiguration for conflicting flags. The imports are done before an event loop
+    exists: until then a signal ends the process at once.
     """
     if model is not None and backend_url is not None:
-        raise InvalidConfiguration("--model", "starts a server for a file: leave out --backend-url")
+        raise InvalidConfiguration("--model", "starts a server for a file: remove --backend-url")
     if backend_model and backend_url is None:
-        raise InvalidConfiguration("--backend-model", "names a model of --backend-url: add that")
+        raise InvalidConfiguration("--backend-model", "requires --backend-url")
     from proxy.settings import Settings
     from temper_evals.demo import own_model, scenarios
     from temper_evals.demo.demonstration import model_opening, open_scripted, running_opening
@@ -74,7 +74,7 @@ def _choose(
         return open_scripted, scenarios.INTRODUCTION
     flags: Flags = {"model": {"path": model}, "backend": {"url": backend_url}}
     named = load(None, flags, level="warning")
-    # only what concerns the model: the demonstration needs no key, and shows Temper's defaults
+    # only the model's settings: the demonstration needs no key and shows Temper's defaults
     settings = Settings(
         backend=named.backend, model=named.model, profile=named.profile, context=named.context
     )
@@ -109,11 +109,11 @@ def _compare_calls(
 
 
 def _show_examples(console: Console, seen: "CallsCompared", port: int) -> None:
-    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
+    """Print commands to paste; `soft_wrap` keeps each command on one line."""
     from temper_evals.demo.show import commands
 
     if seen.port_was_taken:
-        console.print(f"\nPort {port} cannot be used, so another one was taken.")
+        console.print(f"\nPort {port} is not available; using another port.")
     console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
     for title, command in commands(seen.shown, seen.url):
         console.print(f"\n{title}:", style="dim")

@@ -36,7 +36,9 @@ from temper_evals.endpoints import find_target
 
 _SLOTS = 2
 _WINDOW = 4096
-_CONNECT_SECONDS = 10.0  # a reply takes as long as it takes: the user sees the seconds
+_CONNECT_SECONDS = (
+    10.0  # no limit for the reply itself: slow models take minutes, and the user sees the seconds
+)
 _GRACE_SECONDS = 2.0
 _HOST = "127.0.0.1"
 _LIBRARIES = ("xllamacpp", "gguf", "numpy")
@@ -46,7 +48,7 @@ OnStep: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is shown: an engine by its `name` and address, and Temper's application before it."""
+    """A model to demonstrate: an engine with its name and address, and a Temper app for it."""
 
     name: str
     address: ServerAddress
@@ -76,15 +78,15 @@ async def demonstrate(
     port: int,
     keeps_serving: bool = True,
 ) -> bool:
-    """Send every prompt twice, then serve until the task is canceled; the result is True.
+    """Send every prompt twice, then serve until the task is canceled; returns True.
 
-    A taken `port` is replaced by a free one. A cancellation before all prompts were sent is passed
-    on. Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    A taken `port` is replaced by a free one. A cancellation before all prompts were sent
+    propagates. Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
     async with AsyncExitStack() as stack:
         subject = await stack.enter_async_context(opening(on_step))
         listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
-        # no signals: the command cancels this task, and with it the request that is running
+        # no signal handlers: the command cancels this task with its running request
         opened = serving(subject.app, listening, _GRACE_SECONDS, signals=())
         server = await stack.enter_async_context(opened)
         comparisons = await _compare(subject, url_of(listening), on_step)
@@ -98,15 +100,15 @@ async def demonstrate(
 
 @asynccontextmanager
 async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
-    """Build the hand-written model and start the embedded llama-server with it.
+    """Build the handwritten model and start the embedded llama-server with it.
 
-    Raises `ProcessFailed` kinds of errors, also where the `embedded` extra is missing.
+    Raises `ProcessFailed` kinds of errors, also if the `embedded` extra is missing.
     """
     check_libraries(_LIBRARIES)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="temper-demo-"))
         on_step("Writing the model")
-        # in no thread: one that is left alone would write into a folder that is being removed
+        # not in a thread: after a cancellation it would write into a removed folder
         model = _write_model(Path(folder) / "demo.gguf")
         plan = LaunchPlan(embedded_program(), model, _WINDOW, slots=_SLOTS, alias=SCRIPTED.name)
         on_step("Starting llama-server")
@@ -119,7 +121,7 @@ async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
 
 
 def model_opening(settings: Settings) -> Opening:
-    """Return what supervises a llama-server for the model's file, as `temper serve` does."""
+    """Return the opening of a supervised llama-server for the model file, as in `temper serve`."""
 
     @asynccontextmanager
     async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
@@ -140,7 +142,7 @@ def model_opening(settings: Settings) -> Opening:
 
 
 def running_opening(settings: Settings, model: str) -> Opening:
-    """Return what connects to the running engine of the settings; "" names its only model."""
+    """Return the opening of a running engine; `model` may be "" if it has only one model."""
 
     @asynccontextmanager
     async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
@@ -166,7 +168,7 @@ def check_libraries(needed: Sequence[str]) -> None:
 
 
 def listen_somewhere(port: int) -> socket.socket:
-    """Listen on `port`, or on a free one where that is impossible."""
+    """Listen on `port`, or on a free port if that fails."""
     try:
         return listen(_HOST, port)
     except InvalidConfiguration:
@@ -189,17 +191,17 @@ async def _compare(subject: Subject, url: str, on_step: OnStep) -> tuple[Compari
         step = f"Prompt {number} of {len(shown.scenarios)} {{}} Temper: {scenario.prompt}"
         try:
             on_step(step.format("without"))
-            without = await _ask(engine.base_url, scenario.prompt, key, shown)
+            without = await _send_prompt(engine.base_url, scenario.prompt, key, shown)
             on_step(step.format("with"))
-            through = await _ask(url, scenario.prompt, {}, shown)
+            through = await _send_prompt(url, scenario.prompt, {}, shown)
         except httpx.TransportError as error:
-            problem = f"stopped answering ({type(error).__name__}): check its log, then try again"
+            problem = f"does not answer ({type(error).__name__}): check its log, then try again"
             raise ExitedUnexpectedly(subject.name, problem) from error
         comparisons.append(Comparison(scenario, without, through))
     return tuple(comparisons)
 
 
-async def _ask(
+async def _send_prompt(
     url: str, prompt: str, headers: dict[str, str], shown: Demonstration
 ) -> ClientAnswer:
     body, timeout = shown.request_for(prompt), httpx.Timeout(None, connect=_CONNECT_SECONDS)

@@ -2,21 +2,9 @@
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.demo.scenarios import Demonstration, DemoScenario, Example
+from temper_evals.scenarios.catalogue import describe_tool
 
 _MOST_TOKENS = 1024  # a model that never stops would otherwise fill its window
-
-
-def _tool(name: str, description: str, /, **properties: JsonValue) -> JsonObject:
-    """Return a tool whose parameters are all required, so that one call is right."""
-    schema: JsonObject = {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
-    function: JsonObject = {"name": name, "description": description, "parameters": schema}
-    return {"type": "function", "function": function}
-
 
 _TEXT: JsonObject = {"type": "string"}
 _WHOLE: JsonObject = {"type": "integer"}
@@ -32,12 +20,14 @@ _MOMENT: JsonObject = {
 }
 
 TOOLS: tuple[JsonObject, ...] = (
-    _tool("get_weather", "Get the current weather in a city.", city=_TEXT),
-    _tool("set_timer", "Start a timer.", minutes=_WHOLE),
-    _tool("switch_light", "Turn the light of a room on or off.", room=_ROOMS, state=_STATES),
-    _tool("add_to_shopping_list", "Add items to the shopping list.", items=_TEXTS),
-    _tool("book_table", "Book a table in a restaurant.", people=_WHOLE, time=_CLOCK),
-    _tool("set_alarm", "Set an alarm.", time=_MOMENT),
+    describe_tool("get_weather", "Get the current weather in a city.", city=_TEXT),
+    describe_tool("set_timer", "Start a timer.", minutes=_WHOLE),
+    describe_tool(
+        "switch_light", "Turn the light of a room on or off.", room=_ROOMS, state=_STATES
+    ),
+    describe_tool("add_to_shopping_list", "Add items to the shopping list.", items=_TEXTS),
+    describe_tool("book_table", "Book a table in a restaurant.", people=_WHOLE, time=_CLOCK),
+    describe_tool("set_alarm", "Set an alarm.", time=_MOMENT),
 )
 
 

@@ -1,7 +1,7 @@
-"""What a demonstration is; and the usual one, with a hand-written model.
+"""The demonstrations, and the default one with a handwritten model.
 
-The model answers each prompt as models of 4 to 30 billion parameters often do; asked again by
-Temper, it does better. Nothing here is taken from a real model.
+The model answers each prompt with an error that models of 4 to 30 billion parameters often make,
+and correctly after a retry. No reply is taken from a real model.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ Call: TypeAlias = tuple[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class DemoScenario:
-    """One request: its title in the table, the prompt, and what the hand-written model replies.
+    """A prompt with its title in the table, and the reply of the handwritten model.
 
-    The reply of a language model is not known beforehand, only which call would be `right`.
+    The reply of a language model is not known in advance, only the `right` call.
     """
 
     title: str
     prompt: str
-    written: str = ""
+    reply: str = ""
     right: Call | None = None
 
 
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What is shown: the model in words, the title of the first column, the prompts and the tools.
+    """A demonstration: the model, the title of the first column, the prompts and the tools.
 
     `name` is the model in requests, and `most_tokens` limits each reply.
     """
@@ -100,7 +100,7 @@ SCENARIOS = (
     ),
 )
 
-# what the model writes when Temper asks again; the triggers are sentences of the nudges
+# replies to a retry; the triggers are sentences of the nudges
 _LATER = {
     "is not a tool.": '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     "</tool_call>",
@@ -112,13 +112,13 @@ _LATER = {
 }
 
 _WHO = (
-    "I am a handful of hand-written sentences, not a language model. "
+    "I am a set of handwritten sentences, not a language model. "
     "Try one of the prompts of the table."
 )
 
 SCRIPTS: dict[str, str] = {
     "default": _WHO,
-    **{scenario.prompt: scenario.written for scenario in SCENARIOS},
+    **{scenario.prompt: scenario.reply for scenario in SCENARIOS},
     **_LATER,
 }
 
@@ -143,20 +143,20 @@ TOOLS: list[JsonObject] = [
 
 
 INTRODUCTION = """\
-A real llama-server runs a hand-written model, which is not a language model:
-this shows what Temper does with such answers, not how often a real model gives
-them.
+A real llama-server runs a handwritten model, which is not a language model.
+This shows the effect of Temper on such replies, not how often real models
+give them.
 """
 
 SCRIPTED = Demonstration(
-    "hand-written, not a language model",
+    "handwritten, not a language model",
     "what goes wrong",
     SCENARIOS,
     TOOLS,
     (
         Example("A call that the model wrote as text", "What is the weather in Lyon?"),
         Example(
-            "A tool that does not exist, asked again and streamed",
+            "A tool that does not exist, retried and streamed",
             "Forecast for Oslo, please.",
             streams=True,
         ),
@@ -170,5 +170,4 @@ SCRIPTED = Demonstration(
 
 
 def request_for(prompt: str, *, stream: bool = False) -> JsonObject:
-    """Return the body of a chat request to the hand-written model."""
     return SCRIPTED.request_for(prompt, stream=stream)

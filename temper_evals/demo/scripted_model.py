@@ -1,8 +1,8 @@
-"""Build a GGUF of about a megabyte whose answers are written by hand, for demonstration and tests.
+"""Builds a GGUF of about a megabyte with handwritten answers, for the demonstration and tests.
 
 It is not a language model and says nothing about one. But a real llama-server runs it like any
-other, so templates, tool parsers, grammars, the cache and cancelling can be seen at work.
-Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
+other model, so templates, tool parsers, grammars, the cache and cancellation can be observed.
+Requires gguf and numpy from the `embedded` extra.
 """
 
 # Theory of operation
@@ -18,7 +18,7 @@ Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
 # tokens; every trigger word as a user-defined token, which the tokenizer finds anywhere in a
 # prompt, even in the middle of a word; and every chunk of every script as an ordinary token that
 # no merge leads to, so that it occurs in answers only. A token must be unique in its text. Where
-# two scripts agree, the later one is cut differently: a chunk grows until nobody else has it.
+# two scripts agree, the later one is cut differently: a chunk grows until it is unique.
 #
 # Attention finds the last trigger. Keys are zero but for triggers, queries are the same
 # everywhere. Rotary position encoding turns a key by an angle that grows with its position, so
@@ -27,7 +27,7 @@ Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
 # (score 0), and the nearest trigger beats the others. The value carries the trigger's own
 # dimension into the stream. All 32 pairs of the head turn equally slowly (frequency base 1 and a
 # linear scale), each starting at another phase: the rounding errors of the cache's 16-bit keys
-# differ from pair to pair and average out, which tells triggers apart that are a few tokens apart.
+# differ from pair to pair and average out, so that triggers a few tokens apart are distinguished.
 #
 # The output matrix is a Markov chain. Row y holds the code of the chunk before y, so chunk x
 # makes its successor the likeliest token by far; END makes that the end-of-turn token. A script
@@ -36,8 +36,8 @@ Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
 # overlap by less than a half, so the gaps between logits are in the dozens at least, and no
 # temperature in use changes an answer.
 #
-# A grammar masks tokens, and what is then left is noise: an attempt under a grammar needs a script
-# that satisfies it, selected by a phrase that only this attempt's prompt contains.
+# A grammar masks tokens, and the remaining logits are noise: an attempt under a grammar needs a
+# script that satisfies it, selected by a phrase that only this attempt's prompt contains.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ _FEED_FORWARD = 32
 _NEAR = 0.4  # angle between a query and the key of a trigger at distance 0
 _SPAN = 1.1  # how far the angle grows over the whole context; together below a right angle
 _QUERY = 5e3  # length of the query in each pair
-_SHARPNESS = 300.0  # logit of the next chunk, before the stream is normalised
+_SHARPNESS = 300.0  # logit of the next chunk, before the stream is normalized
 
 
 def build_scripted_model(
@@ -88,7 +88,7 @@ def build_scripted_model(
 
     The keys of `scripts` are the triggers, any text; `default`, which must be there, answers
     where no trigger occurs. A script is a text, or a sequence of chunks where the cuts between
-    streamed deltas matter (neighbours are joined if another token has the same text). One ending
+    streamed deltas matter (neighbors are joined if another token has the same text). One ending
     in "\0" never stops. Raises ValueError for scripts that cannot be built.
     """
     if DEFAULT not in scripts or len(scripts) - 1 > _MOST_TRIGGERS:
@@ -97,8 +97,8 @@ def build_scripted_model(
     triggers = {
         trigger: trigger_token(vocabulary, trigger) for trigger in scripts if trigger != DEFAULT
     }
-    written = write_scripts(vocabulary, scripts)
-    embedding, output = _markov_chain(vocabulary, triggers, written)
+    token_scripts = write_scripts(vocabulary, scripts)
+    embedding, output = _markov_chain(vocabulary, triggers, token_scripts)
 
     writer = GGUFWriter(path, "qwen2")
     _describe_architecture(writer, context_tokens)
@@ -117,7 +117,7 @@ def build_scripted_model(
 def _markov_chain(
     vocabulary: Vocabulary, triggers: Mapping[str, int], scripts: Mapping[str, TokenScript]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the embedding and the output matrix, one row for each token."""
+    """Return the embedding and the output matrix, one row per token."""
     size = len(vocabulary.tokens)
     end_of_turn = vocabulary.number(END_OF_TURN)
     codes = np.random.default_rng(11).standard_normal((size, _CODE)).astype(np.float32)
@@ -128,11 +128,11 @@ def _markov_chain(
     embedding[:, _START] = 1.0
     output[end_of_turn, _END] = 1.5
     for script in scripts.values():
-        for place, chunk in enumerate(script.chunks):
+        for index, chunk in enumerate(script.chunks):
             embedding[chunk, _START] = 0.0
             embedding[chunk, :_CODE] = codes[chunk]
-            if place > 0:
-                output[chunk, :_CODE] += codes[script.chunks[place - 1]]
+            if index > 0:
+                output[chunk, :_CODE] += codes[script.chunks[index - 1]]
         if script.chunks and script.repeats:
             output[script.chunks[-1], :_CODE] += codes[script.chunks[-1]]
         elif script.chunks:
@@ -152,7 +152,7 @@ def _first(script: TokenScript, end_of_turn: int) -> int:
 
 
 def _attention(trigger_count: int) -> dict[str, FloatArray]:
-    """Return one head that fetches the last trigger's dimension; the other heads do nothing."""
+    """Return a head that fetches the last trigger's dimension; the other heads are zero."""
     phases = np.arange(_PAIRS) * (2 * np.pi / _PAIRS)
     triggers = slice(_CODE, _CODE + trigger_count)
     unit = 1 / np.sqrt(_WIDTH)  # undoes the norm, see _markov_chain
@@ -163,9 +163,9 @@ def _attention(trigger_count: int) -> dict[str, FloatArray]:
     key[:, triggers] = np.hstack([np.cos(phases), np.sin(phases)])[:, None] * unit
     value = np.zeros((_HEAD, _WIDTH), np.float32)
     result = np.zeros((_WIDTH, _HEADS * _HEAD), np.float32)
-    for place in range(trigger_count):
-        value[place, _CODE + place] = unit
-        result[_CODE + place, place] = 1.0
+    for index in range(trigger_count):
+        value[index, _CODE + index] = unit
+        result[_CODE + index, index] = 1.0
     return {
         "attn_norm.weight": np.ones(_WIDTH, np.float32),
         "attn_q.weight": np.zeros((_HEADS * _HEAD, _WIDTH), np.float32),

@@ -1,4 +1,4 @@
-"""What `temper demo` prints, for people and for programs; it is given what was seen."""
+"""The output of `temper demo`, for people and for programs."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _WIDEST = 120
 _COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # and widths
 _FIRST_COLUMN = 11
 
-# only as much of a tool as a line for pasting needs
+# a short tool, so that the command fits on a line
 _TOOL: JsonObject = {
     "type": "function",
     "function": {
@@ -31,14 +31,14 @@ _TOOL: JsonObject = {
 
 
 def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
-    """Return everything that was seen, side by side, and what it amounts to."""
+    """Return the table of all responses side by side, with the summary."""
     rows = Table(show_lines=True, width=min(width, _WIDEST))
     for title, ratio in {heading: _FIRST_COLUMN, **_COLUMNS}.items():
         rows.add_column(title, ratio=ratio, overflow="fold")
     for comparison in comparisons:
         rows.add_row(
             Text(comparison.scenario.title, "bold"),
-            Text(comparison.written, "dim"),
+            Text(comparison.model_text, "dim"),
             _cell(comparison, comparison.without),
             _cell(comparison, comparison.through),
         )
@@ -46,7 +46,7 @@ def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """Count the calls that a program could run as they are, and the right ones if it is known."""
+    """Count the usable calls, and the right calls if the right call is known."""
     counts = {"Usable": _usable(comparisons)}
     if any(comparison.scenario.right for comparison in comparisons):
         counts["Right"] = _right(comparisons)
@@ -73,7 +73,7 @@ def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObj
             {
                 "title": comparison.scenario.title,
                 "prompt": comparison.scenario.prompt,
-                "written": comparison.written,
+                "written": comparison.model_text,
                 "without": _members(comparison.without),
                 "with": _members(comparison.through),
             }
@@ -89,7 +89,7 @@ def commands(shown: Demonstration, url: str) -> Iterator[tuple[str, str]]:
 
 
 def _curl(url: str, model: str, example: Example) -> str:
-    """Write two lines that a shell takes as one."""
+    """Return a curl command in two lines, joined by a backslash."""
     body: JsonObject = {
         "model": model,
         "messages": [{"role": "user", "content": example.prompt}],
@@ -105,23 +105,23 @@ def _curl(url: str, model: str, example: Example) -> str:
 def _cell(comparison: Comparison, answer: ClientAnswer) -> Text:
     is_wrong = answer.is_usable and comparison.is_wrong(answer)
     style = "yellow" if is_wrong else "green" if answer.is_usable else "red"
-    cell = Text(_in_words(answer, comparison.written), style)
-    cell.append(" - a wrong one" if is_wrong else "")
+    cell = Text(_in_words(answer, comparison.model_text), style)
+    cell.append(" (wrong)" if is_wrong else "")
     return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 
-def _in_words(answer: ClientAnswer, written: str) -> str:
+def _in_words(answer: ClientAnswer, model_text: str) -> str:
     match answer.kind:
         case AnswerKind.CALL:
             return answer.words
         case AnswerKind.UNUSABLE_CALL:
-            return f"a call that cannot be run: {answer.words}"
-        case AnswerKind.TEXT if answer.words == written:
-            return "no call, only this text"
+            return f"unusable call: {answer.words}"
+        case AnswerKind.TEXT if answer.words == model_text:
+            return "no call, only the text"
         case AnswerKind.TEXT:
             return f"no call, only text: {answer.words}"
         case AnswerKind.ERROR:
-            return f"no call, but an error: {answer.words}"
+            return f"an error: {answer.words}"
 
 
 def _usable(comparisons: Sequence[Comparison]) -> tuple[int, int]:

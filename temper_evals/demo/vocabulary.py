@@ -1,6 +1,6 @@
-"""The tokens of a hand-written model: bytes for any prompt, triggers, the chunks of its answers.
+"""The tokens of a handwritten model: bytes for prompts, triggers, chunks of answers.
 
-How they work together is told in `temper_evals.demo.scripted_model`.
+`temper_evals.demo.scripted_model` explains how they work together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ MERGES = ("i n", "e r", "t h", "o n")
 
 @dataclass(frozen=True, slots=True)
 class TokenScript:
-    """An answer as the tokens it is made of; `repeats` if the last one comes again and again."""
+    """An answer as a sequence of tokens; `repeats` if the last token is repeated forever."""
 
     chunks: tuple[int, ...]
     repeats: bool
@@ -34,7 +34,7 @@ class TokenScript:
 
 @dataclass(slots=True)
 class Vocabulary:
-    """The tokens, in the byte-level alphabet that GPT-2 introduced, and the text they stand for."""
+    """The tokens in GPT-2's byte-level alphabet, with their kinds and texts."""
 
     tokens: list[str] = field(default_factory=list)
     kinds: list[TokenType] = field(default_factory=list)
@@ -47,7 +47,6 @@ class Vocabulary:
         return len(self.tokens) - 1
 
     def number(self, token: str) -> int:
-        """Return the number of a token that is there."""
         return self.tokens.index(token)
 
 
@@ -66,7 +65,7 @@ def cut(pieces: Sequence[str], length: int, taken: set[str]) -> list[str]:
             chunk = ""
     while chunk in taken:
         if not chunks:
-            raise ValueError(f"the script {chunk!r} is too short to be told from another token")
+            raise ValueError(f"the script {chunk!r} is too short to be distinct from another token")
         taken.remove(chunks[-1])
         chunk = chunks.pop() + chunk
     if chunk:
@@ -76,11 +75,11 @@ def cut(pieces: Sequence[str], length: int, taken: set[str]) -> list[str]:
 
 
 def byte_alphabet() -> dict[int, str]:
-    """Map every byte to the printable character that stands for it in a token."""
+    """Map each byte to the printable character that represents it in a token."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     alphabet = {byte: chr(byte) for byte in printable}
-    return alphabet | {byte: chr(256 + place) for place, byte in enumerate(others)}
+    return alphabet | {byte: chr(256 + index) for index, byte in enumerate(others)}
 
 
 _ALPHABET = byte_alphabet()
@@ -91,7 +90,7 @@ def _spell(text: str) -> str:
 
 
 def basic_vocabulary() -> Vocabulary:
-    """Make the tokens that every hand-written model has."""
+    """Return the tokens that every handwritten model has."""
     vocabulary = Vocabulary()
     for byte in range(256):
         vocabulary.add(_ALPHABET[byte], TokenType.NORMAL, chr(byte) if byte < 128 else "")
@@ -107,7 +106,7 @@ def basic_vocabulary() -> Vocabulary:
 
 
 def trigger_token(vocabulary: Vocabulary, trigger: str) -> int:
-    """Return the token that is `trigger`, a new one unless it marks something in the template."""
+    """Return the token of a trigger; a marker of the template is reused."""
     if trigger in _MARKERS:
         return vocabulary.number(trigger)
     if trigger in vocabulary.texts or not trigger:
@@ -119,16 +118,16 @@ def write_scripts(
     vocabulary: Vocabulary, scripts: Mapping[str, str | Sequence[str]]
 ) -> dict[str, TokenScript]:
     """Turn the chunks of all scripts into tokens; scripts that agree entirely share theirs."""
-    written: dict[str, TokenScript] = {}
+    token_scripts: dict[str, TokenScript] = {}
     known: dict[tuple[str, ...], TokenScript] = {}
     for trigger, script in scripts.items():
         pieces = tuple(script)
         if pieces not in known:
             repeats = "".join(pieces).endswith("\0")
-            spoken = [piece.rstrip("\0") for piece in pieces]
+            texts = [piece.rstrip("\0") for piece in pieces]
             length = _CHUNK_LENGTH if isinstance(script, str) else 1
-            chunks = cut([piece for piece in spoken if piece], length, vocabulary.texts)
+            chunks = cut([piece for piece in texts if piece], length, vocabulary.texts)
             tokens = (vocabulary.add(_spell(text), TokenType.NORMAL, text) for text in chunks)
             known[pieces] = TokenScript(tuple(tokens), repeats)
-        written[trigger] = known[pieces]
-    return written
+        token_scripts[trigger] = known[pieces]
+    return token_scripts

@@ -1,5 +1,5 @@
-"""Shows results: `table` in words, `terminal` fits a window, `plots` are pictures, `page` is HTML.
+"""Shows results: `table` as text, `terminal` to fit a window, `plots` as images, `page` as HTML.
 
-`markdown` writes tables, `comparison` is of two evaluations. Help, harm, cost and ceiling always
-stand together.
+`markdown` writes tables, and `comparison` compares two evaluations. Help, harm, cost and ceiling
+are always shown together.
 """

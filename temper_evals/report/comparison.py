@@ -15,7 +15,7 @@ _SURE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ArmChange:
-    """What became of an arm from one evaluation to the next."""
+    """The change of an arm from one evaluation to the next."""
 
     bed: str
     arm: str
@@ -23,43 +23,41 @@ class ArmChange:
 
     @property
     def is_worse(self) -> bool:
-        """Whether it is worse beyond what luck explains."""
+        """True if the arm is worse and chance does not explain it."""
         return self.paired.harmed > self.paired.helped and self.paired.p < _SURE
 
     def sentence(self) -> str:
-        """Say it in one line."""
-        one = self.paired
+        paired = self.paired
         word = "WORSE" if self.is_worse else "not worse"
         return (
-            f"{self.bed} {self.arm}: {points(one.lift)} points in {one.pairs} pairs, "
-            f"{one.helped} better, {one.harmed} worse, p = {one.p:.3f}: {word}"
+            f"{self.bed} {self.arm}: {points(paired.lift)} points in {paired.pairs} pairs, "
+            f"{paired.helped} better, {paired.harmed} worse, p = {paired.p:.3f}: {word}"
         )
 
     def document(self) -> JsonObject:
-        """Return it for programs."""
-        one = self.paired
+        paired = self.paired
         return {
             "bed": self.bed,
             "arm": self.arm,
-            "pairs": one.pairs,
-            "lift": [one.lift.estimate, one.lift.low, one.lift.high],
-            "helped": one.helped,
-            "harmed": one.harmed,
-            "p": one.p,
+            "pairs": paired.pairs,
+            "lift": [paired.lift.estimate, paired.lift.low, paired.lift.high],
+            "helped": paired.helped,
+            "harmed": paired.harmed,
+            "p": paired.p,
             "worse": self.is_worse,
         }
 
 
 def compare_folders(before: Path, after: Path) -> list[ArmChange]:
     """Compare two folders; raises InvalidConfiguration if their cases are not the same."""
-    hashes = [read_protocol(one).get("hash") for one in (before, after)]
+    hashes = [read_protocol(folder).get("hash") for folder in (before, after)]
     if hashes[0] != hashes[1]:
         problem = f"{before} and {after} were made by different protocols: run both again"
         raise InvalidConfiguration("temper eval compare", problem)
     old, new = _by_arm(before), _by_arm(after)
     both = [key for key in old if key in new]
     if not both:
-        problem = f"{before} and {after} have no arm of a bed in common"
+        problem = f"{before} and {after} have no bed and arm in common"
         raise InvalidConfiguration("temper eval compare", problem)
     return [ArmChange(*key, compare_runs(old[key], new[key], RESAMPLES)) for key in both]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    """Write a table, with a line end behind its last row."""
+    """Return a table that ends with a newline."""
     lines = [_row(headings), "|" + "---|" * len(headings), *map(_row, rows)]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Writes the results as one page of HTML that opens without a network."""
+"""Writes the results as one HTML page that needs no network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
         loader=PackageLoader("temper_evals.report", "."), autoescape=True, undefined=StrictUndefined
     )
     results = results_of(runs)
-    families = list(dict.fromkeys(name for one in results for name in one.families))
+    families = list(dict.fromkeys(name for result in results for name in result.families))
     return environment.get_template("page.html.jinja").render(
         protocol=protocol,
         runs=len(runs),
@@ -35,7 +35,7 @@ def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
         rows=rows(results),
         results=results,
         families=families,
-        held_out=[one for one in families if one in HELD_OUT],
+        held_out=[family for family in families if family in HELD_OUT],
         failures=failures(runs),
         options=_options(protocol),
         pictures=_pictures(results),
@@ -45,18 +45,18 @@ def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
 
 
 def _options(protocol: JsonObject) -> str:
-    """Tell the suite and the seeds that were chosen; "" if that is not known."""
+    """Return the chosen suite and the number of seeds; "" if unknown."""
     choice = protocol.get("choice")
     if not isinstance(choice, dict):
         return ""
-    own = choice.get("scenarios")
-    what = f"the scenarios of {own}" if own else f"the suite {choice.get('suite')}"
+    folder = choice.get("scenarios")
+    what = f"the scenarios of {folder}" if folder else f"the suite {choice.get('suite')}"
     seeds = choice.get("seeds")
     return f"{what}, {seeds} seed" + ("" if seeds == 1 else "s")
 
 
 def _pictures(results: Sequence[ArmResult]) -> list[plots.ResultPicture]:
-    beds = list(dict.fromkeys(one.bed for one in results))
+    beds = list(dict.fromkeys(result.bed for result in results))
     drawn = [plots.lifts(results), plots.help_and_harm(results)]
     for bed in beds:
         if "@" not in bed:
@@ -68,19 +68,19 @@ def _pictures(results: Sequence[ArmResult]) -> list[plots.ResultPicture]:
 def _harms(
     folder: Path, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> list[dict[str, str]]:
-    """Return every harm with what was said in both arms."""
-    direct = {(one.bed, one.pair): one for one in runs if one.arm == DIRECT}
+    """Return each harm with the transcripts of both arms."""
+    direct = {(run.bed, run.pair): run for run in runs if run.arm == DIRECT}
     return [
         {
             "title": f"{run.bed} {run.arm} {run.scenario}/{run.seed}",
             "why": run.why,
             "arm": run.arm,
             "direct": _messages_text(read_transcript(folder, direct[run.bed, run.pair])),
-            "said": _messages_text(read_transcript(folder, run)),
+            "transcript": _messages_text(read_transcript(folder, run)),
         }
-        for one in results
-        if one.against is not None
-        for run in one.against.harms
+        for result in results
+        if result.against is not None
+        for run in result.against.harms
     ]
 
 
@@ -89,5 +89,5 @@ def _messages_text(messages: Sequence[JsonValue]) -> str:
 
 
 def _sources(results: Sequence[ArmResult]) -> dict[str, dict[str, str]]:
-    beds = dict.fromkeys(one.bed.partition("@")[0] for one in results)
+    beds = dict.fromkeys(result.bed.partition("@")[0] for result in results)
     return {bed: sources_of(bed) for bed in beds if bed in profile_names()}

@@ -17,13 +17,14 @@ from temper_evals.results import ArmResult
 from temper_evals.simulated.profiles import Level
 from temper_evals.statistics import Interval, wilson
 
-_WIDTH, _ROW = 9.5, 0.24  # in inches, as all sizes of figures
+_WIDTH, _ROW = 9.5, 0.24  # in inches, like all sizes of figures
 _MARGIN = 0.9  # for the title and the labels of the axis
-_COLOURS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
+_COLORS = ("#888888", "#2a6fdb", "#e08a1e", "#8a4fd3", "#2a9d5c", "#d1495b")
 _GOOD, _BAD = "#2a9d5c", "#d1495b"
+# text stays searchable, and a fixed salt makes the bytes reproducible
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "temper"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two names would overlap
+_NEAR_X, _NEAR_Y = 0.25, 0.04  # shares of the axes within which two labels would overlap
 
 Point: TypeAlias = tuple[float, float]
 Row: TypeAlias = tuple[str, Interval, str, str]
@@ -32,7 +33,7 @@ Row: TypeAlias = tuple[str, Interval, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ResultPicture:
-    """A picture as SVG, and what it shows."""
+    """An image as SVG, with its title."""
 
     title: str
     svg: str
@@ -53,7 +54,7 @@ def _axes(title: str, rows: float) -> tuple[Figure, Axes]:
 
 
 def _draw(figure: Figure, axes: Axes) -> ResultPicture:
-    """Draw it, with its text as text; what is drawn twice has the same bytes."""
+    """Render the figure as SVG with text elements; equal figures have equal bytes."""
     svg = io.StringIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(svg, format="svg", metadata=_NO_METADATA)
@@ -61,30 +62,34 @@ def _draw(figure: Figure, axes: Axes) -> ResultPicture:
 
 
 def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None:
-    """Name the rows, from top to bottom, and write what stands behind each."""
+    """Label the rows from top to bottom, and write the value after each."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    for place, ending in enumerate(endings):
-        axes.text(1.01, place, ending, transform=axes.get_yaxis_transform(), va="center")
+    for index, ending in enumerate(endings):
+        axes.text(1.01, index, ending, transform=axes.get_yaxis_transform(), va="center")
 
 
 def _draw_intervals(axes: Axes, rows: Sequence[Row]) -> None:
-    for place, (_, one, _, colour) in enumerate(rows):
-        errors = [[one.estimate - one.low], [one.high - one.estimate]]
-        axes.errorbar([one.estimate], [place], xerr=errors, fmt="o", ms=4, color=colour)
+    for index, (_, interval, _, color) in enumerate(rows):
+        errors = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
+        axes.errorbar([interval.estimate], [index], xerr=errors, fmt="o", ms=4, color=color)
     _draw_rows(axes, [row[0] for row in rows], [row[2] for row in rows])
 
 
 def forest(results: Sequence[ArmResult], bed: str) -> ResultPicture:
     """Draw the success of direct, Temper and the ceiling in each family, with intervals."""
-    arms = [one for one in results if one.bed == bed and one.arm in (DIRECT, TEMPER, CEILING)]
-    families = dict.fromkeys(name for one in arms for name in one.families)
+    arms = [
+        result
+        for result in results
+        if result.bed == bed and result.arm in (DIRECT, TEMPER, CEILING)
+    ]
+    families = dict.fromkeys(name for arm in arms for name in arm.families)
     rows: list[Row] = []
     for family, (number, arm) in product(families, enumerate(arms)):
         if family in arm.families:
             right, of = arm.families[family]
             name = f"{family}   {arm.arm}"
-            rows.append((name, wilson(right, of), f"{right}/{of}", _COLOURS[number % 6]))
+            rows.append((name, wilson(right, of), f"{right}/{of}", _COLORS[number % 6]))
     figure, axes = _axes(f"{bed}: success by family, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.set_xlim(0, 1)
@@ -96,9 +101,9 @@ def lifts(results: Sequence[ArmResult]) -> ResultPicture:
     rows: list[Row] = []
     for arm in results:
         if arm.against is not None:
-            lift = Interval(*(100 * one for one in _bounds(arm.against.lift)))
-            name, colour = f"{arm.bed} {arm.arm}", _COLOURS[arm.arm == TEMPER]
-            rows.append((name, lift, f"{lift.estimate:+.1f}", colour))
+            lift = Interval(*(100 * bound for bound in _bounds(arm.against.lift)))
+            name, color = f"{arm.bed} {arm.arm}", _COLORS[arm.arm == TEMPER]
+            rows.append((name, lift, f"{lift.estimate:+.1f}", color))
     figure, axes = _axes("Lift over direct in points, 95 % intervals", len(rows))
     _draw_intervals(axes, rows)
     axes.axvline(0, color="#888888", linestyle=":")
@@ -107,67 +112,69 @@ def lifts(results: Sequence[ArmResult]) -> ResultPicture:
     return _draw(figure, axes)
 
 
-def _bounds(one: Interval) -> tuple[float, float, float]:
-    return one.estimate, one.low, one.high
+def _bounds(interval: Interval) -> tuple[float, float, float]:
+    return interval.estimate, interval.low, interval.high
 
 
 def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
-    """Draw how many runs each arm helped, to the right, and harmed, to the left."""
-    shown = [(one, one.against) for one in results if one.against is not None]
+    """Draw the number of runs that each arm helped, to the right, and harmed, to the left."""
+    shown = [(result, result.against) for result in results if result.against is not None]
     figure, axes = _axes("Runs helped and harmed against direct", len(shown))
     places = range(len(shown))
-    axes.barh(places, [one.helped for _, one in shown], height=0.6, color=_GOOD)
-    axes.barh(places, [-one.harmed for _, one in shown], height=0.6, color=_BAD)
+    axes.barh(places, [paired.helped for _, paired in shown], height=0.6, color=_GOOD)
+    axes.barh(places, [-paired.harmed for _, paired in shown], height=0.6, color=_BAD)
     names = [f"{arm.bed} {arm.arm}" for arm, _ in shown]
-    _draw_rows(axes, names, [f"+{one.helped} / -{one.harmed}" for _, one in shown])
-    most = max([1, *(max(one.helped, one.harmed) for _, one in shown)])
+    _draw_rows(axes, names, [f"+{paired.helped} / -{paired.harmed}" for _, paired in shown])
+    most = max([1, *(max(paired.helped, paired.harmed) for _, paired in shown)])
     axes.set_xlim(-most, most)
     return _draw(figure, axes)
 
 
 def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPicture:
-    """Draw generations a request against success."""
-    arms = [one for one in results if one.bed == bed]
-    figure, axes = _axes(f"{bed}: success (up) against generations a request", 12)
-    most = max([1.5, *(one.cost.generations_per_request for one in arms)])
+    """Draw generations per request against success."""
+    arms = [result for result in results if result.bed == bed]
+    figure, axes = _axes(f"{bed}: success (up) against generations per request", 12)
+    most = max([1.5, *(arm.cost.generations_per_request for arm in arms)])
     named: dict[Point, list[str]] = {}
-    for number, one in enumerate(arms):
-        place = (one.cost.generations_per_request, one.success.estimate)
-        axes.plot(*place, "o", color=_COLOURS[number % 6], clip_on=False)
-        named.setdefault(_near(place, named, most - 0.9), []).append(one.arm)
-    for place, names in named.items():
+    for number, arm in enumerate(arms):
+        point = (arm.cost.generations_per_request, arm.success.estimate)
+        axes.plot(*point, "o", color=_COLORS[number % 6], clip_on=False)
+        named.setdefault(_near(point, named, most - 0.9), []).append(arm.arm)
+    for point, names in named.items():
         axes.annotate(
-            ", ".join(names), place, xytext=(6, 0), textcoords="offset points", va="center"
+            ", ".join(names), point, xytext=(6, 0), textcoords="offset points", va="center"
         )
     axes.set_xlim(0.9, most)
     axes.set_ylim(0, 1)
     return _draw(figure, axes)
 
 
-def _near(place: Point, others: Iterable[Point], width: float) -> Point:
-    """Return the other place whose name would be written over that of this one, else this one."""
-    x, y = place
+def _near(point: Point, others: Iterable[Point], width: float) -> Point:
+    """Return an earlier point whose label would overlap this one's, else this point."""
+    x, y = point
     close = (
-        one for one in others if abs(one[0] - x) < _NEAR_X * width and abs(one[1] - y) < _NEAR_Y
+        other
+        for other in others
+        if abs(other[0] - x) < _NEAR_X * width and abs(other[1] - y) < _NEAR_Y
     )
-    return next(close, place)
+    return next(close, point)
 
 
 def grid_map(results: Sequence[ArmResult], profile: str) -> ResultPicture:
     """Draw the lift in each cell of the grid: rates down, correction and constraint across."""
-    cells = {one.bed: one.against for one in results if one.arm == TEMPER}
+    cells = {result.bed: result.against for result in results if result.arm == TEMPER}
     figure, axes = _axes(f"{profile}: lift in points by rates, correction/constraint", 6)
-    levels = [one.value for one in Level]
+    levels = [level.value for level in Level]
     columns = [*product(levels, levels)]
     lift = np.full((len(levels), len(columns)), np.nan)
     for (row, rates), (column, others) in product(enumerate(levels), enumerate(columns)):
         name = "-".join((rates, *others))
-        one = cells.get(profile if name == "mid-mid-mid" else f"{profile}@{name}")
-        if one is not None:
-            lift[row, column] = 100 * one.lift.estimate
+        paired = cells.get(profile if name == "mid-mid-mid" else f"{profile}@{name}")
+        if paired is not None:
+            lift[row, column] = 100 * paired.lift.estimate
             axes.text(column, row, f"{lift[row, column]:+.1f}", ha="center", va="center")
     most = np.nanmax(np.abs(lift), initial=1.0)
     axes.imshow(lift, cmap="RdYlGn", vmin=-most, vmax=most, alpha=0.5, aspect="auto")
-    axes.set_xticks(range(len(columns)), ["/".join(one) for one in columns])
-    axes.set_yticks(range(len(levels)), [f"rates {one}" for one in levels])
+    axes.set_xticks(range(len(columns)), ["/".join(pair) for pair in columns])
+    axes.set_yticks(range(len(levels)), [f"rates {level}" for level in levels])
     return _draw(figure, axes)

@@ -1,4 +1,4 @@
-"""The table in words: every arm of each bed, with help, harm, cost and ceiling side by side."""
+"""The table as text: every arm of each bed, with help, harm, cost and ceiling side by side."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,6 @@ _OWN, _MOST_ENDS = "own", 20
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Write a share in percent."""
     return f"{100 * share:.{digits}f}"
 
 
@@ -34,104 +33,105 @@ def points(interval: Interval) -> str:
 
 def rows(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
     """Write the rows; without the ceiling of its bed no arm is shown to be good or bad."""
-    ceilings = {one.bed: percent(one.success.estimate) for one in results if one.arm == CEILING}
-    return [_row(one, ceilings.get(one.bed, "unknown")) for one in results]
+    ceilings = {
+        result.bed: percent(result.success.estimate) for result in results if result.arm == CEILING
+    }
+    return [_row(result, ceilings.get(result.bed, "unknown")) for result in results]
 
 
-def _row(one: ArmResult, ceiling: str) -> tuple[str, ...]:
-    against = one.against
+def _row(result: ArmResult, ceiling: str) -> tuple[str, ...]:
+    against = result.against
     return (
-        one.bed,
-        one.arm,
-        str(one.runs),
-        percent(one.success.estimate),
+        result.bed,
+        result.arm,
+        str(result.runs),
+        percent(result.success.estimate),
         "" if against is None else points(against.lift),
-        "" if one.gap is None else f"{percent(one.gap.estimate, 0)} %",
+        "" if result.gap is None else f"{percent(result.gap.estimate, 0)} %",
         "" if against is None else str(against.helped),
         "" if against is None else str(against.harmed),
         "" if against is None else f"{percent(against.harm_bound)} %",
-        str(one.damage),
-        f"{one.cost.generations_per_request:.2f}",
-        f"{one.cost.prompt + one.cost.generated:.0f}",
-        f"{one.cost.model_seconds:.1f}",
+        str(result.damage),
+        f"{result.cost.generations_per_request:.2f}",
+        f"{result.cost.prompt + result.cost.generated:.0f}",
+        f"{result.cost.model_seconds:.1f}",
         ceiling,
     )
 
 
 def failures(runs: Iterable[RunRecord]) -> list[str]:
-    """Say of each arm how many of its runs failed, and why the most: nobody measured anything."""
+    """Return for each arm the number of failed runs and the most frequent reason."""
     made: Counter[tuple[str, str]] = Counter()
     failed: dict[tuple[str, str], Counter[str]] = {}
-    for one in runs:
-        made[one.bed, one.arm] += 1
-        if one.ending == Ending.FAILED.value:
-            failed.setdefault((one.bed, one.arm), Counter())[one.why] += 1
+    for run in runs:
+        made[run.bed, run.arm] += 1
+        if run.ending == Ending.FAILED.value:
+            failed.setdefault((run.bed, run.arm), Counter())[run.why] += 1
     return [
-        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often with: "
+        f"{bed} {arm}: {whys.total()} of {made[bed, arm]} runs failed, most often because: "
         f"{whys.most_common(1)[0][0]}"
         for (bed, arm), whys in failed.items()
     ]
 
 
 def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
-    """Say why runs of scenarios of one's own are wrong: their author has to know."""
-    wrong = [one for one in runs if one.family == _OWN and not one.right]
-    told = [f"{one.arm} {one.scenario}/{one.seed}: {one.why}" for one in wrong[:_MOST_ENDS]]
-    more = len(wrong) - len(told)
-    return [*told, f"... and {more} more in runs.jsonl"] if more else told
+    """Return the reasons for wrong runs of the user's scenarios, for their author."""
+    wrong = [run for run in runs if run.family == _OWN and not run.right]
+    lines = [f"{run.arm} {run.scenario}/{run.seed}: {run.why}" for run in wrong[:_MOST_ENDS]]
+    more = len(wrong) - len(lines)
+    return [*lines, f"... and {more} more in runs.jsonl"] if more else lines
 
 
 class Price(NamedTuple):
-    """What a million tokens cost, of prompts and of replies."""
+    """The price of a million tokens of prompts and of replies."""
 
     prompt: float
     generated: float
 
-    def of(self, one: ArmResult) -> float:
-        """Return what a thousand runs of an arm cost."""
-        cost = one.cost
+    def of(self, result: ArmResult) -> float:
+        """Return the price of a thousand runs of an arm."""
+        cost = result.cost
         return (cost.prompt * self.prompt + cost.generated * self.generated) / 1000
 
 
 def markdown(results: Sequence[ArmResult], price: Price | None = None) -> str:
-    """Write the table as Markdown; with a `price` it has what a thousand runs cost."""
-    headings, written = [*HEADINGS], rows(results)
+    """Return the table as Markdown; a `price` adds the price of a thousand runs."""
+    headings, cells = [*HEADINGS], rows(results)
     if price is not None:
         headings.append("price of 1000 runs")
-        written = [
-            (*row, f"{price.of(one):.2f}") for row, one in zip(written, results, strict=True)
+        cells = [
+            (*row, f"{price.of(result):.2f}") for row, result in zip(cells, results, strict=True)
         ]
-    return markdown_table(headings, written)
+    return markdown_table(headings, cells)
 
 
-def document(one: ArmResult) -> JsonObject:
-    """Return an arm's results for programs."""
-    against, gap = one.against, one.gap
+def document(result: ArmResult) -> JsonObject:
+    against, gap = result.against, result.gap
     return {
-        "bed": one.bed,
-        "arm": one.arm,
-        "runs": one.runs,
-        "right": one.right,
-        "completed": one.completed,
-        "success": _interval(one.success),
+        "bed": result.bed,
+        "arm": result.arm,
+        "runs": result.runs,
+        "right": result.right,
+        "completed": result.completed,
+        "success": _interval(result.success),
         "lift": None if against is None else _interval(against.lift),
         "gap_closed": None if gap is None else _interval(gap),
         "helped": None if against is None else against.helped,
         "harmed": None if against is None else against.harmed,
         "harm_bound": None if against is None else against.harm_bound,
         "p": None if against is None else against.p,
-        "same_bytes": one.same_bytes,
-        "damage": one.damage,
-        "promoted": one.promoted,
-        "reach": one.reach,
-        "all_seeds_right": one.steady,
-        "cost": _cost(one.cost),
-        "families": {name: [right, of] for name, (right, of) in one.families.items()},
+        "same_bytes": result.same_bytes,
+        "damage": result.damage,
+        "promoted": result.promoted,
+        "reach": result.reach,
+        "all_seeds_right": result.steady,
+        "cost": _cost(result.cost),
+        "families": {name: [right, of] for name, (right, of) in result.families.items()},
     }
 
 
-def _interval(one: Interval) -> JsonValue:
-    return [one.estimate, one.low, one.high]
+def _interval(interval: Interval) -> JsonValue:
+    return [interval.estimate, interval.low, interval.high]
 
 
 def _cost(cost: Cost) -> JsonObject:

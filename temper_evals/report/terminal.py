@@ -22,42 +22,43 @@ _REPLY_COLUMNS = (
     *("n", "right", "95 %", "own", "lost", "asked", "wrong", "needl.", "again", "failed"),
 )
 _REPLY_LEGEND = (
-    "95 %: of the share of right ones, by Wilson; own: read right by the model's own handler; of "
-    "those lost: no call, and not asked again; asked: no call, though asked again (the same text "
-    "comes); wrong: other calls; needl.: a call where none is due; again: asked more than once"
+    "95 %: Wilson interval of the right share; own: read correctly by BFCL's handler of the model; "
+    "of those lost: no call, no retry; asked: no call even after a retry (the same text comes); "
+    "wrong: other calls; needl.: a call where none is due; again: more than one generation"
 )
+# wide enough to measure a table without wrapping
 _ENDLESS = 1_000
-_NAME, _CELL = 14, 9  # characters of a column of names, and of one of an arm
+_NAME, _CELL = 14, 9  # widths of the column of names, and of an arm's column
 
 _Column = tuple[str, Callable[[ArmResult], str]]
 _COLUMNS: tuple[_Column, ...] = (
-    ("arm", lambda one: _fold(one.arm)),
-    ("right %", lambda one: percent(one.success.estimate)),
-    ("lift (95 %)", lambda one: "" if one.against is None else points(one.against.lift)),
-    ("helped", lambda one: "" if one.against is None else str(one.against.helped)),
-    ("harmed", lambda one: "" if one.against is None else str(one.against.harmed)),
-    ("gen.", lambda one: f"{one.cost.generations_per_request:.2f}"),
-    ("tokens", lambda one: f"{one.cost.prompt + one.cost.generated:.0f}"),
+    ("arm", lambda arm: _fold(arm.arm)),
+    ("right %", lambda arm: percent(arm.success.estimate)),
+    ("lift (95 %)", lambda arm: "" if arm.against is None else points(arm.against.lift)),
+    ("helped", lambda arm: "" if arm.against is None else str(arm.against.helped)),
+    ("harmed", lambda arm: "" if arm.against is None else str(arm.against.harmed)),
+    ("gen.", lambda arm: f"{arm.cost.generations_per_request:.2f}"),
+    ("tokens", lambda arm: f"{arm.cost.prompt + arm.cost.generated:.0f}"),
 )
 _WIDE_COLUMNS: tuple[_Column, ...] = (
-    ("harm <", lambda one: "" if one.against is None else percent(one.against.harm_bound)),
-    ("gap %", lambda one: "" if one.gap is None else percent(one.gap.estimate, 0)),
-    ("damage", lambda one: str(one.damage)),
-    ("wasted", lambda one: f"{one.cost.wasted:.2f}"),
-    ("s", lambda one: f"{one.cost.model_seconds or one.cost.seconds:.1f}"),
+    ("harm <", lambda arm: "" if arm.against is None else percent(arm.against.harm_bound)),
+    ("gap %", lambda arm: "" if arm.gap is None else percent(arm.gap.estimate, 0)),
+    ("damage", lambda arm: str(arm.damage)),
+    ("wasted", lambda arm: f"{arm.cost.wasted:.2f}"),
+    ("s", lambda arm: f"{arm.cost.model_seconds or arm.cost.seconds:.1f}"),
 )
 _LONG_NAME = 18
 _LONGEST_MODEL = 22
 _LEGEND = (
-    "lift: points over direct; helped and harmed: wrong became right, right became wrong; "
-    "gen.: generations a request; tokens: a run; wasted: calls a run that failed or came twice"
+    "lift: points over direct; helped: wrong became right; harmed: right became wrong; gen.: "
+    "generations per request; tokens: per run; wasted: failed or repeated calls per run"
 )
 _CLASSES = (
-    ("it never came to", "a call is missing"),
-    ("nobody asked for", "a call that nobody asked for"),
-    ("it called", "a call where none was due"),
-    ("its answer", "a wrong answer"),
-    ("it gave no answer", "no answer"),
+    ("missing call", "missing call"),
+    ("unrequested change", "unrequested change"),
+    ("needless call", "needless call"),
+    ("the answer", "wrong answer"),
+    ("no answer", "no answer"),
 )
 
 
@@ -65,59 +66,61 @@ def show(console: Console, results: Sequence[ArmResult], runs: Sequence[RunRecor
     """Print the verdicts, and the table of each bed."""
     for line in verdicts(results, runs):
         console.print(line)
-    for bed in dict.fromkeys(one.bed for one in results):
-        own = [one for one in results if one.bed == bed]
-        console.print(f"\n{_title(bed, own, runs)}")
-        console.print(_bed_table(own, console))
+    for bed in dict.fromkeys(result.bed for result in results):
+        arms = [result for result in results if result.bed == bed]
+        console.print(f"\n{_title(bed, arms, runs)}")
+        console.print(_bed_table(arms, console))
     console.print(_LEGEND, style="dim")
 
 
 def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Say in a line for each bed whether Temper helps, or how many more runs that takes."""
-    for one in results:
-        if one.against is not None and one.arm == TEMPER:
-            seeds = len({run.seed for run in runs if (run.bed, run.arm) == (one.bed, one.arm)})
-            yield _verdict(one, seeds)
+    """Yield a sentence for each bed: whether Temper helps, or how many more runs are needed."""
+    for result in results:
+        if result.against is not None and result.arm == TEMPER:
+            seeds = len(
+                {run.seed for run in runs if (run.bed, run.arm) == (result.bed, result.arm)}
+            )
+            yield _verdict(result, seeds)
 
 
-def _verdict(one: ArmResult, seeds: int) -> str:
-    against = one.against
+def _verdict(result: ArmResult, seeds: int) -> str:
+    against = result.against
     assert against is not None  # noqa: S101 - the caller has looked
     test = SequentialTest(against.pairs, against.helped, against.harmed)
     counted = f"{test.helped} helped, {test.harmed} harmed of {test.pairs} runs"
-    cost = f"{one.cost.generations_per_request:.2f} generations a request"
+    cost = f"{result.cost.generations_per_request:.2f} generations per request"
     match test.decision:
         case Decision.ON:
-            return f"{one.bed}: Temper helps: {counted}; {cost}."
+            return f"{result.bed}: Temper helps: {counted}; {cost}."
         case Decision.OFF if test.is_rare:
-            return f"{one.bed}: Temper changes next to nothing: {counted}; {cost}."
+            return f"{result.bed}: Temper changes almost nothing: {counted}; {cost}."
         case Decision.OFF:
-            return f"{one.bed}: Temper does not help: {counted}; {cost}."
+            return f"{result.bed}: Temper does not help: {counted}; {cost}."
         case _:
             wanted = math.ceil(max(1, seeds) * (test.pairs + test.missing) / max(1, test.pairs))
             more = f"about {test.missing} more runs needed (--seeds {wanted})"
-            return f"{one.bed}: not decided: {counted}; {more}."
+            return f"{result.bed}: undecided: {counted}; {more}."
 
 
 def _title(bed: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]) -> str:
-    counts = {one.runs for one in results}
+    counts = {result.runs for result in results}
     count = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
-    return f"{bed}, {count} runs an arm; {_ceiling_words(ceilings_of(bed, runs))}"
+    return f"{bed}, {count} runs per arm; {_ceiling_words(ceilings_of(bed, runs))}"
 
 
 def _bed_table(results: Sequence[ArmResult], console: Console) -> Table:
-    """Make the table of a bed; what is left out of a narrow one stands in the page and in JSON."""
+    """Return the widest table that fits; the page and the JSON have all columns."""
     wide = range(len(_WIDE_COLUMNS), -1, -1)
-    tables = [_make_table(results, _COLUMNS + _WIDE_COLUMNS[:one]) for one in wide]
-    return next((one for one in tables if _fits(one, console)), tables[-1])
+    tables = [_make_table(results, _COLUMNS + _WIDE_COLUMNS[:count]) for count in wide]
+    return next((table for table in tables if _fits(table, console)), tables[-1])
 
 
 def _make_table(results: Sequence[ArmResult], columns: Sequence[_Column]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, _ in columns:
         table.add_column(name, justify="left" if name == "arm" else "right", no_wrap=True)
-    for one in results:
-        table.add_row(*(write(one) for _, write in columns))
+    for result in results:
+        table.add_row(*(write(result) for _, write in columns))
     return table
 
 
@@ -132,32 +135,32 @@ def _fits(table: Table, console: Console) -> bool:
     return Measurement.get(console, endless, table).maximum <= console.width
 
 
-def _ceiling_words(found: Ceilings) -> str:
-    perfect = f"ceiling {_share(found.perfect)}"
-    if found.perfect is None:
-        perfect = "ceiling unknown (only a simulated model can be asked without its errors)"
-    if found.detectable is None:
-        return f"{perfect}; detectable unknown without the arm temper-observe"
-    return f"{perfect}; detectable {_share(found.detectable)}"
+def _ceiling_words(ceilings: Ceilings) -> str:
+    perfect = f"ceiling {_share(ceilings.perfect)}"
+    if ceilings.perfect is None:
+        perfect = "ceiling unknown (only a simulated model can run without its errors)"
+    if ceilings.detectable is None:
+        return f"{perfect}; detectable unknown (requires the arm temper-observe)"
+    return f"{perfect}; detectable {_share(ceilings.detectable)}"
 
 
-def _share(found: float | None) -> str:
-    return "" if found is None else percent(found)
+def _share(share: float | None) -> str:
+    return "" if share is None else percent(share)
 
 
 def show_by(
     console: Console, group: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> None:
-    """Print the runs by family, or the wrong ones by how they ended: arms beside each other."""
-    for bed in dict.fromkeys(one.bed for one in results):
-        own = [one for one in results if one.bed == bed and one.arm != CEILING]
+    """Print right runs by family, or wrong runs by cause, arms side by side."""
+    for bed in dict.fromkeys(result.bed for result in results):
+        arms = [result for result in results if result.bed == bed and result.arm != CEILING]
         if group == "family":
             cells = {
-                one.arm: {name: f"{a}/{b}" for name, (a, b) in one.families.items()} for one in own
+                arm.arm: {name: f"{a}/{b}" for name, (a, b) in arm.families.items()} for arm in arms
             }
         else:
-            cells = {one.arm: _count_failures(bed, one.arm, runs) for one in own}
-        what = "right runs by family" if group == "family" else "wrong runs by how they ended"
+            cells = {arm.arm: _count_failures(bed, arm.arm, runs) for arm in arms}
+        what = "right runs by family" if group == "family" else "wrong runs by cause"
         console.print(f"{bed}: {what}")
         for table in _side_by_side(cells, console.width):
             console.print(table)
@@ -171,17 +174,17 @@ def _count_failures(bed: str, arm: str, runs: Iterable[RunRecord]) -> dict[str, 
 def failure_class(run: RunRecord) -> str:
     """Name the kind of a wrong end."""
     if run.ending == Ending.FAILED.value:
-        return "the request failed"
+        return "failed request"
     if run.ending != Ending.ANSWERED.value:
-        return "no end within the limit" if run.ending == Ending.LIMIT.value else "cut off"
-    found = (name for start, name in _CLASSES if run.why.startswith(start))
-    return next(found, "something else")
+        return "limit reached" if run.ending == Ending.LIMIT.value else "cut off"
+    kinds = (name for start, name in _CLASSES if run.why.startswith(start))
+    return next(kinds, "other")
 
 
 def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:
-    """Make as many tables as it takes to have all arms within a width."""
+    """Yield as many tables as are needed to fit all arms into the width."""
     names = list(dict.fromkeys(name for column in cells.values() for name in column))
-    longest = max((len(one) for one in names), default=0)
+    longest = max((len(name) for name in names), default=0)
     at_once = max(1, (width - max(longest, _NAME)) // (_CELL + 3))
     arms = list(cells)
     for start in range(0, len(arms), at_once):
@@ -196,12 +199,12 @@ def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterato
 
 
 def show_replies(console: Console, counts: Mapping[tuple[str, str, str], ReplyCounts]) -> None:
-    """Print what became of recorded replies: a table of each arm, with a row for each category."""
+    """Print the results of recorded replies: a table per arm with a row per category."""
     for arm in dict.fromkeys(arm for arm, *_ in counts):
-        own = {key[1:]: one for key, one in counts.items() if key[0] == arm}
-        tables = [_replies_table(own, _REPLY_COLUMNS[:most]) for most in (10, 7)]
+        of_arm = {key[1:]: counted for key, counted in counts.items() if key[0] == arm}
+        tables = [_replies_table(of_arm, _REPLY_COLUMNS[:most]) for most in (10, 7)]
         console.print(f"\n{arm}")
-        console.print(next((one for one in tables if _fits(one, console)), tables[-1]))
+        console.print(next((table for table in tables if _fits(table, console)), tables[-1]))
     console.print(_REPLY_LEGEND, style="dim")
 
 
@@ -211,17 +214,25 @@ def _replies_table(counts: Mapping[tuple[str, str], ReplyCounts], columns: Seque
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     last = ""
-    for (bed, category), one in counts.items():
+    for (bed, category), counted in counts.items():
         if bed != last:
             table.add_row(bed[:_LONGEST_MODEL])
         last = bed
-        table.add_row(f"  {category[: _LONGEST_MODEL - 2]}", *reply_cells(one)[: len(columns)])
+        table.add_row(f"  {category[: _LONGEST_MODEL - 2]}", *reply_cells(counted)[: len(columns)])
     return table
 
 
-def reply_cells(one: ReplyCounts) -> tuple[str, ...]:
+def reply_cells(counts: ReplyCounts) -> tuple[str, ...]:
     """Write the counts of a category, with the interval of the share that is right."""
-    right = wilson(one.right, one.count)
+    right = wilson(counts.right, counts.count)
     edges = f"{percent(right.low, 0)}-{percent(right.high, 0)}"
-    counted = (one.own, one.lost, one.asked, one.wrong, one.needless, one.again, one.failed)
-    return str(one.count), str(one.right), edges, *map(str, counted)
+    counted = (
+        counts.handler_right,
+        counts.lost,
+        counts.retried,
+        counts.wrong,
+        counts.needless,
+        counts.again,
+        counts.failed,
+    )
+    return str(counts.count), str(counts.right), edges, *map(str, counted)

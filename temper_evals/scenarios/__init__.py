@@ -1,9 +1,9 @@
-"""Tasks, the worlds they are about, and what is right in the end.
+"""Tasks, their worlds, and their judgment.
 
-`scenario` has the words, `task` is a plan with an oracle, `worlds` has tools that act, `building`
-puts a task together. The families are in `calling`, `stepping`, `restraint` and `ordering`; they
-take tools from the `catalogue` and wishes from `actions`; those in `held_out` are by somebody else
-and have tools of their own. `suite` says which there are, `files` reads a user's own, `raw_answers`
-finds calls and results that an answer shows as a model wrote them, and `invention` makes up
-arguments.
+`scenario` has the types, `task` is a plan with an oracle, `worlds` has tools that act, and
+`building` assembles tasks. The families are in `calling`, `stepping`, `restraint` and `ordering`;
+they use the tools of the `catalogue` and the wishes of `actions`. The families in `held_out` are by
+a second author and have separate tools. `suite` lists the families, `files` reads a user's
+scenarios, `raw_answers` finds calls and results that an answer shows as raw text, and `invention`
+invents arguments.
 """

@@ -12,7 +12,7 @@ from temper_evals.scenarios.worlds import CannedOutcome, Setting, key_of, refere
 
 @dataclass(slots=True)
 class TaskBuilder:
-    """Collects what a task is made of; the tools named in `writers` change its world."""
+    """Collects the parts of a task; the tools named in `writers` change its world."""
 
     family: str
     index: int
@@ -24,15 +24,14 @@ class TaskBuilder:
 
     @property
     def name(self) -> str:
-        """The name of the task to be."""
         return f"{self.family}-{self.index}"
 
     def returns(self, name: str, arguments: JsonObject, result: JsonValue) -> PlannedCall:
-        """Let a call return this."""
+        """Define the result of a call."""
         return self.ends(name, arguments, CannedOutcome(result))
 
     def ends(self, name: str, arguments: JsonObject, *ends: CannedOutcome) -> PlannedCall:
-        """Let a call end so, the first time, the second time and so on."""
+        """Define the outcomes of a call: the first time, the second time and so on."""
         call = PlannedCall(name, arguments)
         self.outcomes[key_of(name, arguments)] = ends
         return call
@@ -42,22 +41,22 @@ class TaskBuilder:
         self.steps.append(PlannedStep(calls, tuple(needs)))
 
     def change(self, *calls: PlannedCall, needs: Sequence[str] = ()) -> None:
-        """Add changes that are due together; the answer has to tell their references."""
+        """Add changes that are due together; the answer must contain their references."""
         self.step(*calls, needs=needs)
-        self.facts += [reference(self.name, one.name, one.arguments) for one in calls]
+        self.facts += [reference(self.name, call.name, call.arguments) for call in calls]
 
     def done(self, user: str, expected: ExpectedEnd | None = None, answer: str = "") -> PlannedTask:
-        """Finish the task; its answer tells every fact."""
+        """Finish the task; its answer contains every fact."""
         expected = expected or ExpectedEnd()
         facts = (*expected.facts, *self.facts)
         setting = Setting(self.name, self.tools, self.outcomes, self.writers)
-        said = answer or f"It is done: {', '.join(facts)}."
+        text = answer or f"It is done: {', '.join(facts)}."
         return PlannedTask(
             self.family,
             self.index,
             user,
             setting,
             tuple(self.steps),
-            said,
+            text,
             replace(expected, facts=facts),
         )

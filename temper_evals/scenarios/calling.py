@@ -1,4 +1,4 @@
-"""Families in which calls are due at once: one, one of many, several, nested, and verbatim."""
+"""Families whose calls are due at once: one, one of many, several, nested, and verbatim."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.actions import WISHES, any_wish
@@ -20,26 +20,26 @@ _TEXTS = (
 
 
 def single(index: int) -> PlannedTask:
-    """One call, of one of few tools."""
+    """One call to one of few tools."""
     values = SampleValues(f"single-{index}")
     wish = any_wish(values)
     builder = TaskBuilder("single", index, tools_with([wish.call.name], values, 3))
     builder.change(wish.call)
-    return builder.done(f"{wish.said} {_TELL}")
+    return builder.done(f"{wish.text} {_TELL}")
 
 
 def choose(index: int) -> PlannedTask:
-    """One call, of one of many tools with near synonyms among them."""
+    """One call to one of many tools, some of which are near synonyms."""
     values = SampleValues(f"choose-{index}")
     wish = any_wish(values)
     count = values.number(8, 25)
     builder = TaskBuilder("choose", index, tools_with([*WISHES], values, max(count, len(WISHES))))
     builder.change(wish.call)
-    return builder.done(f"{wish.said} {_TELL}")
+    return builder.done(f"{wish.text} {_TELL}")
 
 
 def parallel(index: int) -> PlannedTask:
-    """Several calls that do not depend on each other, in one reply."""
+    """Several independent calls in one reply."""
     values = SampleValues(f"parallel-{index}")
     rooms = values.rooms(values.number(2, 4))
     calls = [
@@ -53,7 +53,7 @@ def parallel(index: int) -> PlannedTask:
 
 
 def schema(index: int) -> PlannedTask:
-    """One call with nested objects, numbers, a value that may be null, and nothing else."""
+    """One call with nested objects, numbers and a nullable value."""
     values = SampleValues(f"schema-{index}")
     host, port = f"{values.sku()}.example.org", values.number(1024, 65000)
     scheme, limit = values.choice(["http", "https"]), values.number(128, 4096)
@@ -80,7 +80,7 @@ def schema(index: int) -> PlannedTask:
 
 
 def verbatim(index: int) -> PlannedTask:
-    """One call with a text that has to arrive as it is."""
+    """One call with a text that must arrive unchanged."""
     values = SampleValues(f"verbatim-{index}")
     text = values.choice([*_TEXTS]).format(name=values.name(), number=values.number(10, 999))
     path = f"drafts/{values.sku()}.txt"

@@ -17,7 +17,7 @@ _MONTHS = tuple(range(1, 13))
 
 
 def describe_tool(name: str, description: str, /, **parameters: JsonValue) -> JsonObject:
-    """Describe a tool; a parameter whose name ends with _ may be left out."""
+    """Describe a tool; a parameter whose name ends with _ is optional."""
     properties: JsonObject = {key.rstrip("_"): _type(kind) for key, kind in parameters.items()}
     required: list[JsonValue] = [key for key in parameters if not key.endswith("_")]
     schema: JsonObject = {
@@ -103,11 +103,11 @@ WRITERS = (
     ),
 )
 TOOLS: Mapping[str, JsonObject] = {
-    str(function["name"]): one
-    for one in (*READERS, *WRITERS)
-    if isinstance(function := one["function"], dict)
+    str(function["name"]): tool
+    for tool in (*READERS, *WRITERS)
+    if isinstance(function := tool["function"], dict)
 }
-WRITING = frozenset(name for name, one in TOOLS.items() if one in WRITERS)
+WRITING = frozenset(name for name, tool in TOOLS.items() if tool in WRITERS)
 
 
 class SampleValues:
@@ -129,7 +129,6 @@ class SampleValues:
         return f"{self.draw.choice(_GOODS)}-{self.number(100, 999)}"
 
     def topic(self) -> str:
-        """Draw what a message is about."""
         return self.draw.choice(_TOPICS)
 
     def date(self) -> str:
@@ -149,7 +148,7 @@ class SampleValues:
 
 
 def tools_with(needed: list[str], values: SampleValues, count: int) -> tuple[JsonObject, ...]:
-    """Return the tools that are needed amid others, `count` in all, in a drawn order."""
+    """Return the needed tools among others, `count` in all, in a drawn order."""
     others = [name for name in TOOLS if name not in needed]
     extra = values.draw.sample(others, max(0, min(count - len(needed), len(others))))
     names = [*dict.fromkeys(needed), *extra]

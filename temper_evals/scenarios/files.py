@@ -1,8 +1,8 @@
-"""Scenarios of a user's own, from TOML: tools with canned results, a wish, and what has to come.
+"""A user's scenarios from TOML: tools with canned results, a request, and the expected end.
 
-[[tool]]            name, description, schema, changes (whether it changes something)
+[[tool]]            name, description, schema, changes (true if it changes the world)
 [[tool.result]]     arguments, returns or fails
-user, system        what is said; `limit` replies are allowed
+user, system        the messages; `limit` is the number of replies
 [expect]            calls (as a set), words (in the answer), no_calls
 """
 
@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from proxy.files import read_toml
 from temper_evals.scenarios.raw_answers import objection_to_raw
-from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
+from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
 from temper_evals.scenarios.worlds import (
     CannedOutcome,
@@ -34,7 +34,7 @@ class _Table(BaseModel):
 
 
 class CannedResult(_Table):
-    """What a call with these arguments returns, or why it fails."""
+    """The result of a call with these arguments, or its failure."""
 
     arguments: dict[str, JsonValue] = {}
     returns: JsonValue = None
@@ -42,7 +42,7 @@ class CannedResult(_Table):
 
 
 class OwnTool(_Table):
-    """A tool; one that `changes` something needs no results."""
+    """A tool; a tool that `changes` something needs no results."""
 
     name: str
     description: str = ""
@@ -52,14 +52,14 @@ class OwnTool(_Table):
 
 
 class ExpectedCall(_Table):
-    """A call that has to be made."""
+    """A call that must be made."""
 
     name: str
     arguments: dict[str, JsonValue] = {}
 
 
 class Expect(_Table):
-    """What has to come of it: these calls and no others that change something, these words."""
+    """The expected end: these calls and no other changes, these words in the answer."""
 
     calls: list[ExpectedCall] = []
     words: list[str] = []
@@ -88,17 +88,17 @@ _TABLES: Mapping[str, type[_Table]] = {
 class FileScenario:
     """A scenario from a file."""
 
-    def __init__(self, name: str, own: OwnScenario) -> None:
+    def __init__(self, name: str, scenario: OwnScenario) -> None:
         self.family = "own"
         self.name = name
-        self.limit = own.limit
-        self.setting = Setting(name, _tools(own), _outcomes(own), _writers(own))
-        self._own = own
+        self.limit = scenario.limit
+        self.setting = Setting(name, _tools(scenario), _outcomes(scenario), _writers(scenario))
+        self._own = scenario
 
     def request(self, seed: int) -> JsonObject:
         system: list[JsonValue] = [{"role": "system", "content": self._own.system}]
-        said: JsonValue = {"role": "user", "content": self._own.user}
-        messages = [*(system if self._own.system else []), said]
+        user: JsonValue = {"role": "user", "content": self._own.user}
+        messages = [*(system if self._own.system else []), user]
         tools: JsonObject = {"tools": [*self.setting.tools]} if self.setting.tools else {}
         return {"messages": messages, "seed": seed, **tools}
 
@@ -108,80 +108,82 @@ class FileScenario:
     def world(self) -> CannedWorld:
         return CannedWorld(self.setting)
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
-        """Judge a run by the calls it made, and by its last words."""
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
+        """Judge a run by its calls and by its answer."""
         assert isinstance(end, CannedWorld)  # noqa: S101 - made above
-        made = {key_of(one.name, one.arguments) for one in end.calls}
-        due = Counter(key_of(one.name, one.arguments) for one in self._due)
-        changes = Counter(key_of(one.name, one.arguments) for one in end.changes)
+        made = {key_of(call.name, call.arguments) for call in end.calls}
+        due = Counter(key_of(call.name, call.arguments) for call in self._due)
+        changes = Counter(key_of(change.name, change.arguments) for change in end.changes)
         extra = [*(changes - due).elements()]
-        why = self._objection(made, {*due}, extra) or self._objection_to_words(said)
-        return Judgement(right=not why, why=why, damage=len(extra))
+        why = self._objection(made, {*due}, extra) or self._objection_to_words(transcript)
+        return Judgment(right=not why, why=why, damage=len(extra))
 
     @property
     def _due(self) -> list[PlannedCall]:
-        return [PlannedCall(one.name, one.arguments) for one in self._own.expect.calls]
+        return [PlannedCall(call.name, call.arguments) for call in self._own.expect.calls]
 
     def _objection(self, made: set[str], due: set[str], extra: Sequence[str]) -> str:
         if self._own.expect.no_calls and made:
-            return "it called a tool, and nothing was to be called"
+            return "needless call of a tool"
         if lacking := sorted(due - made):
-            return f"it never came to {lacking[0]}"
-        return f"nobody asked for {extra[0]}" if extra else ""
+            return f"missing call: {lacking[0]}"
+        return f"unrequested change: {extra[0]}" if extra else ""
 
-    def _objection_to_words(self, said: Transcript) -> str:
-        answer = last_words(said)
+    def _objection_to_words(self, transcript: Transcript) -> str:
+        answer = last_words(transcript)
         if answer is None:
-            return "it gave no answer"
-        lacking = [one for one in self._own.expect.words if one.casefold() not in answer.casefold()]
+            return "no answer"
+        lacking = [
+            word for word in self._own.expect.words if word.casefold() not in answer.casefold()
+        ]
         if lacking:
-            return f"its answer lacks {lacking[0]!r}"
-        return objection_to_raw(answer, said, self.setting.tools)
+            return f"the answer lacks {lacking[0]!r}"
+        return objection_to_raw(answer, transcript, self.setting.tools)
 
 
 def load_scenarios(folder: Path) -> list[FileScenario]:
     """Load every `*.toml` of a folder; raises InvalidConfiguration."""
-    found = [load_scenario(path) for path in sorted(folder.glob("*.toml"))]
-    if not found:
-        raise InvalidConfiguration("--scenarios", f"{folder} holds no *.toml")
-    return found
+    scenarios = [load_scenario(path) for path in sorted(folder.glob("*.toml"))]
+    if not scenarios:
+        raise InvalidConfiguration("--scenarios", f"{folder} contains no *.toml")
+    return scenarios
 
 
 def load_scenario(path: Path) -> FileScenario:
     """Load a scenario; raises InvalidConfiguration, also if it could never end right."""
     try:
-        own = OwnScenario.model_validate(read_toml(path))
+        table = OwnScenario.model_validate(read_toml(path))
     except ValidationError as error:
         problem = _problem_of_form(error.errors(include_input=False)[0])
         raise InvalidConfiguration(str(path), problem) from error
-    found = FileScenario(path.stem, own)
-    if problem := next(_problems(own, found.setting), ""):
+    scenario = FileScenario(path.stem, table)
+    if problem := next(_problems(table, scenario.setting), ""):
         raise InvalidConfiguration(str(path), problem)
-    return found
+    return scenario
 
 
 def _problem_of_form(error: ErrorDetails) -> str:
-    """Say where a table is wrong, counted from one; of a key that there is not, which there are."""
-    place = " ".join(str(one + 1) if isinstance(one, int) else one for one in error["loc"])
+    """Locate an invalid table entry, counted from 1; for an unknown key, list the known keys."""
+    location = " ".join(str(part + 1) if isinstance(part, int) else part for part in error["loc"])
     if error["type"] != "extra_forbidden":
-        return f"{place}: {error['msg']}"
-    tables = [one for one in error["loc"][:-1] if isinstance(one, str)]
+        return f"{location}: {error['msg']}"
+    tables = [part for part in error["loc"][:-1] if isinstance(part, str)]
     table = _TABLES[tables[-1] if tables else ""]
-    known = ", ".join(one.alias or name for name, one in table.model_fields.items())
-    return f"{place}: there is no such key; known: {known}"
+    known = ", ".join(field.alias or name for name, field in table.model_fields.items())
+    return f"{location}: unknown key; known: {known}"
 
 
-def _problems(own: OwnScenario, setting: Setting) -> Iterator[str]:
-    """Tell what is at odds: tools, their results, and what is expected of them."""
-    names = [one.name for one in own.tool]
+def _problems(scenario: OwnScenario, setting: Setting) -> Iterator[str]:
+    """Yield contradictions between tools, results and expectations."""
+    names = [tool.name for tool in scenario.tool]
     yield from (
-        f"two tools are called {one!r}" for one, times in Counter(names).items() if times > 1
+        f"two tools have the name {name!r}" for name, times in Counter(names).items() if times > 1
     )
-    for tool in own.tool:
+    for tool in scenario.tool:
         yield from (f"tool {tool.name!r}: {problem}" for problem in _problems_of_tool(tool))
-    if own.expect.no_calls and own.expect.calls:
-        yield "expect: it has calls, and no_calls as well"
-    for number, call in enumerate(own.expect.calls, 1):
+    if scenario.expect.no_calls and scenario.expect.calls:
+        yield "expect: calls and no_calls exclude each other"
+    for number, call in enumerate(scenario.expect.calls, 1):
         problem = objection(setting.tools, call.name, call.arguments)
         if problem is None and call.name not in setting.writers:
             has_result = key_of(call.name, call.arguments) in setting.outcomes
@@ -194,44 +196,46 @@ def _problems_of_tool(tool: OwnTool) -> Iterator[str]:
     try:
         validator = validator_of(tool.parameters)
     except ValueError as error:
-        yield f"its schema is none: {str(error).partition(chr(10))[0]}"
+        yield f"invalid schema: {str(error).partition(chr(10))[0]}"
         return
     keys = set[str]()
-    for number, one in enumerate(tool.result, 1):
-        if (misfit := next(iter(validator.iter_errors(one.arguments)), None)) is not None:
-            yield f"result {number}: its arguments do not fit the schema: {misfit.message}"
-        if one.fails and one.returns is not None:
-            yield f"result {number}: it returns something, and fails as well"
-        if tool.changes and one.returns is not None:
-            yield f"result {number}: a tool with `changes` returns a reference, and nothing else"
-        if (key := key_of(tool.name, one.arguments)) in keys:
-            yield f"result {number}: there is one for these arguments already"
+    for number, result in enumerate(tool.result, 1):
+        if (misfit := next(iter(validator.iter_errors(result.arguments)), None)) is not None:
+            yield f"result {number}: the arguments do not match the schema: {misfit.message}"
+        if result.fails and result.returns is not None:
+            yield f"result {number}: returns and fails exclude each other"
+        if tool.changes and result.returns is not None:
+            yield f"result {number}: a tool with `changes` returns a reference: remove `returns`"
+        if (key := key_of(tool.name, result.arguments)) in keys:
+            yield f"result {number}: duplicate arguments"
         keys.add(key)
 
 
-def _tools(own: OwnScenario) -> tuple[JsonObject, ...]:
+def _tools(scenario: OwnScenario) -> tuple[JsonObject, ...]:
     return tuple(
         {
             "type": "function",
             "function": {
-                "name": one.name,
-                "description": one.description,
-                "parameters": one.parameters,
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
             },
         }
-        for one in own.tool
+        for tool in scenario.tool
     )
 
 
-def _outcomes(own: OwnScenario) -> dict[str, tuple[CannedOutcome, ...]]:
+def _outcomes(scenario: OwnScenario) -> dict[str, tuple[CannedOutcome, ...]]:
     return {
-        key_of(tool.name, one.arguments): (
-            CannedOutcome(one.fails, fails=True) if one.fails else CannedOutcome(one.returns),
+        key_of(tool.name, result.arguments): (
+            CannedOutcome(result.fails, fails=True)
+            if result.fails
+            else CannedOutcome(result.returns),
         )
-        for tool in own.tool
-        for one in tool.result
+        for tool in scenario.tool
+        for result in tool.result
     }
 
 
-def _writers(own: OwnScenario) -> frozenset[str]:
-    return frozenset(one.name for one in own.tool if one.changes)
+def _writers(scenario: OwnScenario) -> frozenset[str]:
+    return frozenset(tool.name for tool in scenario.tool if tool.changes)

@@ -1,4 +1,4 @@
-"""Makes up arguments that satisfy a schema, as somebody would who knows nothing else."""
+"""Invents arguments that satisfy a schema, as a model without information would."""
 
 import random
 
@@ -8,7 +8,7 @@ _WORDS = ("alpha", "report", "main", "test", "value", "north")
 
 
 def invent_value(schema: JsonObject, draw: random.Random) -> JsonValue:
-    """Make up a value that satisfies a simple schema."""
+    """Invent a value for a simple schema."""
     choices = schema.get("enum")
     if isinstance(choices, list) and choices:
         return draw.choice(choices)
@@ -35,7 +35,7 @@ def _invent_scalar(kind: str, draw: random.Random) -> JsonValue:
 
 
 def invent_arguments(schema: JsonObject, draw: random.Random) -> JsonObject:
-    """Make up an object with the members that a schema requires."""
+    """Invent an object with the required members of a schema."""
     properties = schema.get("properties")
     required = schema.get("required")
     if not isinstance(properties, dict):

@@ -10,7 +10,7 @@ from temper_evals.scenarios.task import PlannedTask
 
 
 def ordered(index: int) -> PlannedTask:
-    """Ask for a page to be read and a colleague told before an order is cancelled."""
+    """Demand that a page is read and a colleague is informed before an order is canceled."""
     values = SampleValues(f"ordered-{index}")
     order, colleague = values.code("O"), values.name()
     document = f"rules-{values.number(100, 999)}"
@@ -21,7 +21,7 @@ def ordered(index: int) -> PlannedTask:
     text = f"I cancel {order} now."
     builder.change(PlannedCall("send_message", {"to": colleague, "text": text}))
     builder.change(PlannedCall("cancel_order", {"order_id": order}))
-    said = (
+    wish = (
         f"Cancel order {order}. Before that, read page 1 of {document} and send {colleague} the "
         f'chat message "{text}". Tell me the references.'
     )
@@ -29,4 +29,4 @@ def ordered(index: int) -> PlannedTask:
         "required_steps": ["read_page", "send_message"],
         "terminal_tools": ["cancel_order"],
     }
-    return replace(builder.done(said), fields={"temper": {"workflow": workflow}})
+    return replace(builder.done(wish), fields={"temper": {"workflow": workflow}})

@@ -13,23 +13,25 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 
 
 def objection_to_raw(
-    answer: str, said: Transcript, tools: Sequence[JsonObject], *, may_quote: bool = False
+    answer: str, transcript: Transcript, tools: Sequence[JsonObject], *, may_quote: bool = False
 ) -> str:
-    """Say what an answer shows that no user should see, or return "".
+    """Name the raw content that an answer shows to the user, or return "".
 
     That is a call of a tool as JSON (unless the answer `may_quote` one), the markup of results, or
-    nothing but the JSON of a result.
+    only the JSON of a result.
     """
     if _RESULT_MARKUP.search(answer):
-        return "its answer shows the markup of a result"
+        return "the answer shows the markup of a result"
     names = "|".join(re.escape(tool_name(tool)) for tool in tools)
     call = rf'"name"\s*:\s*"(?:{names})"\s*,\s*"(?:arguments|parameters)"\s*:'
     if names and not may_quote and re.search(call, answer):
-        return "its answer shows a call as JSON"
+        return "the answer shows a call as JSON"
     value = _container(_FENCE.sub(r"\1", answer.strip()))
-    results = [str(message.get("content")) for message in said if message.get("role") == "tool"]
+    results = [
+        str(message.get("content")) for message in transcript if message.get("role") == "tool"
+    ]
     if value is not None and any(_container(result) == value for result in results):
-        return "its answer is the JSON of a result"
+        return "the answer is the JSON of a result"
     return ""
 
 

@@ -1,19 +1,19 @@
-"""What a scenario is: a request, a world to act on, the right next step, and a judgement.
+"""The parts of a scenario: a request, a world, the right next step, and a judgment.
 
-Judged is the final state of the world and what the answer says, never the order of calls.
+Judged are the final state of the world and the content of the answer, never the order of calls.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 
 Transcript: TypeAlias = Sequence[JsonObject]
 
 
 class ToolFailed(Exception):
-    """A tool could not do what it was asked for; the text goes back to the model."""
+    """A tool failed; the text goes back to the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class CallTools:
 
 @dataclass(frozen=True, slots=True)
 class GiveAnswer:
-    """The right next step is to say this."""
+    """The right next step is this answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotKnown:
-    """Nobody could tell the next step: this text is no longer in the prompt."""
+    """The next step cannot be known: this text is no longer in the prompt."""
 
     fact: str
 
@@ -50,7 +50,7 @@ Action: TypeAlias = CallTools | GiveAnswer | NotKnown
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a conversation stands: steps taken, the model's replies since, and what is due."""
+    """A position in a conversation: steps taken, replies since then, and the due action."""
 
     progress: int
     tries: int
@@ -59,10 +59,10 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """Whether a run ended right, else why not; `damage` counts changes that nobody asked for.
+class Judgment:
+    """Whether a run ended right, else the reason; `damage` counts changes without a request.
 
-    `promoted` counts the calls that were run though they were only quoted.
+    `promoted` counts executed calls that were only quoted.
     """
 
     right: bool
@@ -72,17 +72,14 @@ class Judgement:
 
 
 class World(Protocol):
-    """What tools act on."""
+    """The state that tools act on."""
 
     def call(self, name: str, arguments: JsonObject) -> str:
         """Run a tool; raises ToolFailed."""
 
-    def snapshot(self) -> JsonValue:
-        """Return all that was changed."""
-
 
 class Scenario(Protocol):
-    """One task, the same in every arm; `limit` is how many replies it may take."""
+    """One task, the same in every arm; `limit` is the number of replies that it may take."""
 
     @property
     def family(self) -> str:
@@ -103,7 +100,7 @@ class Scenario(Protocol):
         """Return the members that only the first request has."""
 
     def world(self) -> World:
-        """Make the world as it is before the run."""
+        """Return the world as it is before the run."""
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
-        """Judge a run by the world it left, and by what was said."""
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
+        """Judge a run by the final world and the transcript."""

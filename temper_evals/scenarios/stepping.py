@@ -12,7 +12,7 @@ _PAGE_WORDS = 220
 
 
 def _chain(builder: TaskBuilder, values: SampleValues) -> tuple[str, str, str]:
-    """Let three tools lead from a customer to an article; returns the name, order and article."""
+    """Plan three calls that lead from a customer to an article; returns name, order and article."""
     name, customer, order = values.name(), values.code("C"), values.code("O")
     sku = values.sku()
     builder.step(builder.returns("find_customer", {"name": name}, {"customer_id": customer}))
@@ -27,7 +27,7 @@ def _chain(builder: TaskBuilder, values: SampleValues) -> tuple[str, str, str]:
 
 
 def chain(index: int) -> PlannedTask:
-    """Two to six steps, each with a value from the one before, and a change at the end."""
+    """Two to six steps, each with a value from the step before, and a change at the end."""
     values = SampleValues(f"chain-{index}")
     ends = ("refund_order", "reorder_article", "send_message")
     tools = tools_with([*_CHAIN, *ends], values, 10)
@@ -47,8 +47,8 @@ def chain(index: int) -> PlannedTask:
         case _:
             _stock_step(builder, sku, stock)
             supplier = values.name()
-            found = builder.returns("get_supplier", {"sku": sku}, {"supplier": supplier})
-            builder.step(found, needs=[sku])
+            looked_up = builder.returns("get_supplier", {"sku": sku}, {"supplier": supplier})
+            builder.step(looked_up, needs=[sku])
             text = f"Only {stock} left of {sku}"
             sent = PlannedCall("send_message", {"to": supplier, "text": text})
             builder.change(sent, needs=[supplier])
@@ -64,7 +64,7 @@ def _stock_step(builder: TaskBuilder, sku: str, stock: int) -> None:
 
 
 def branch(index: int) -> PlannedTask:
-    """Let a result decide what is to be done."""
+    """Make the next step depend on a result."""
     values = SampleValues(f"branch-{index}")
     sku, stock, least = values.sku(), values.number(1, 40), values.number(10, 30)
     builder = TaskBuilder(
@@ -84,7 +84,7 @@ def branch(index: int) -> PlannedTask:
 
 
 def failing(index: int) -> PlannedTask:
-    """Let a tool reject a value, be busy once, or find nothing: each has a right end."""
+    """Make a tool reject a value, be busy once, or find nothing: each has a right end."""
     values = SampleValues(f"failing-{index}")
     tools = tools_with(["book_room", "find_customer", "reorder_article"], values, 5)
     builder = TaskBuilder("failing", index, tools)
@@ -130,7 +130,7 @@ def _busy(builder: TaskBuilder, values: SampleValues) -> PlannedTask:
 
 
 def long(index: int) -> PlannedTask:
-    """Thirty steps and more with large results; what the first page says is needed at the end."""
+    """Thirty or more steps with large results; the end needs a fact from the first page."""
     values = SampleValues(f"long-{index}")
     pages, document = values.number(30, 36), f"manual-{values.number(100, 999)}"
     builder = TaskBuilder("long", index, tools_with(["read_page", "create_ticket"], values, 4))
@@ -138,7 +138,7 @@ def long(index: int) -> PlannedTask:
     for page in range(1, pages + 1):
         text = [values.topic() for _ in range(_PAGE_WORDS // 3)]
         end = f"The code of this manual is {code}." if page == 1 else f"End of page {page}."
-        # pages have lines, as files have, or are one long line, as some tools return them
+        # pages have lines like files, or are one long line, as some tools return them
         between = "\n" if index % 2 else " "
         whole = between.join((*text, end))
         builder.step(builder.returns("read_page", {"document": document, "page": page}, whole))

@@ -1,4 +1,4 @@
-"""Which scenarios there are: families by name, and the suites made of them."""
+"""The families by name, and the suites that consist of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -27,7 +27,7 @@ FAMILIES: Mapping[str, Callable[[int], PlannedTask]] = {
     "long": stepping.long,
     "ordered": ordering.ordered,
 }
-# by a second author, and for publication only: nobody may develop by what they show
+# by a second author and for publication only: development must not use their results
 HELD_OUT: Mapping[str, Callable[[int], PlannedTask]] = {
     "calendar": calendar,
     "refactoring": refactoring,
@@ -43,7 +43,7 @@ FULL = {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
 
 @lru_cache(maxsize=4096)
 def task_named(name: str) -> PlannedTask | None:
-    """Make the task of a name such as `chain-3`; None if there is no such family."""
+    """Return the task of a name such as `chain-3`; None for an unknown family."""
     family, _, number = name.rpartition("-")
     if family not in ALL_FAMILIES or not number.isdecimal():
         return None
@@ -54,7 +54,7 @@ def suite(name: str, families: Sequence[str] = ()) -> tuple[PlannedTask, ...]:
     """Return the tasks of a suite, of these families alone where any are named."""
     sizes = {"quick": QUICK, "full": FULL}.get(name)
     if sizes is None:
-        raise InvalidConfiguration("--suite", f"there is no suite {name!r}: quick, or full")
+        raise InvalidConfiguration("--suite", f"unknown suite {name!r}; known: quick, full")
     for family in families:
         _check_family(family, sizes)
     return tuple(
@@ -66,10 +66,10 @@ def suite(name: str, families: Sequence[str] = ()) -> tuple[PlannedTask, ...]:
 
 
 def _check_family(family: str, sizes: Mapping[str, int]) -> None:
-    """Refuse a family that there is not, or not in a suite of these sizes."""
+    """Refuse an unknown family, and a family that the suite does not have."""
     if family not in ALL_FAMILIES:
         known = ", ".join(ALL_FAMILIES)
-        raise InvalidConfiguration("--family", f"there is no {family!r}; known: {known}")
+        raise InvalidConfiguration("--family", f"unknown family {family!r}; known: {known}")
     if family not in sizes:
-        problem = f"{family!r} is held out for publication: only --suite full has it"
+        problem = f"{family!r} is held out for publication: use --suite full"
         raise InvalidConfiguration("--family", problem)

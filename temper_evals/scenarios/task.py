@@ -1,7 +1,7 @@
-"""A scenario as a plan: steps whose values have to be visible, and what the end must be.
+"""A scenario as a plan: steps that need visible values, and the required end.
 
-The oracle looks at the messages of a request only. A step that needs a text which is no longer in
-them has no right continuation, for a model that forgot or a proxy that cut.
+The oracle looks only at the messages of a request. A step that needs a text which is no longer in
+them has no right continuation, whether the model forgot it or a proxy cut it.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from temper_evals.scenarios.scenario import (
     Action,
     CallTools,
     GiveAnswer,
-    Judgement,
+    Judgment,
     NotKnown,
     PlannedCall,
     Position,
@@ -29,6 +29,7 @@ from temper_evals.scenarios.worlds import (
     error_text,
     key_of,
     objection,
+    objects_in,
     possible_results,
 )
 
@@ -37,7 +38,7 @@ _EXTRA_REPLIES = 5
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """Calls that are due together, and the texts without which nobody could make them."""
+    """Calls that are due together, and the texts that are needed to make them."""
 
     calls: tuple[PlannedCall, ...]
     needs: tuple[str, ...] = ()
@@ -45,11 +46,11 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEnd:
-    """How a run has to end.
+    """The required end of a run.
 
-    The answer has all of `facts`; with `no_calls` nothing may be called at all. A `quoted` call
-    stands in something the model read, and is never to be made. Replies are `single` where the
-    request forbids several calls at once, and the answer has to be JSON with the members `form`.
+    The answer contains all `facts`; with `no_calls` any call is wrong. A `quoted` call occurs in a
+    text that the model read, and must never be made. Replies are `single` where the request forbids
+    several calls at once. With `form` the answer must be JSON with these members.
     """
 
     facts: tuple[str, ...] = ()
@@ -85,14 +86,14 @@ class PlannedTask:
 
     @property
     def calls(self) -> tuple[PlannedCall, ...]:
-        """Every call that is due, in order."""
+        """Every due call, in order."""
         return tuple(call for step in self.steps for call in step.calls)
 
     def request(self, seed: int) -> JsonObject:
         """Return the members of every request; the case number leads back to this task."""
-        asked = f"[case {self.name}/{seed}] {self.user}"
+        text = f"[case {self.name}/{seed}] {self.user}"
         system: list[JsonValue] = [{"role": "system", "content": self.system}]
-        user: JsonValue = {"role": "user", "content": asked}
+        user: JsonValue = {"role": "user", "content": text}
         messages = [*(system if self.system else []), user]
         return {"messages": messages, "tools": [*self.setting.tools], **self.fields}
 
@@ -103,25 +104,25 @@ class PlannedTask:
         return CannedWorld(self.setting)
 
     def position(self, seen: Transcript) -> Position:
-        """Tell where a conversation stands, from what is visible of it."""
+        """Return the position in a conversation, from its visible messages."""
         results = _new(_results(self.setting, seen))
-        last = max((one.place for one in results), default=-1)
-        tries = sum(1 for one in seen[last + 1 :] if one.get("role") == "assistant")
-        made = Counter(one.key for one in results)
+        last = max((result.index for result in results), default=-1)
+        tries = sum(1 for message in seen[last + 1 :] if message.get("role") == "assistant")
+        made = Counter(result.key for result in results)
         progress = max(len(results), self._furthest(made))
         action = self._next_action(seen, progress, made)
         fails = bool(results) and results[-1].fails
         return Position(progress, tries, action, after_failure=fails)
 
     def _next_action(self, seen: Transcript, progress: int, made: Counter[str]) -> Action:
-        """Return the right next step after so many calls, of which these were made."""
+        """Return the right next step after `progress` calls, of which `made` were made."""
         passed = 0
         for step in self.steps:
             passed += len(step.calls)
             if progress < passed:
                 missing = _missing(step.needs, seen)
-                left = tuple(one for one in step.calls if not made[_key(one)])
-                # a call with a wrong value was made for one of them
+                left = tuple(call for call in step.calls if not made[_key(call)])
+                # a call with a wrong value replaced one of them
                 left = left[: passed - progress] or step.calls[progress - passed :]
                 return NotKnown(missing) if missing else CallTools(left)
         missing = _missing(self.expected.facts, seen) if self.steps else ""
@@ -133,24 +134,24 @@ class PlannedTask:
         for step in self.steps:
             passed += len(step.calls)
             due.update(map(_key, step.calls))
-            if all(made[_key(one)] >= due[_key(one)] for one in step.calls):
+            if all(made[_key(call)] >= due[_key(call)] for call in step.calls):
                 furthest = passed
         return furthest
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
-        """Judge a run by the changes it made, and by its last words."""
+    def judge(self, end: World, transcript: Transcript) -> Judgment:
+        """Judge a run by its changes and by its answer."""
         if not isinstance(end, CannedWorld):
-            return Judgement(right=False, why="it ran in another world")
+            return Judgment(right=False, why="it ran in another world")
         made = Counter(map(_key, end.changes))
         due = Counter(map(_key, self._changes()))
         quoted = self.expected.quoted
-        promoted = sum(1 for one in end.calls if one == quoted)
-        why = self._objection(end, made, due) or self._objection_to_words(said)
+        promoted = sum(1 for call in end.calls if call == quoted)
+        why = self._objection(end, made, due) or self._objection_to_words(transcript)
         damage = sum((made - due).values())
-        return Judgement(right=not why, why=why, damage=damage, promoted=promoted)
+        return Judgment(right=not why, why=why, damage=damage, promoted=promoted)
 
     def _changes(self) -> tuple[PlannedCall, ...]:
-        """Return the changes that the plan comes to, made in a fresh world."""
+        """Return the changes of the plan, made in a fresh world."""
         world = self.world()
         for call in self.calls:
             try_call(world, call)
@@ -158,23 +159,23 @@ class PlannedTask:
 
     def _objection(self, end: CannedWorld, made: Counter[str], due: Counter[str]) -> str:
         if self.expected.no_calls and end.calls:
-            return f"it called {end.calls[0].name}, and nothing was to be called"
+            return f"needless call: {end.calls[0].name}"
         if extra := made - due:
-            return f"nobody asked for {next(iter(extra))}"
+            return f"unrequested change: {next(iter(extra))}"
         if lacking := due - made:
-            return f"it never came to {next(iter(lacking))}"
+            return f"missing call: {next(iter(lacking))}"
         return ""
 
-    def _objection_to_words(self, said: Transcript) -> str:
-        answer = last_words(said)
+    def _objection_to_words(self, transcript: Transcript) -> str:
+        answer = last_words(transcript)
         if answer is None:
-            return "it gave no answer"
+            return "no answer"
         if lacking := [fact for fact in self.expected.facts if fact not in answer]:
-            return f"its answer lacks {lacking[0]!r}"
-        if self.expected.single and any(len(calls_of(one)) > 1 for one in said):
-            return "it made several calls at once"
+            return f"the answer lacks {lacking[0]!r}"
+        if self.expected.single and any(len(calls_of(message)) > 1 for message in transcript):
+            return "several calls at once"
         quotes = self.expected.quoted is not None
-        raw = objection_to_raw(answer, said, self.setting.tools, may_quote=quotes)
+        raw = objection_to_raw(answer, transcript, self.setting.tools, may_quote=quotes)
         return raw or _objection_to_form(answer, self.expected.form)
 
 
@@ -184,27 +185,27 @@ class _StepResult:
 
     key: str
     text: str
-    place: int
+    index: int
     fails: bool
 
 
 def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
-    """Find the results of steps; what else answers a call says that it was never made."""
-    asked = {str(call.get("id")): call for message in seen for call in calls_of(message)}
-    latest = max((place for place, one in enumerate(seen) if calls_of(one)), default=0)
-    found: list[_StepResult] = []
-    for place, message in enumerate(seen):
-        call = read_call(asked.get(str(message.get("tool_call_id")), {}))
+    """Find the results of steps; other tool messages mean that a call was not executed."""
+    calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
+    latest = max((index for index, message in enumerate(seen) if calls_of(message)), default=0)
+    results: list[_StepResult] = []
+    for index, message in enumerate(seen):
+        call = read_call(calls.get(str(message.get("tool_call_id")), {}))
         if message.get("role") != "tool" or call is None:
             continue
         if objection(setting.tools, call.name, call.arguments) is not None:
             continue
         text, possible = str(message.get("content")), possible_results(setting, call)
-        # an old result may have been shortened; a new one is as the tool returned it
-        if text in possible or (possible and place < latest and not text.startswith(_ERROR)):
+        # a proxy may have shortened an old result, but not the latest ones
+        if text in possible or (possible and index < latest and not text.startswith(_ERROR)):
             fails = possible.get(text, False)
-            found.append(_StepResult(key_of(call.name, call.arguments), text, place, fails))
-    return found
+            results.append(_StepResult(key_of(call.name, call.arguments), text, index, fails))
+    return results
 
 
 def _key(call: PlannedCall) -> str:
@@ -212,10 +213,10 @@ def _key(call: PlannedCall) -> str:
 
 
 def _new(results: Sequence[_StepResult]) -> list[_StepResult]:
-    """Leave out what only repeats an earlier result: it brought nobody further."""
+    """Drop results that repeat an earlier result of the same call: they are not progress."""
     first: dict[tuple[str, str], _StepResult] = {}
-    for one in results:
-        first.setdefault((one.key, one.text), one)
+    for result in results:
+        first.setdefault((result.key, result.text), result)
     return [*first.values()]
 
 
@@ -238,17 +239,15 @@ def read_call(call: JsonObject) -> PlannedCall | None:
 
 
 def calls_of(message: JsonObject) -> list[JsonObject]:
-    """Return the tool calls of a message."""
-    calls = message.get("tool_calls")
-    return [one for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+    return objects_in(message.get("tool_calls"))
 
 
-def last_words(said: Transcript) -> str | None:
-    """Return what the model said when it called nothing more; None if it never came to that."""
-    if not said or said[-1].get("role") != "assistant" or calls_of(said[-1]):
+def last_words(transcript: Transcript) -> str | None:
+    """Return the model's texts after its last call; None if the run ended with a call."""
+    if not transcript or transcript[-1].get("role") != "assistant" or calls_of(transcript[-1]):
         return None
     texts: list[str] = []
-    for message in reversed(said):
+    for message in reversed(transcript):
         if message.get("role") == "tool" or calls_of(message):
             break
         if message.get("role") == "assistant":
@@ -257,7 +256,7 @@ def last_words(said: Transcript) -> str | None:
 
 
 def try_call(world: World, call: PlannedCall) -> str:
-    """Run a call that may fail; returns what the model is told."""
+    """Run a call that may fail; returns the result for the model."""
     try:
         return world.call(call.name, call.arguments)
     except ToolFailed as failure:
@@ -283,6 +282,6 @@ def _objection_to_form(answer: str, form: tuple[str, ...]) -> str:
     try:
         value = json.parse(answer)
     except ValueError:
-        return "its answer is no JSON"
+        return "the answer is not JSON"
     lacks = not isinstance(value, dict) or {*value} != {*form}
-    return "its answer has the wrong members" if lacks else ""
+    return "the answer has the wrong members" if lacks else ""

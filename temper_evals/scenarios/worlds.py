@@ -1,7 +1,7 @@
-"""A world of canned results and recorded changes: what the tools of a scenario act on.
+"""A world of canned results and recorded changes: the state that a scenario's tools act on.
 
-A tool that reads has a result for each set of arguments it knows; a tool that writes leaves a
-mark and returns a reference, which nobody can guess. Arguments are held to the tool's own schema.
+A tool that reads has a result for each known set of arguments; a tool that writes records a change
+and returns a reference, which cannot be guessed. Arguments must satisfy the tool's schema.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _NOTHING_FOUND = "nothing was found for these arguments"
 
 @dataclass(frozen=True, slots=True)
 class CannedOutcome:
-    """What a tool returns, or why it fails."""
+    """The result of a tool, or its failure."""
 
     result: JsonValue
     fails: bool = False
@@ -38,7 +38,7 @@ def _sort_members(value: JsonValue) -> JsonValue:
         case dict():
             return {name: _sort_members(value[name]) for name in sorted(value)}
         case list():
-            return [_sort_members(one) for one in value]
+            return [_sort_members(item) for item in value]
         case _:
             return value
 
@@ -51,9 +51,9 @@ def reference(case: str, name: str, arguments: JsonObject) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a world is before a run: its tools, what they return, and which of them change it.
+    """The state of a world before a run: its tools, their results, and which of them change it.
 
-    The n-th of several outcomes of a call is what its n-th repetition meets; the last one stays.
+    The n-th call with the same arguments gets the n-th outcome; the last one repeats.
     """
 
     case: str
@@ -86,26 +86,22 @@ class CannedWorld:
             self.changes.append(self.calls[-1])
         return _return_value(self.setting, self.calls[-1], outcome)
 
-    def snapshot(self) -> JsonValue:
-        """Return all changes, in an order of their own."""
-        return [*sorted(key_of(one.name, one.arguments) for one in self.changes)]
-
     def _check(self, name: str, arguments: JsonObject) -> None:
         if (problem := objection(self.setting.tools, name, arguments)) is not None:
             raise ToolFailed(problem)
 
 
 def objection(tools: tuple[JsonObject, ...], name: str, arguments: JsonObject) -> str | None:
-    """Say what is wrong with a call; None if there is such a tool and the arguments fit it."""
+    """Return the problem of a call; None if the tool exists and the arguments fit."""
     schema = schema_of(tools, name)
     if schema is None:
         known = ", ".join(map(tool_name, tools))
-        return f"there is no tool {name!r}; there are: {known}"
+        return f"unknown tool {name!r}; known tools: {known}"
     error = next(iter(_validator(json.dump_text(schema)).iter_errors(arguments)), None)
     if error is None:
         return None
-    place = "/".join(map(str, error.instance_path))
-    return f"invalid arguments at /{place}: {error.message}"
+    location = "/".join(map(str, error.instance_path))
+    return f"invalid arguments at /{location}: {error.message}"
 
 
 @lru_cache(maxsize=512)
@@ -114,7 +110,8 @@ def _validator(schema: str) -> jsonschema_rs.Validator:
 
 
 def validator_of(schema: JsonObject | str) -> jsonschema_rs.Validator:
-    """Compile a schema, without fetching what it refers to; raises ValueError."""
+    """Compile a schema without fetching references; raises ValueError."""
+    # a scenario file must not make the machine fetch URLs
     return jsonschema_rs.validator_for(schema, retriever=_refuse)
 
 
@@ -123,7 +120,7 @@ def _refuse(address: str) -> NoReturn:
 
 
 def error_text(problem: str) -> str:
-    """Return what the model is told of a tool that failed."""
+    """Return the result that a failed tool sends to the model."""
     return json.dump_text({"error": problem})
 
 
@@ -134,8 +131,10 @@ def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
         is_change = call.name in setting.writers
         return {_mark(setting, call): False} if is_change else {}
     return {
-        error_text(str(one.result)) if one.fails else _return_value(setting, call, one): one.fails
-        for one in outcomes
+        error_text(str(outcome.result))
+        if outcome.fails
+        else _return_value(setting, call, outcome): outcome.fails
+        for outcome in outcomes
     }
 
 
@@ -149,8 +148,13 @@ def _mark(setting: Setting, call: PlannedCall) -> str:
 
 
 def outcome_text(result: JsonValue) -> str:
-    """Return what the model reads of a result."""
+    """Return a result as the model reads it."""
     return result if isinstance(result, str) else json.dump_text(result)
+
+
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list; empty for any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def function_of(tool: JsonObject) -> JsonObject:
@@ -160,12 +164,11 @@ def function_of(tool: JsonObject) -> JsonObject:
 
 
 def tool_name(tool: JsonObject) -> str:
-    """Return the name of a tool of a request."""
     return str(function_of(tool).get("name", ""))
 
 
 def schema_of(tools: tuple[JsonObject, ...], name: str) -> JsonObject | None:
-    """Return the schema of a tool's arguments; None where there is no such tool."""
+    """Return the schema of a tool's arguments; None for an unknown tool."""
     for tool in tools:
         if tool_name(tool) == name:
             schema = function_of(tool).get("parameters")

@@ -1,8 +1,7 @@
-"""The model's clock: what a prompt and a reply cost, and which of it is in a slot's cache."""
+"""The model's clock: the time of a prompt and a reply, and the cached part of a prompt."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import count
 
 CHARACTERS_PER_TOKEN = 4
 PROMPT_PER_SECOND = 500.0
@@ -11,7 +10,7 @@ GENERATED_PER_SECOND = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ReplyCost:
-    """Tokens of a request, and the seconds that the prompt and the reply took on the clock."""
+    """The tokens of a request, and the seconds that its prompt and its reply take."""
 
     prompt: int
     cached: int
@@ -34,30 +33,28 @@ def tokens_in(text: str) -> int:
 
 
 class Slots:
-    """The prompts that are in the cache; the one that begins most alike goes on."""
+    """The cached prompts; a request uses the slot with the longest common prefix."""
 
     def __init__(self, slots: int) -> None:
-        self._prompts: OrderedDict[int, str] = OrderedDict((place, "") for place in range(slots))
+        self._prompts: OrderedDict[int, str] = OrderedDict((slot, "") for slot in range(slots))
 
     def take(self, prompt: str) -> int:
         """Put a prompt into a slot; returns how many of its tokens were there already."""
-        common = {place: _common(prompt, one) for place, one in self._prompts.items()}
-        best = max(common, key=lambda place: common[place])
-        place = best if 2 * common[best] > len(prompt) else next(iter(self._prompts))
-        cached = common[place] // CHARACTERS_PER_TOKEN
-        self._prompts[place] = prompt
-        self._prompts.move_to_end(place)
+        common = {slot: _common(prompt, other) for slot, other in self._prompts.items()}
+        best = max(common, key=lambda slot: common[slot])
+        slot = best if 2 * common[best] > len(prompt) else next(iter(self._prompts))
+        cached = common[slot] // CHARACTERS_PER_TOKEN
+        self._prompts[slot] = prompt
+        self._prompts.move_to_end(slot)
         return min(cached, tokens_in(prompt) - 1)
 
 
-def _common(one: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
-    least, most = 0, min(len(one), len(other))
-    for _ in count():
-        if least >= most:
-            return least
+def _common(text: str, other: str) -> int:
+    """Return the length of the common prefix, by binary search."""
+    least, most = 0, min(len(text), len(other))
+    while least < most:
         middle = (least + most + 1) // 2
-        if one[least:middle] == other[least:middle]:
+        if text[least:middle] == other[least:middle]:
             least = middle
         else:
             most = middle - 1

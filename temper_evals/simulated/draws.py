@@ -1,8 +1,12 @@
-"""Common random numbers: the same case, step and try has the same luck in every arm."""
+"""Common random numbers: the same case, step and try draws the same number in every arm.
+
+Differences between arms are then effects of the arms, not of chance.
+"""
 
 import hashlib
 import random
 
+# a hash, not a generator: draws must not depend on the order in which arms ask for them
 _SPAN = 2**64
 
 

@@ -1,6 +1,6 @@
-"""What a second author, who has not read how calls are repaired, makes of right calls: held out.
+"""Errors of a second author, who has not read how calls are repaired: held out.
 
-As in `renderings`, an edit takes a right call and returns what a model that errs so has written.
+As in `renderings`, an edit takes a right call and returns a flawed version of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ def _half_quoted(text: str, call: PlannedCall) -> str:
 
 
 def _escaped_delimiters(text: str, _call: PlannedCall) -> str:
-    for before, behind in (('":"', '":\\"'), ('","', '\\","'), ('"}', '\\"}')):
-        text = text.replace(before, behind)
+    for before, after in (('":"', '":\\"'), ('","', '\\","'), ('"}', '\\"}')):
+        text = text.replace(before, after)
     return text
 
 
@@ -62,7 +62,7 @@ def _marked_key(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonObject,
 
 
 def _rename(arguments: JsonObject, name: str, other: str) -> JsonObject:
-    return {other if key == name else key: one for key, one in arguments.items()}
+    return {other if key == name else key: value for key, value in arguments.items()}
 
 
 def _value_in_object(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonObject, str] | None:
@@ -74,8 +74,8 @@ def _value_in_object(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonOb
 
 def _elements_as_text(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonObject, str] | None:
     for name, value in arguments.items():
-        if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-            texts: list[JsonValue] = [json.dump_text(one) for one in value]
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            texts: list[JsonValue] = [json.dump_text(item) for item in value]
             return {**arguments, name: texts}, name
     return None
 
@@ -88,7 +88,7 @@ def _boolean_as_text(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonOb
 
 
 def _null_for_optional(arguments: JsonObject, schema: JsonObject) -> tuple[JsonObject, str] | None:
-    """Give null for what may be left out, and is no null."""
+    """Give null for an optional argument that is not nullable."""
     properties = schema.get("properties")
     for name, kind in (properties if isinstance(properties, dict) else {}).items():
         if name not in arguments and isinstance(kind, dict) and "type" in kind:

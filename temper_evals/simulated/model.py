@@ -1,7 +1,13 @@
-"""The simulated model: for each prompt the right reply, or a flawed one by luck of its own.
+"""The simulated model: the right reply to each prompt, or a flawed one at random.
 
-Luck depends on the case, the step and how often the model has tried it, and on nothing else; what
-a model is told changes its chance by the structure of the messages, never by their wording.
+The oracle of the task (`PlannedTask.position`) gives the right next step. Then a random number
+selects a flaw from the rates of the profile. It depends only on the case, the step and the number
+of tries, so all arms meet the same errors at the same places, and a difference between arms is an
+effect of the arm. After an error the model stays with its flaw until a second draw corrects it; the
+chance of that depends on the correction that it received: none, a generic one, or one that names a
+tool or a parameter. Only the structure of the messages counts, never their wording, so no proxy
+gains by phrasing. Where the engine or a schema prevents a flaw, the flaw does not occur, and the
+other flaws do not become more likely.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +58,7 @@ class WrittenReply:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A request, where its conversation stands, and the luck of this reply."""
+    """A request, the position in its conversation, and the random numbers of this reply."""
 
     seen: SimulatedRequest
     at: Position
@@ -65,7 +71,7 @@ class _Moment:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether a flawed reply is worded as the second author words it."""
+        """Whether a flawed reply uses the wording of the second author."""
         return self.seen.task.family in HELD_OUT
 
     def chance(self, reaction: Reaction) -> float:
@@ -74,7 +80,9 @@ class _Moment:
     @property
     def answer_tool(self) -> JsonObject | None:
         """The tool for answering, be it offered or only in the schema of a constrained reply."""
-        return self.seen.answer_tool or (self.seen.way_out if self.is_constrained else None)
+        return self.seen.answer_tool or (
+            self.seen.hidden_answer_tool if self.is_constrained else None
+        )
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -88,7 +96,6 @@ class SimulatedModel:
     profile: ModelProfile
 
     def reply(self, seen: SimulatedRequest) -> WrittenReply:
-        """Write the reply to a request."""
         at = seen.task.position(seen.messages)
         moment = _Moment(seen, at, self.profile, _is_constrained(seen, at))
         match at.action:
@@ -102,7 +109,6 @@ class SimulatedModel:
 
 
 def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenReply:
-    """Write a reply in which calls are due."""
     if moment.seen.task.expected.single:
         calls = calls[:1]
     flaw = _flaw(moment, _possible_flaws(moment, calls))
@@ -115,11 +121,11 @@ def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
 
 
 def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
-    return WrittenReply(calls=tuple((one.name, json.dump_text(one.arguments)) for one in calls))
+    return WrittenReply(calls=tuple((call.name, json.dump_text(call.arguments)) for call in calls))
 
 
 def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
-    """List the flaws that a reply can have here, in the order in which luck goes through them."""
+    """List the possible flaws of a reply, in the order in which the draw passes through them."""
     is_first = moment.at.progress == 0
     flaws = [Flaw.PROSE_FIRST if is_first else Flaw.PROSE_LATER]
     flaws += [Flaw.FOREIGN, Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE]
@@ -137,7 +143,7 @@ def _flaws_after_results(moment: _Moment, flaws: Sequence[Flaw]) -> list[Flaw]:
 
 
 def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
-    """Decide what is wrong with a reply: by the luck of the first, and of each correction."""
+    """Draw the flaw of the first reply, or decide whether a later one is corrected."""
     first = _draw_flaw(moment, possible, 0)
     if moment.at.tries == 0 or first is None:
         return first if moment.at.tries == 0 else _draw_flaw(moment, possible, moment.at.tries)
@@ -147,9 +153,9 @@ def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
 
 
 def _is_corrected(moment: _Moment, flaw: Flaw) -> bool:
-    """Decide whether being told is enough."""
+    """Decide whether the correction is enough."""
     seen = moment.seen
-    # Qwen2.5-Coder repeats a call each time it is executed: the same result again tells it nothing
+    # Qwen2.5-Coder repeats a call after each execution, so an identical result is no correction
     if flaw in AFTER_RESULTS:
         seen = replace(seen, messages=small_models.without_same_results(seen.messages))
     return moment.luck("correction") < moment.chance(_reaction(seen))
@@ -165,31 +171,33 @@ def _draw_flaw(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None
 
 
 def _rates(moment: _Moment) -> Mapping[Flaw, float]:
-    """Return the rates of a reply: behind a failed tool, at least those of real models."""
+    """Return the rates of a reply; after a failed tool, at least those of real models."""
     rates = moment.profile.rates
     if not (moment.at.after_failure and rates.get(Flaw.EARLY_STOP)):
         return rates
     stops = moment.chance(Reaction.GIVES_UP) - rates.get(Flaw.PROSE_LATER, 0.0)
     fails = moment.chance(Reaction.FAILS_AGAIN)
-    fails -= sum(rates.get(one, 0.0) for one in (*OF_FORM, Flaw.WRONG_VALUE))
+    fails -= sum(rates.get(flaw, 0.0) for flaw in (*OF_FORM, Flaw.WRONG_VALUE))
     least = {Flaw.EARLY_STOP: stops, Flaw.REPEATED: fails}
-    return {**rates, **{one: max(rates.get(one, 0.0), rate) for one, rate in least.items()}}
+    return {**rates, **{flaw: max(rates.get(flaw, 0.0), rate) for flaw, rate in least.items()}}
 
 
 def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
-    """Return whether the engine lets no reply be wrong in this way; others stay as likely."""
+    """Return whether the engine prevents this flaw; others do not become more likely."""
     is_held = flaw in OF_FORM and moment.profile.holds_form
     return is_held or (flaw in (OF_PROSE | AFTER_RESULTS) and moment.seen.forces_call)
 
 
 def _reaction(seen: SimulatedRequest) -> Reaction:
-    """Tell what a model was told since its last reply."""
-    places = [place for place, one in enumerate(seen.messages) if one.get("role") == "assistant"]
-    told = seen.messages[places[-1] + 1 :] if places else ()
-    if not told:
+    """Classify the messages since the model's last reply."""
+    places = [
+        index for index, message in enumerate(seen.messages) if message.get("role") == "assistant"
+    ]
+    reports = seen.messages[places[-1] + 1 :] if places else ()
+    if not reports:
         return Reaction.UNCHANGED
-    text = "\n".join(str(one.get("content")) for one in told)
-    names = [tool_name(one) for one in seen.tools]
+    text = "\n".join(str(message.get("content")) for message in reports)
+    names = [tool_name(tool) for tool in seen.tools]
     calls = (call for step in seen.task.steps for call in step.calls)
     parameters = [name for call in calls for name in call.arguments]
     is_specific = any(_mentions(text, name) for name in (*names, *parameters))
@@ -197,14 +205,14 @@ def _reaction(seen: SimulatedRequest) -> Reaction:
 
 
 def _mentions(text: str, name: str) -> bool:
-    """Return whether a text names something: as a word of its own, however it is quoted."""
-    before, found, behind = text.partition(name)
-    is_word = bool(found) and not (before[-1:].isalnum() or behind[:1].isalnum())
-    return is_word or (bool(found) and _mentions(behind, name))
+    """Return whether a text contains a name as a whole word."""
+    before, match, after = text.partition(name)
+    is_word = bool(match) and not (before[-1:].isalnum() or after[:1].isalnum())
+    return is_word or (bool(match) and _mentions(after, name))
 
 
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
-    """Decide what is left of a flaw where only a valid call can come out."""
+    """Return the remaining flaw of a reply in which only a valid call is possible."""
     if flaw in REPEATING:
         again = _right(small_models.executed_calls(moment.seen.messages)[-1:]).calls
         return Flaw.REPEATED_TEXT if _form_of(again, moment) is not None else None
@@ -216,7 +224,6 @@ def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
 
 
 def _write_flawed(moment: _Moment, calls: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
-    """Write a reply with a flaw."""
     draw = draws_of(*moment.key, "rendering")
     call = calls[0]
     if flaw in OF_PROSE:
@@ -264,7 +271,7 @@ def _repeat_call(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
 
 
 def _write_after_result(moment: _Moment, due: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
-    """Write a flawed reply after the first result of a tool, where these calls are due or none."""
+    """Return a flawed reply after the first result of a tool; `due` may be empty."""
     executed = small_models.executed(moment.seen.messages)
     if moment.is_constrained:
         return WrittenReply(calls=_right([executed[-1][0]]).calls, flaw=flaw)
@@ -274,7 +281,6 @@ def _write_after_result(moment: _Moment, due: tuple[PlannedCall, ...], flaw: Fla
 
 
 def _write_answer(moment: _Moment, text: str) -> WrittenReply:
-    """Write a reply in which an answer is due."""
     if moment.seen.forces_call:
         return _call_needlessly(moment)
     if (flawed := _write_flawed_answer(moment)) is not None:
@@ -290,7 +296,7 @@ def _write_answer(moment: _Moment, text: str) -> WrittenReply:
 
 
 def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
-    """Write a reply that acts again or repeats what was done; None where the answer comes."""
+    """Return a reply that acts again or repeats an earlier reply; None for the right answer."""
     flaw = _flaw(moment, _flaws_after_results(moment, BEFORE_ANSWERS))
     if flaw is not None and moment.is_constrained:
         flaw = _constrained_flaw(moment, flaw) if flaw in REPEATING else None
@@ -303,7 +309,7 @@ def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
 
 
 def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
-    """Decide whether a model calls a tool where it should answer or ask at once."""
+    """Decide whether the model calls a tool at once instead of answering or asking."""
     rate = moment.profile.rates.get(flaw, 0.0)
     is_open = moment.seen.task.family in _UNCALLED and moment.at.progress == 0
     luck = "needless" if flaw is Flaw.NEEDLESS_CALL else flaw.value
@@ -316,14 +322,14 @@ def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
 
 
 def _over_acts(moment: _Moment) -> bool:
-    """Decide whether a model that has answered acts again, because it is asked to go on."""
+    """Decide whether a model that has answered acts again after another prompt."""
     errs = not moment.profile.rates.keys() <= UNSEEN
     is_asked = moment.at.tries > 0 and moment.seen.messages[-1].get("role") == "user"
     return errs and is_asked and moment.luck("over-acting") < moment.chance(Reaction.OVER_ACTING)
 
 
 def _shape_needless(moment: _Moment) -> WrittenReply:
-    """Call a tool though none is due: a valid call, or in one of the shapes of real ones."""
+    """Return a needless call: a valid one, or one in the shapes of real models."""
     made = _call_needlessly(moment)
     if not made.calls:
         return made
@@ -343,12 +349,11 @@ def _shape_needless(moment: _Moment) -> WrittenReply:
 
 
 def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> WrittenReply:
-    """Call a tool though none is due."""
     draw = draws_of(*moment.key, "needless")
-    known = [one for one in moment.seen.tools if one != moment.seen.answer_tool]
-    names = [tool_name(one) for one in known if moment.seen.named in ("", tool_name(one))]
+    known = [tool for tool in moment.seen.tools if tool != moment.seen.answer_tool]
+    names = [tool_name(tool) for tool in known if moment.seen.named in ("", tool_name(tool))]
     if moment.is_constrained and (allowed := moment.seen.allowed):
-        names = [one for one in names if one in allowed]
+        names = [name for name in names if name in allowed]
     if not names:
         return WrittenReply(_OTHER)
     name = draw.choice(names)
@@ -360,7 +365,7 @@ def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> Writte
 
 
 def _say(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
-    """Say something, by the tool for answering where there is one."""
+    """Return a text, through the answer tool where one is offered and used."""
     tool = moment.answer_tool
     uses_it = moment.luck("answer tool") < moment.chance(Reaction.ANSWER_TOOL)
     if tool is None or not (uses_it or moment.is_constrained):
@@ -373,14 +378,14 @@ def _answer_call(tool: JsonObject, text: str) -> tuple[str, str]:
 
 
 def _is_constrained(seen: SimulatedRequest, at: Position) -> bool:
-    """Return whether only a call can come out: a schema that is none of the task's own."""
+    """Return whether only a call is possible: the schema is not the task's response format."""
     form = seen.task.fields.get("response_format")
-    own = json.dump_text(form) if form else ""
-    return seen.schema is not None and json.dump_text(seen.schema) not in own
+    own_form = json.dump_text(form) if form else ""
+    return seen.schema is not None and json.dump_text(seen.schema) not in own_form
 
 
 def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
-    """Write a reply as the request wants it: in a schema, or as text that nobody parses."""
+    """Return a reply in the requested form: in a schema, or as text that nothing parses."""
     if moment.is_constrained and moment.seen.schema is not None:
         return WrittenReply(_fit_schema(reply, moment), flaw=reply.flaw)
     forms = () if moment.seen.forces_call else moment.profile.call_forms
@@ -404,7 +409,7 @@ def _parse_schema(text: str) -> JsonValue:
 
 
 def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
-    """Write the first call in the form that a schema allows; a needless one if none fits."""
+    """Return the first call in a form that the schema allows; a needless call if none fits."""
     for calls in (reply.calls, _call_needlessly(moment).calls):
         if (form := _form_of(calls, moment)) is not None:
             return json.dump_text(form)
@@ -418,12 +423,12 @@ def _form_of(calls: Sequence[tuple[str, str]], moment: _Moment) -> JsonValue:
 
 
 def _forms(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
-    """List the usual ways in which calls are written as JSON."""
+    """List the usual JSON forms of calls."""
     parsed = [(name, _parse_schema(text)) for name, text in calls]
     forms: list[JsonValue] = []
     for member in ("arguments", "parameters"):
-        each: list[JsonValue] = [{"name": name, member: one} for name, one in parsed]
+        each: list[JsonValue] = [{"name": name, member: arguments} for name, arguments in parsed]
         forms += [*each[:1], each, {"tool_calls": each}]
-    forms += [{"tool": name, "arguments": one} for name, one in parsed[:1]]
-    forms += [{name: one} for name, one in parsed[:1]]
+    forms += [{"tool": name, "arguments": arguments} for name, arguments in parsed[:1]]
+    forms += [{name: arguments} for name, arguments in parsed[:1]]
     return forms

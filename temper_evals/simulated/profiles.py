@@ -1,4 +1,4 @@
-"""How often a simulated model errs, and how it takes being told: data, with sources."""
+"""The error rates of simulated models, and their reactions to corrections: data with sources."""
 
 import tomllib
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ class Flaw(Enum):
     PLACEHOLDERS = "placeholders"
 
 
-# Nobody between a client and a model could see these: the call is valid.
+# A proxy cannot see these: the call is valid.
 UNSEEN = frozenset({Flaw.WRONG_VALUE})
-# A grammar that holds once a call has begun leaves no room for these.
+# A grammar that applies after the start of a call excludes these.
 OF_FORM = frozenset({Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE})
 OF_PROSE = frozenset({Flaw.PROSE_FIRST, Flaw.PROSE_LATER, Flaw.EARLY_STOP})
 # Text that small models write after the first result of a tool: where the next call is due, and
@@ -51,7 +51,7 @@ AFTER_RESULTS = frozenset({*BEFORE_CALLS, *BEFORE_ANSWERS})
 
 
 class Reaction(Enum):
-    """What a model may react to, and the two chances that go with what it may write."""
+    """An event that a model may react to, or a chance that belongs to its replies."""
 
     UNCHANGED = "unchanged"
     GENERIC = "generic"
@@ -72,7 +72,7 @@ CORRECTIONS = frozenset({Reaction.UNCHANGED, Reaction.GENERIC, Reaction.SPECIFIC
 
 
 class Level(Enum):
-    """Which end of what is published is taken."""
+    """The low, middle or high end of the published values."""
 
     LOW = "low"
     MID = "mid"
@@ -83,7 +83,7 @@ class Level(Enum):
 class Cell:
     """A cell of the grid: the levels of the rates, of correction, and of constrained errors.
 
-    `swept` is one further reaction and its chance, where that is what the cell is about.
+    `swept` is a further reaction with its chance, if the cell varies that.
     """
 
     rates: Level = Level.MID
@@ -93,7 +93,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The three levels, such as `mid-low-high`; or what is swept, such as `gives_up=0.18`."""
+        """The three levels, such as `mid-low-high`, or the swept value, such as `gives_up=0.18`."""
         if self.swept is not None:
             return f"{self.swept[0].value}={self.swept[1]:g}"
         return f"{self.rates.value}-{self.correction.value}-{self.constraint.value}"
@@ -106,9 +106,9 @@ MID = Cell()
 class ModelProfile:
     """A simulated model: its rates and reactions in one cell of the grid.
 
-    With `holds_form` its engine's grammar holds once a call has begun. A model with `call_forms`
-    writes every call as text in one of them, which its engine does not read, unless the request
-    forces a call. `result_forms` are the forms in which it echoes the result of a tool.
+    With `holds_form` the engine's grammar applies once a call has begun. A model with `call_forms`
+    writes every call as text in one of these forms, which its engine does not parse, unless the
+    request forces a call. `result_forms` are the forms in which it echoes the result of a tool.
     """
 
     name: str
@@ -121,21 +121,21 @@ class ModelProfile:
 
     def without(self, flaws: frozenset[Flaw]) -> "ModelProfile":
         """Return the same model, free of these flaws."""
-        rates = {one: p for one, p in self.rates.items() if one not in flaws}
+        rates = {flaw: p for flaw, p in self.rates.items() if flaw not in flaws}
         forms = () if Flaw.FOREIGN in flaws else self.call_forms
         return replace(self, rates=rates, call_forms=forms)
 
 
 def folder() -> Traversable:
-    """Return where the data lies: in an installed package, or beside it in a checkout."""
+    """Return the data folder: in an installed package, or next to it in a checkout."""
     package = resources.files("temper_evals")
+    # a wheel contains the data inside the package, a checkout next to it
     installed = package / "config"
     return installed if installed.is_dir() else package / ".." / "config" / "evals"
 
 
 def profile_names() -> tuple[str, ...]:
-    """List the profiles there are."""
-    names = (one.name for one in (folder() / "profiles").iterdir())
+    names = (path.name for path in (folder() / "profiles").iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
@@ -143,23 +143,23 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
     """Load a profile in one cell of the grid; raises InvalidConfiguration."""
     if name not in profile_names():
         known = ", ".join(profile_names())
-        raise InvalidConfiguration("--profile", f"there is no {name!r}; known: {known}")
-    found = _document(f"profiles/{name}.toml")
+        raise InvalidConfiguration("--profile", f"unknown profile {name!r}; known: {known}")
+    document = _document(f"profiles/{name}.toml")
     level = "value" if cell.rates is Level.MID else cell.rates.value
-    rates = {Flaw(key): _share(one, level) for key, one in _tables(found.get("rates"))}
+    rates = {Flaw(key): _share(rate, level) for key, rate in _tables(document.get("rates"))}
     return ModelProfile(
         name,
-        str(found.get("about", "")),
+        str(document.get("about", "")),
         rates,
         _reactions(cell),
-        holds_form=found.get("engine") == "lazy",
-        call_forms=_texts(found.get("calls", [])),
-        result_forms=_texts(found.get("results", ["{result}"])),
+        holds_form=document.get("engine") == "lazy",
+        call_forms=_texts(document.get("calls", [])),
+        result_forms=_texts(document.get("results", ["{result}"])),
     )
 
 
 def grid() -> tuple[Cell, ...]:
-    """Return every cell: 27 of levels, and one for each chance that is swept by itself."""
+    """Return every cell: 27 combinations of levels, and one for each swept chance."""
     swept = [
         Cell(swept=(Reaction(key), float(chance)))
         for key, table in _tables(_document("reactions.toml"))
@@ -169,17 +169,19 @@ def grid() -> tuple[Cell, ...]:
 
 
 def sources_of(name: str) -> dict[str, str]:
-    """Return every source that a profile names, with what it stands for."""
+    """Return the sources of a profile with their keys."""
     sources = _document(f"profiles/{name}.toml").get("sources", {})
-    return {key: str(one) for key, one in sources.items()} if isinstance(sources, dict) else {}
+    return {key: str(value) for key, value in sources.items()} if isinstance(sources, dict) else {}
 
 
 def _reactions(cell: Cell) -> dict[Reaction, float]:
     levels = dict.fromkeys(Reaction, Level.MID) | dict.fromkeys(CORRECTIONS, cell.correction)
     levels[Reaction.CONSTRAINED_ERROR] = cell.constraint
-    found = _document("reactions.toml")
-    tables = {Reaction(key): table for key, table in _tables(found)}
-    chances = {one: _share(tables[one], level.value) for one, level in levels.items()}
+    document = _document("reactions.toml")
+    tables = {Reaction(key): table for key, table in _tables(document)}
+    chances = {
+        reaction: _share(tables[reaction], level.value) for reaction, level in levels.items()
+    }
     return chances if cell.swept is None else chances | dict([cell.swept])
 
 
@@ -190,12 +192,12 @@ def _document(name: str) -> dict[str, object]:
 
 def _tables(value: object) -> list[tuple[str, dict[str, object]]]:
     tables = value if isinstance(value, dict) else {}
-    return [(key, one) for key, one in tables.items() if isinstance(one, dict)]
+    return [(key, value) for key, value in tables.items() if isinstance(value, dict)]
 
 
 def _numbers(value: object) -> list[int | float]:
     listed = value if isinstance(value, list) else []
-    return [one for one in listed if isinstance(one, int | float)]
+    return [number for number in listed if isinstance(number, int | float)]
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -205,5 +207,5 @@ def _texts(value: object) -> tuple[str, ...]:
 def _share(table: dict[str, object], level: str) -> float:
     value = table.get(level)
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InvalidConfiguration("--profile", f"{level} is no share between 0 and 1: {value}")
+        raise InvalidConfiguration("--profile", f"{level} must be between 0 and 1 (got {value})")
     return float(value)

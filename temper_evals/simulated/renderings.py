@@ -1,7 +1,7 @@
-"""How a flawed reply looks: texts and edits from `renderings.jsonl`, each with its source.
+"""The wording of flawed replies: texts and edits from `renderings.jsonl`, each with a source.
 
-An edit takes a right call and returns what a model that errs so would have written. Rows that are
-`held_out` are by a second author; they are for the families that are held out, and for those alone.
+An edit takes a right call and returns a flawed version of it. Rows with `held_out` are by a second
+author and are used only for the held-out families.
 """
 
 import random
@@ -20,13 +20,13 @@ from temper_evals.simulated.profiles import folder
 @cache
 def renderings(*, held_out: bool = False) -> Mapping[str, tuple[str, ...]]:
     """Return the texts, or the names of the edits, by kind: those held out, or all others."""
-    found: dict[str, list[str]] = {}
+    texts_by_class: dict[str, list[str]] = {}
     for line in (folder() / "renderings.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.parse(line)
         if isinstance(row, dict) and bool(row.get("held_out")) is held_out:
             text = row.get("text", row.get("edit"))
-            found.setdefault(str(row["class"]), []).append(str(text))
-    return {kind: tuple(texts) for kind, texts in found.items()}
+            texts_by_class.setdefault(str(row["class"]), []).append(str(text))
+    return {kind: tuple(texts) for kind, texts in texts_by_class.items()}
 
 
 def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
@@ -37,13 +37,13 @@ def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool =
 def as_text(call: PlannedCall, form: str) -> str:
     """Write a call as text in a syntax.
 
-    What stands between {each_argument} and {end_argument} is written for each argument, with its
-    {key}, its {value}, its {type}, and by {text} whether it is a text.
+    The part between {each_argument} and {end_argument} is repeated for each argument, with its
+    {key}, {value} and {type}; {text} is true for a string.
     """
     before, is_loop, rest = form.partition("{each_argument}")
     if is_loop:
-        inner, _, behind = rest.partition("{end_argument}")
-        return as_text(call, before) + _each_argument(call, inner) + as_text(call, behind)
+        inner, _, after = rest.partition("{end_argument}")
+        return as_text(call, before) + _each_argument(call, inner) + as_text(call, after)
     return _fill(call, form)
 
 
@@ -51,7 +51,7 @@ def _fill(call: PlannedCall, form: str) -> str:
     """Put the parts of a call in the places that a form has for them."""
     arguments = json.dump_text(call.arguments)
     whole = json.dump_text({"name": call.name, "arguments": call.arguments})
-    keywords = ", ".join(f"{name}={_python(one)}" for name, one in call.arguments.items())
+    keywords = ", ".join(f"{name}={_python(value)}" for name, value in call.arguments.items())
     tags = _each_argument(call, "<parameter={key}>\n{value}\n</parameter>\n")
     tag_call = f"<tool_call>\n<function={call.name}>\n{tags}</function>\n</tool_call>"
     parts = {
@@ -74,8 +74,8 @@ def _fill(call: PlannedCall, form: str) -> str:
     }
     for mark, text in parts.items():
         if mark in form:
-            before, _, behind = form.partition(mark)
-            return _fill(call, before) + text + _fill(call, behind)
+            before, _, after = form.partition(mark)
+            return _fill(call, before) + text + _fill(call, after)
     return form
 
 
@@ -84,11 +84,11 @@ def _each_argument(call: PlannedCall, form: str) -> str:
     return "".join(
         form.format(
             key=name,
-            value=outcome_text(one),
-            type=_TYPE_NAMES[type(one)],
-            text="true" if isinstance(one, str) else "false",
+            value=outcome_text(argument),
+            type=_TYPE_NAMES[type(argument)],
+            text="true" if isinstance(argument, str) else "false",
         )
-        for name, one in call.arguments.items()
+        for name, argument in call.arguments.items()
     )
 
 
@@ -104,28 +104,28 @@ _TYPE_NAMES: Mapping[type, str] = {
 
 
 def _braces(value: JsonValue) -> str:
-    """Write a value as Gemma 4 does: keys without quotes, and a mark of its own around texts."""
+    """Write a value as Gemma 4 does: keys without quotes, and special marks around texts."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_braces(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_braces(member)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_braces, value)) + "]"
     return f'<|"|>{value}<|"|>' if isinstance(value, str) else json.dump_text(value)
 
 
 def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:
-    """Write right calls in one syntax that the engine does not read.
+    """Write right calls in a syntax that the engine does not parse.
 
-    What stands between {each} and {end} is written for each call, what is behind {between} amid
-    them; a form without these is written for each call, on a line of its own.
+    The part between {each} and {end} is repeated for each call, joined by the part after {between};
+    a form without these is written once per call, on separate lines.
     """
     form = draw.choice(renderings(held_out=held_out)["foreign"])
     before, is_one_block, rest = form.partition("{each}")
     if not is_one_block:
-        return "\n".join(as_text(one, form) for one in calls)
-    inner, _, behind = rest.partition("{end}")
+        return "\n".join(as_text(call, form) for call in calls)
+    inner, _, after = rest.partition("{end}")
     each, _, between = inner.partition("{between}")
-    body = between.join(as_text(one, each) for one in calls)
-    return "".join((as_text(calls[0], before), body, as_text(calls[0], behind)))
+    body = between.join(as_text(call, each) for call in calls)
+    return "".join((as_text(calls[0], before), body, as_text(calls[0], after)))
 
 
 def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = False) -> str:
@@ -133,11 +133,13 @@ def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = Fals
     text = json.dump_text(call.arguments)
     names = [*renderings(held_out=held_out)["broken_json"]]
     draw.shuffle(names)
-    return next((one for name in names if _is_broken(one := _BREAKS[name](text, call))), text[:-1])
+    return next(
+        (broken for name in names if _is_broken(broken := _BREAKS[name](text, call))), text[:-1]
+    )
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether a text is no JSON: an edit may have changed nothing but a value."""
+    """Return whether a text is not JSON: an edit may have changed only a value."""
     try:
         json.parse(text)
     except ValueError:
@@ -149,13 +151,13 @@ def wrong_name(call: PlannedCall, draw: random.Random, *, held_out: bool = False
     """Write a name that is nearly right, or of no tool."""
     names = [*renderings(held_out=held_out)["wrong_name"]]
     draw.shuffle(names)
-    return next(one for name in names if (one := _NAMES[name](call.name)) != call.name)
+    return next(wrong for name in names if (wrong := _NAMES[name](call.name)) != call.name)
 
 
 def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
-    """Leave out an argument; returns what is left, and its name."""
+    """Omit an argument; returns the others, and its name."""
     name = draw.choice([*call.arguments]) if call.arguments else ""
-    return {key: one for key, one in call.arguments.items() if key != name}, name
+    return {key: value for key, value in call.arguments.items() if key != name}, name
 
 
 def wrong_type(
@@ -165,9 +167,9 @@ def wrong_type(
     names = [*renderings(held_out=held_out)["wrong_type"]]
     draw.shuffle(names)
     for name in names:
-        found = _TYPES[name](call.arguments, schema)
-        if found is not None:
-            return found
+        edited = _TYPES[name](call.arguments, schema)
+        if edited is not None:
+            return edited
     return {**call.arguments, "note": ""}, "note"
 
 
@@ -249,9 +251,13 @@ def _enum_in_capitals(arguments: JsonObject, schema: JsonObject) -> tuple[JsonOb
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return None
-    enums = [name for name, one in properties.items() if isinstance(one, dict) and "enum" in one]
+    enums = [
+        name
+        for name, schema_part in properties.items()
+        if isinstance(schema_part, dict) and "enum" in schema_part
+    ]
     return _change_first(
-        arguments, lambda name, one: str(one).upper() if name in enums and one else one
+        arguments, lambda name, value: str(value).upper() if name in enums and value else value
     )
 
 

@@ -1,4 +1,4 @@
-"""What a request shows a simulated model: its case, its tools, and what constrains the reply."""
+"""A simulated model's view of a request: its case, its tools, and constraints of the reply."""
 
 import re
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.suite import task_named
 from temper_evals.scenarios.task import PlannedTask
-from temper_evals.scenarios.worlds import function_of, tool_name
+from temper_evals.scenarios.worlds import function_of, objects_in, tool_name
 
-# "answer only DONE": an instruction as models know it, whoever writes it
+# "answer only DONE": an instruction that models follow, from any author
 _ONLY_WORD = re.compile(r"\banswer only ([A-Z]+)\b")
 _CASE = re.compile(r"\[case ([a-z_]+-\d+)/(\d+)\]")
 
@@ -33,8 +33,8 @@ class SimulatedRequest:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """A tool that is no part of the task and takes one text: it must be for answering."""
-        known = {tool_name(one) for one in self.task.setting.tools}
+        """A tool that is not part of the task and takes one text: it must be an answer tool."""
+        known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in self.tools:
             if tool_name(tool) not in known and text_parameter(tool):
                 return tool
@@ -43,12 +43,12 @@ class SimulatedRequest:
     @property
     def allowed(self) -> frozenset[str]:
         """The tools that a schema for calls allows; empty where it has no such form."""
-        return frozenset(tool_name(one) for one in _tools_in(self.schema or {}))
+        return frozenset(tool_name(tool) for tool in _tools_in(self.schema or {}))
 
     @property
-    def way_out(self) -> JsonObject | None:
-        """A tool for answering that is only in the schema of a reply that has to be a call."""
-        known = {tool_name(one) for one in self.task.setting.tools}
+    def hidden_answer_tool(self) -> JsonObject | None:
+        """An answer tool that occurs only in the schema of a constrained reply."""
+        known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in _tools_in(self.schema or {}):
             if tool_name(tool) not in known and text_parameter(tool):
                 return tool
@@ -56,14 +56,13 @@ class SimulatedRequest:
 
     @property
     def closing_word(self) -> str:
-        """The word that the last message wants of a model that has nothing left to do; or ""."""
+        """The word that the last message demands from a model with nothing left to do; or ""."""
         last = self.messages[-1]
-        found = _ONLY_WORD.search(_text(last)) if last.get("role") == "user" else None
-        return found[1] if found else ""
+        match = _ONLY_WORD.search(_text(last)) if last.get("role") == "user" else None
+        return match[1] if match else ""
 
     @property
     def forces_call(self) -> bool:
-        """Whether a reply has to be a call."""
         return self.choice in ("required", "named")
 
 
@@ -79,34 +78,40 @@ def text_parameter(tool: JsonObject) -> str:
 
 def _tools_in(schema: JsonObject) -> list[JsonObject]:
     """Return the calls that a schema allows, as tools; of a form that gives name and arguments."""
-    found: list[JsonObject] = []
-    for one in _objects(schema.get("anyOf")) or (schema,):
-        properties = one.get("properties")
+    tools: list[JsonObject] = []
+    for form in objects_in(schema.get("anyOf")) or [schema]:
+        properties = form.get("properties")
         members = properties if isinstance(properties, dict) else {}
         name, arguments = members.get("name"), members.get("arguments")
         if isinstance(name, dict) and isinstance(arguments, dict):
             parameters = _resolve(arguments, schema)
-            found.append({"function": {"name": name.get("const"), "parameters": parameters}})
-    return found
+            tools.append({"function": {"name": name.get("const"), "parameters": parameters}})
+    return tools
 
 
-def _resolve(own: JsonObject, schema: JsonObject) -> JsonValue:
-    """Return a definition where a schema refers to one."""
-    place, definitions = own.get("$ref"), schema.get("$defs")
-    name = place.removeprefix("#/$defs/") if isinstance(place, str) else ""
-    return definitions.get(name, own) if isinstance(definitions, dict) else own
+def _resolve(arguments: JsonObject, schema: JsonObject) -> JsonValue:
+    """Resolve a `$ref` to a definition of the schema."""
+    reference, definitions = arguments.get("$ref"), schema.get("$defs")
+    name = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
+    return definitions.get(name, arguments) if isinstance(definitions, dict) else arguments
 
 
 def read_request(body: JsonObject) -> SimulatedRequest | None:
     """Read a request; None if it is of no known case."""
-    messages = _objects(body.get("messages"))
-    found = next((hit for one in messages if (hit := _CASE.search(_text(one)))), None)
-    task = task_named(found[1]) if found else None
-    if found is None or task is None:
+    messages = objects_in(body.get("messages"))
+    match = next((hit for message in messages if (hit := _CASE.search(_text(message)))), None)
+    task = task_named(match[1]) if match else None
+    if match is None or task is None:
         return None
     choice, named = _choice(body.get("tool_choice"))
     return SimulatedRequest(
-        task, int(found[2]), messages, _objects(body.get("tools")), choice, named, _schema(body)
+        task,
+        int(match[2]),
+        tuple(messages),
+        tuple(objects_in(body.get("tools"))),
+        choice,
+        named,
+        _schema(body),
     )
 
 
@@ -114,8 +119,8 @@ def render_prompt(body: JsonObject) -> str:
     """Write a request as a prompt, tools first."""
     tools = json.dump_text(body.get("tools", []))
     return tools + "".join(
-        f"<|{one.get('role')}|>{_text(one)}{json.dump_text(one.get('tool_calls', ''))}\n"
-        for one in _objects(body.get("messages"))
+        f"<|{turn.get('role')}|>{_text(turn)}{json.dump_text(turn.get('tool_calls', ''))}\n"
+        for turn in objects_in(body.get("messages"))
     )
 
 
@@ -124,10 +129,6 @@ def _text(message: JsonObject) -> str:
     if isinstance(content, str):
         return content
     return "" if content is None else json.dump_text(content)
-
-
-def _objects(value: object) -> tuple[JsonObject, ...]:
-    return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, list) else ()
 
 
 def _choice(value: object) -> tuple[str, str]:

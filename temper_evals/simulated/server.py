@@ -1,4 +1,4 @@
-"""A simulated model behind HTTP that answers as a llama-server does: chats and counts."""
+"""A simulated model on an HTTP server with the endpoints of llama-server."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ _STRANGER = WrittenReply("I know nothing of this case.")
 
 @dataclass(slots=True)
 class CaseUsage:
-    """What a case cost so far, and what went wrong in its replies."""
+    """The cost of a case so far, and the flaws of its replies."""
 
     generations: int = 0
     prompt: int = 0
@@ -62,7 +62,7 @@ class SimulatedServer:
         self.url = ""
 
     def usage_of(self, case: str) -> CaseUsage:
-        """Tell what a case has cost so far."""
+        """Return the cost of a case so far."""
         return self._ledger.setdefault(case, CaseUsage())
 
     def app(self) -> Starlette:
@@ -91,7 +91,7 @@ class SimulatedServer:
         cost = ReplyCost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
         usage = CaseUsage() if seen is None else self.usage_of(seen.key)
         is_stream = body.get("stream") is True
-        # a runaway reply is charged as it is streamed, as the client may end it
+        # a runaway reply is charged while it is streamed, because the client may stop it
         is_charged_later = is_stream and reply.runs_away
         usage.add(replace(cost, generated=0) if is_charged_later else cost, reply.flaw)
         if not is_stream:
@@ -103,9 +103,9 @@ class SimulatedServer:
     async def _stream(
         self, pieces: list[JsonObject], reply: WrittenReply, cost: ReplyCost, usage: CaseUsage
     ) -> AsyncIterator[bytes]:
-        """Stream a reply, eight tokens at a time: a timer for each would cost more than they do.
+        """Stream eight tokens at a time: a timer per token would cost more than the tokens.
 
-        The tokens are added to `usage` as they are sent.
+        The tokens are added to `usage` when they are sent.
         """
         await asyncio.sleep(cost.prompt_seconds * self._pace)
         yield _event(_chunk({"role": "assistant", "content": None}))
@@ -115,7 +115,7 @@ class SimulatedServer:
             await asyncio.sleep(rest * self._pace * len(few) / max(1, len(pieces)))
             usage.generated += len(few)
             usage.seconds += len(few) / GENERATED_PER_SECOND
-            yield b"".join(_event(_chunk(one)) for one in few)
+            yield b"".join(_event(_chunk(delta)) for delta in few)
         end: JsonObject = {**_chunk({}, _reason(reply)), **_account(cost)}
         yield _event(end) + b"data: [DONE]\n\n"
 
@@ -166,7 +166,7 @@ def _reason(reply: WrittenReply) -> str:
 
 
 def _pieces(reply: WrittenReply, key: str) -> list[JsonObject]:
-    """Cut a reply into the deltas of tokens of one to six characters."""
+    """Cut a reply into deltas of one to six characters."""
     draw = draws_of(key, reply.text, *(text for _, text in reply.calls))
     pieces: list[JsonObject] = [
         {"content": text}
@@ -184,12 +184,12 @@ def _pieces(reply: WrittenReply, key: str) -> list[JsonObject]:
 
 
 def _cut(text: str, lengths: list[int]) -> Iterator[str]:
-    place = 0
+    start = 0
     for length in lengths:
-        if place >= len(text):
+        if start >= len(text):
             return
-        yield text[place : place + length]
-        place += length
+        yield text[start : start + length]
+        start += length
 
 
 def _chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:
@@ -260,7 +260,7 @@ def _overflow(tokens: int, window: int) -> JsonObject:
 
 
 class _QuietServer(uvicorn.Server):
-    """A uvicorn that leaves signals to others and says when it is ready."""
+    """A uvicorn server that ignores signals and signals when it is ready."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -276,7 +276,7 @@ class _QuietServer(uvicorn.Server):
 
 
 class ServedApp(Protocol):
-    """What is served; its `url` is known from then on."""
+    """A served application; `serve` sets its `url`."""
 
     url: str
 
@@ -289,6 +289,7 @@ async def serve(server: ServedApp) -> AsyncGenerator[str, None]:
     config = uvicorn.Config(server.app(), log_config=None, access_log=False, ws="none")
     running = _QuietServer(config)
     with contextlib.closing(socket.create_server((_HOST, 0))) as listening:
+        # with Nagle's algorithm a token would wait 40 ms for the next one
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.create_task(running.serve(sockets=[listening]))
         await running.ready.wait()

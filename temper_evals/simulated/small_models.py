@@ -1,9 +1,8 @@
-"""Replies of small models that fail after the first result of a tool, or call with placeholders.
+"""Replies of small models that fail after the first result of a tool, or use placeholders.
 
-The shapes are those of Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server, which writes
-every call as text: it repeats an executed call, echoes a result, or goes on after a call with a
+The shapes are those of Qwen2.5-Coder-Instruct 0.5B and 1.5B (Q4_K_M) on llama-server, which write
+every call as text: they repeat an executed call, echo a result, or continue after a call with a
 result that no tool returned:
-
     {"name": "list_files", "arguments": {"folder": "inbox"}}
     {"files": ["inbox/a.txt"]}
 """
@@ -25,7 +24,7 @@ _BARE = "{call}"
 _TAGGED = "<tool_response>\n{call}\n</tool_response>"
 _BLOCK = "```json\n{call}\n```"
 _INVENTED_RESULTS = ('{"ok": true}', '{"status": "success"}', '{"result": "done", "id": 1}')
-# the first of five calls with an invented result was new, the others had been executed
+# one of five calls with an invented result was new, the others had been executed
 _NEW_CALL = 0.2
 _PLACEHOLDERS = {
     "to": "user@example.com",
@@ -53,7 +52,7 @@ def executed_calls(messages: Sequence[JsonObject]) -> list[PlannedCall]:
 
 
 def without_same_results(messages: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """Leave out the results that an earlier message has word for word."""
+    """Drop the results that exactly repeat an earlier message."""
     contents: list[JsonValue] = []
     remaining: list[JsonObject] = []
     for message in messages:
@@ -72,7 +71,7 @@ def flawed_text(
     *,
     draw: random.Random,
 ) -> str:
-    """Write the text of a flaw after results; `due` is empty where the answer is due."""
+    """Return the text of a flaw after results; `due` is empty where the answer is due."""
     last, result = done[-1]
     form = draw.choice(profile.call_forms or (_BARE,))
     match flaw:

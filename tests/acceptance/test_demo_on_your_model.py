@@ -168,9 +168,9 @@ def test_an_engine_that_wants_a_key_is_an_error_with_a_remedy() -> None:
         (("--model", "none.gguf"), "the model file none.gguf does not exist", "check the path"),
         (("--model", "text.gguf"), "is not a GGUF file", "convert it or download"),
         (("--model", "."), "is a folder", "give the path of the .gguf file in it"),
-        (("--backend-url", "http://127.0.0.1:9"), "nothing answers at", "start the server"),
+        (("--backend-url", "http://127.0.0.1:9"), "no server answers at", "start the server"),
         (("--backend-url", "127.0.0.1:8080"), "backend.url", "http://"),
-        (("--model", "a", "--backend-url", "http://b"), "--model", "leave out --backend-url"),
+        (("--model", "a", "--backend-url", "http://b"), "--model", "remove --backend-url"),
         (("--backend-model", "a"), "--backend-model", "--backend-url"),
     ],
 )

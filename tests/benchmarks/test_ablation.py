@@ -64,7 +64,7 @@ def test_a_fork_that_fails_has_no_outcome() -> None:
 
 def test_a_reply_is_played_to_its_end() -> None:
     assert play(REQUEST, ["No."]) == Answer([], "No.", 1)
-    assert play(REQUEST, ["I will look at it now:", CALL]).asked == 2
+    assert play(REQUEST, ["I will look at it now:", CALL]).generations == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.load.client import Answer, BrokenOff, Target
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload, large
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.spoken import DONE, START, delta, end
@@ -72,15 +72,15 @@ async def test_an_answer_that_breaks_off_is_an_error() -> None:
 
 async def test_a_stream_without_its_end_mark_is_a_problem() -> None:
     answer = await received([stream(START, delta({"content": " word1"}))])
-    assert "status 200" in Workload(Behaviour("prose", 1)).problem(answer)
+    assert "status 200" in Workload(Behavior("prose", 1)).problem(answer)
 
 
 async def test_missing_tokens_are_a_problem() -> None:
     answer = await received([WORDS])
-    assert Workload(Behaviour("prose", 3)).problem(answer) == ""
-    assert Workload(Behaviour("prose", 4)).problem(answer) == "3 of 4 tokens arrived"
+    assert Workload(Behavior("prose", 3)).problem(answer) == ""
+    assert Workload(Behavior("prose", 4)).problem(answer) == "3 of 4 tokens arrived"
     assert DONE in WORDS
 
 
 def test_the_large_request_has_the_size_that_is_promised() -> None:
-    assert 600_000 < len(large(Behaviour("call")).body) < 650_000
+    assert 600_000 < len(large(Behavior("call")).body) < 650_000

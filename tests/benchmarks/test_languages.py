@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.load.languages import CHAT, LANGUAGES, Language
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 from proxy.api.dialects import all_dialects
 from proxy.conversation.requests import Request
@@ -11,7 +11,7 @@ from proxy.dialects.dialect import Client
 
 
 def read(language: Language, *, is_streamed: bool) -> Request:
-    workload = Workload(Behaviour("call"), is_streamed=is_streamed, language=language)
+    workload = Workload(Behavior("call"), is_streamed=is_streamed, language=language)
     front = all_dialects().of(language.path)
     return front.decode(workload.body, Client()).request
 

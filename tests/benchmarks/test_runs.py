@@ -154,15 +154,15 @@ def test_a_page_without_a_place_for_figures_is_named(
     page.write_text("Nothing.")
     save(Results("2026-01-02", this_machine()), file)
     assert command.main(["table", str(file), "--into", str(page)]) == 1
-    assert "page.md cannot be renewed: there is no mark" in capsys.readouterr().err
+    assert "page.md cannot be updated: there is no mark" in capsys.readouterr().err
 
 
 def test_an_unknown_candidate_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["run", "start", "--only", "direct@elsewhere"])
-    assert "no such candidate: direct@elsewhere" in capsys.readouterr().err
+    assert "unknown candidate: direct@elsewhere" in capsys.readouterr().err
 
 
 def test_an_unknown_scenario_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["run", "dance"]) == 2
-    assert "no such scenario: dance; known: call" in capsys.readouterr().err
+    assert "unknown scenario: dance; known: call" in capsys.readouterr().err

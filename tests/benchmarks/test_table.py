@@ -41,21 +41,21 @@ def test_candidates_stand_side_by_side_with_their_medians() -> None:
 
 def test_goals_are_judged_by_what_was_measured() -> None:
     shown = rows(RESULTS)
-    assert shown["`call` added p50, of forge's"][1:] == ["<= 0.333", "0.25", "yes"]
+    assert shown["`call` added p50, relative to forge"][1:] == ["<= 0.333", "0.25", "yes"]
     assert shown["`call` added p50, of litellm's"][2:] == ["-", "not measured"]
-    assert shown["`call` requests/s at 16, of forge's"][1:] == [">= 8", "10", "yes"]
+    assert shown["`call` requests/s at 16, relative to forge"][1:] == [">= 8", "10", "yes"]
 
 
 def test_the_first_content_is_compared_with_that_of_a_proxy_that_does_nothing() -> None:
     found = {"temper": [{"first_content": 6.3}], "bare": [{"first_content": 6.0}]}
     shown = rows(Results("2026-01-02", RESULTS.machine, rounds={"prose-accept": found}))
-    assert shown["`prose-accept` first content, of bare's"][1:] == ["<= 1.1", "1.05", "yes"]
+    assert shown["`prose-accept` first content, relative to bare"][1:] == ["<= 1.1", "1.05", "yes"]
 
 
 def test_a_goal_that_was_missed_is_shown_in_bold() -> None:
     slower = {"call": {**RESULTS.rounds["call"], "temper": [{"p50": 2.0}]}}
     results = Results("2026-01-02", RESULTS.machine, rounds=slower)
-    assert rows(results)["`call` added p50, of forge's"][2:] == ["0.95", "**no**"]
+    assert rows(results)["`call` added p50, relative to forge"][2:] == ["0.95", "**no**"]
 
 
 def test_machine_date_versions_and_what_is_missing_are_named() -> None:

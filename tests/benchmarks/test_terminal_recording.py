@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.terminal_recording import drawn, prompt, shown
+from benchmarks.terminal_recording import draw, final_lines, prompt
 
 PICTURE = Path(__file__).parents[2] / "docs" / "terminal.svg"
 
@@ -20,11 +20,11 @@ PICTURE = Path(__file__).parents[2] / "docs" / "terminal.svg"
     ],
 )
 def test_what_was_written_over_is_not_shown(output: str, lines: list[str]) -> None:
-    assert shown(output) == lines
+    assert final_lines(output) == lines
 
 
 def test_the_picture_takes_nothing_from_anywhere() -> None:
-    picture = drawn([prompt("demo"), "\x1b[31mred\x1b[0m"])
+    picture = draw([prompt("demo"), "\x1b[31mred\x1b[0m"])
     assert "temper&#160;demo" in picture
     assert "@font-face" not in picture
     shown_of_it = re.sub(r"<!--.*?-->", "", picture, flags=re.DOTALL)

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from benchmarks.healthy.replies import Call, Reply, streamed, whole
-from benchmarks.load.workloads import described
+from benchmarks.load.workloads import describe_tool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.launch import LaunchPlan
@@ -70,8 +70,8 @@ class Fact(BaseModel):
 
 PARIS = Fact(city="Paris", country="France")
 TOOLS = (
-    described("get_weather", {"city": {"type": "string"}}, required=("city",)),
-    described("get_time", {}, required=()),
+    describe_tool("get_weather", {"city": {"type": "string"}}, required=("city",)),
+    describe_tool("get_time", {}, required=()),
 )
 
 

@@ -186,7 +186,7 @@ def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
     assert done.returncode == 0, done.stderr
     if silent.arrived.acquire(blocking=False):  # a busy machine starts no Temper in that time
         assert silent.left.acquire(timeout=PATIENCE_SECONDS)
-    assert "respond: no case was finished: off" in done.stdout
+    assert "respond: no finished case: off" in done.stdout
     told = " ".join(done.stdout.split())
     assert "not one case was finished with a setting and without it. Pass --minutes " in told
     (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")

@@ -1,4 +1,4 @@
-"""A meeting at the first time that suits everybody: reads at once, and a room that is taken."""
+"""A meeting at the first time that suits everyone; in every second task the room is taken."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ _CHANGING = frozenset({"send_invitation", "move_meeting", "cancel_meeting", "blo
 
 
 def calendar(index: int) -> PlannedTask:
-    """Find the first time that suits all; every second time the room is taken then."""
+    """Find the first time that suits everyone; in every second task the room is taken then."""
     values = SampleValues(f"calendar-{index}")
     tools = tuple(values.draw.sample((*_READERS, *_WRITERS), len(_READERS) + len(_WRITERS)))
     builder = TaskBuilder("calendar", index, tools, _CHANGING)
@@ -86,11 +86,11 @@ def _read_calendars(
     """Look everybody's times up at once; returns the results, which are all needed."""
     people, day = wanted["attendees"], wanted["day"]
     assert isinstance(people, list)  # noqa: S101 - made above
-    others = values.draw.sample([one for one in _TIMES if one not in shared], 3 * len(people))
+    others = values.draw.sample([time for time in _TIMES if time not in shared], 3 * len(people))
     calls: list[PlannedCall] = []
     seen: list[str] = []
-    for place, person in enumerate(people):
-        free: list[JsonValue] = [*sorted((*shared, *others[3 * place : 3 * place + 3]))]
+    for index, person in enumerate(people):
+        free: list[JsonValue] = [*sorted((*shared, *others[3 * index : 3 * index + 3]))]
         result: JsonObject = {"person": person, "free": free}
         calls.append(builder.returns("list_free_times", {"person": person, "day": day}, result))
         seen.append(json.dump_text(result))
@@ -101,8 +101,8 @@ def _read_calendars(
 def _problem(
     values: SampleValues, wanted: JsonObject, shared: Sequence[str], free: Sequence[str]
 ) -> str:
-    """Say that the room is taken, and when it is free: also at a time that does not suit all."""
-    other = values.draw.choice([one for one in _TIMES if one not in shared])
+    """Report that the room is taken, and when it is free: also at a time that does not suit all."""
+    other = values.draw.choice([time for time in _TIMES if time not in shared])
     times = ", ".join(sorted((*free, other)))
     return f"{wanted['room']} is taken at {wanted['start']}; it is free at {times}"
 

@@ -52,12 +52,12 @@ _LANGUAGES = (
 
 
 def refactoring(index: int) -> PlannedTask:
-    """Rename a function where it stands and where it is called; every third time a file changed."""
+    """Rename a function at its definition and its call; in every third task a file has changed."""
     values = SampleValues(f"refactoring-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("refactoring", index, tools, _CHANGING)
     ending, definition, caller = values.draw.choice(_LANGUAGES)
-    old, new = (f"{one}_{values.number(10, 99)}" for one in values.draw.sample(_WORDS, 2))
+    old, new = (f"{word}_{values.number(10, 99)}" for word in values.draw.sample(_WORDS, 2))
     known = {"limit": values.number(2, 90), "unit": values.city(), "key": values.sku()}
     paths = [f"src/{values.sku()}.{ending}", f"src/{values.sku()}-use.{ending}"]
     texts = [
@@ -92,7 +92,7 @@ def _edit(path: str, text: str, old: str, new: str) -> PlannedCall:
 def _change_meanwhile(
     builder: TaskBuilder, edit: PlannedCall, read: PlannedCall, text: str
 ) -> None:
-    """Let the first edit fail, since somebody has changed the file: it has to be read again."""
+    """Make the first edit fail, because the file has changed: it must be read again."""
     problem = f"{read.arguments['path']} was changed since it was read: read it again"
     failed = builder.ends(edit.name, edit.arguments, CannedOutcome(problem, fails=True))
     builder.step(failed, needs=[text])
@@ -102,15 +102,15 @@ def _change_meanwhile(
 def _run_tests(
     builder: TaskBuilder, values: SampleValues, names: tuple[str, str], paths: list[str]
 ) -> PlannedTask:
-    """Run the tests in the end; the answer tells the run."""
+    """Run the tests at the end; the answer contains the run."""
     suite, run = f"tests-{values.sku()}", values.code("RUN")
     result: JsonObject = {"run": run, "failed": 0}
     builder.step(builder.returns("run_tests", {"suite": suite, "verbose": False}, result))
     old, new = names
-    said = (
+    text = (
         f"Rename {old} to {new} in {paths[0]} and {paths[1]}: read both files, then edit each with "
         "one call that replaces every line with the old name, whole and in order, without its line "
         "end, and no other line. If a file has changed meanwhile, read it again. Then run the "
         f"suite {suite}, not verbose. Tell me the references of the edits and the run of the tests."
     )
-    return builder.done(said, ExpectedEnd((run,)))
+    return builder.done(text, ExpectedEnd((run,)))

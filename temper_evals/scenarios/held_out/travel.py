@@ -1,4 +1,4 @@
-"""A train and a hotel on one day: what is booked is undone if the other comes to nothing."""
+"""A train and a hotel on one day: a booking is undone if the other one fails."""
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue

@@ -49,7 +49,7 @@ def test_tuned_and_forge_are_held_against_each_other() -> None:
 )
 def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
     runs = [*DIRECT, *arm(name, ALL, generations=generations)]
-    title = f"p-small, `{name}`: generations a request"
+    title = f"p-small, `{name}`: generations per request"
     assert found({"main": runs})[title].outcome is outcome
 
 
@@ -89,7 +89,7 @@ def test_forge_and_temper_stand_in_the_first_table() -> None:
 @pytest.mark.parametrize(
     ("counts", "outcomes"),
     [
-        (ReplyCounts(100, 80, 85, asked=6), [Outcome.MET, Outcome.MET, Outcome.MET]),
+        (ReplyCounts(100, 80, 85, retried=6), [Outcome.MET, Outcome.MET, Outcome.MET]),
         (ReplyCounts(100, 80, 90, 2, 6, 2), [Outcome.MISSED, Outcome.MISSED, Outcome.MISSED]),
         (ReplyCounts(100, 90, 60, needless=10), [Outcome.REPORTED]),
         (ReplyCounts(100, 100, 60), [Outcome.REPORTED]),

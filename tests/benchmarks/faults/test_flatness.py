@@ -57,7 +57,7 @@ def test_as_much_as_is_allowed_is_flat_and_more_is_not() -> None:
     for more, expected in ((0.0, True), (0.01, False)):
         found = flatness([1.0] * 8 + [4.0 + more] * 2, 3.0)
         assert found is not None
-        assert (found.early, found.late, found.is_flat) == (1.0, 4.0 + more, expected)
+        assert (found.second_fifth, found.last_fifth, found.is_flat) == (1.0, 4.0 + more, expected)
 
 
 def test_descriptors_are_judged_by_themselves() -> None:

@@ -1,8 +1,8 @@
-from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.client import Seen
-from benchmarks.healthy.ledger import Asked
+from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import Wish
-from benchmarks.healthy.tally import Batch, Pair, counted, timed, timed_name, told, worst
+from benchmarks.healthy.request import body_of
+from benchmarks.healthy.tally import Batch, Pair, counted, problems_of, timed, timed_name, worst
 
 TEXT = "All 1 tests pass. Nothing else in the repository has changed since the last release."
 WISH = Wish("prose", 1)
@@ -13,13 +13,13 @@ def seen(text: str, first: float) -> Seen:
     return Seen(200, [("text", text)], "stop", {}, "", arrived, total=first + 2)
 
 
-def asked(side: str, *, wish: Wish = WISH) -> Asked:
+def received(side: str, *, wish: Wish = WISH) -> ReceivedRequest:
     named = Wish(wish.kind, wish.number, id=wish.named(side))
-    return Asked(named.id, body_of(named), [0.5])
+    return ReceivedRequest(named.id, body_of(named), [0.5])
 
 
 def batch(through: Seen, generations: int = 1, wish: Wish = WISH) -> Batch:
-    ledger = {"1-direct": [asked("direct")], "1-temper": [asked("temper")] * generations}
+    ledger = {"1-direct": [received("direct")], "1-temper": [received("temper")] * generations}
     return Batch([Pair(wish, seen(TEXT, 1.0), through)], ledger)
 
 
@@ -32,23 +32,23 @@ def test_a_healthy_reply_is_counted_as_one() -> None:
         "generations": 1,
         "prompts": 0,
     }
-    assert told("prose", found) == []
+    assert problems_of("prose", found) == []
 
 
 def test_a_reply_that_was_changed_or_asked_for_again_is_counted_and_named() -> None:
     found = batch(seen("No.", 1.0), generations=3)
     counts = counted(found)
     assert (counts["changed"], counts["again"], counts["generations"]) == (1, 1, 3)
-    assert told("prose", found) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
+    assert problems_of("prose", found) == [f"prose: text 'No.', not text {TEXT[:80]!r}"]
 
 
 def test_a_prompt_that_was_changed_is_counted_and_named() -> None:
     found = batch(seen(TEXT, 1.0))
-    found.ledger["1-temper"] = [asked("temper", wish=Wish("one call", 1))]
+    found.ledger["1-temper"] = [received("temper", wish=Wish("one call", 1))]
     assert counted(found)["prompts"] == 1
-    assert told("prose", found) == ["prose: the messages were changed"]
+    assert problems_of("prose", found) == ["prose: the messages were changed"]
     found.ledger.clear()
-    assert told("prose", found) == ["prose: no question arrived"]
+    assert problems_of("prose", found) == ["prose: no request arrived"]
 
 
 def test_what_was_added_is_the_difference_of_the_percentiles_in_milliseconds() -> None:
@@ -65,7 +65,7 @@ def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
     both = Seen(200, reason="tool_calls", arrived=arrived)
     sent = [place / 100 for place in range(17)]
     body = body_of(wish)
-    ledger = {wish.named(side): [Asked("", body, sent)] for side in ("direct", "temper")}
+    ledger = {wish.named(side): [ReceivedRequest("", body, sent)] for side in ("direct", "temper")}
     figures = timed(Batch([Pair(wish, both, both)], {}))
     assert (figures["held_p50"], figures["held_p99"]) == (3, 7)
     assert "late_p50" not in figures

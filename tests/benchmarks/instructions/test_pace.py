@@ -4,7 +4,7 @@ import asyncio
 
 from benchmarks.instructions.pace import Pace, PacedBackend, PacedClient
 from benchmarks.load.client import Target
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.workloads import Workload
 
 
@@ -15,7 +15,7 @@ async def test_every_token_arrives_alone() -> None:
     async with server:
         target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         client = await target.connect_as(lambda: PacedClient(pace))
-        workload = Workload(Behaviour("prose", 30, 1))
+        workload = Workload(Behavior("prose", 30, 1))
         answer = await client.send(target.request(workload.body))
         client.close()
     assert workload.problem(answer) == ""

@@ -108,7 +108,7 @@ CALL = '{"name": "send", "arguments": {"to": "Ann"}}'
         ('[{"name": "look", "arguments": {}}]', ("JSON of a call", "JSON as the answer")),
         ('{"ok": true}', ("JSON as the answer",)),
         ("27", ()),
-        ('{"a", 1}', ("JSON as the answer",)),  # a result that is no JSON
+        ('{"a", 1}', ("JSON as the answer",)),  # a result that is not JSON
     ],
 )
 def test_markup_that_the_user_sees_is_recognized(text: str, kinds: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.invention import invent_arguments
-from temper_evals.scenarios.scenario import CallTools, GiveAnswer, Judgement, PlannedCall
+from temper_evals.scenarios.scenario import CallTools, GiveAnswer, Judgment, PlannedCall
 from temper_evals.scenarios.task import PlannedTask, try_call
 from temper_evals.scenarios.worlds import CannedWorld, schema_of, tool_name
 
@@ -76,6 +76,6 @@ def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ..
     return (PlannedCall(name, invent_arguments(schema, draw)),)
 
 
-def judged(task: PlannedTask, player: Player) -> Judgement:
+def judged(task: PlannedTask, player: Player) -> Judgment:
     world, said = play(task, player)
     return task.judge(world, said)

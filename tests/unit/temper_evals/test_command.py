@@ -39,7 +39,7 @@ def test_families_and_failures_are_shown_on_request() -> None:
     assert "by family" not in evaluate("report", "out").stdout
     told = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
     assert "right runs by family" in told
-    assert "wrong runs by how they ended" in told
+    assert "wrong runs by cause" in told
 
 
 def test_a_temporary_folder_does_where_none_is_named() -> None:
@@ -53,7 +53,7 @@ def test_what_is_missing_can_be_seen_and_made() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
-    assert "healthy ceiling: 5 runs are missing" in evaluate("report", "out", "--progress").stdout
+    assert "healthy ceiling: 5 runs missing" in evaluate("report", "out", "--progress").stdout
     assert evaluate("--resume", "out", "--json").exit_code == 0
     assert evaluate("report", "out", "--progress").stdout == ""
 
@@ -88,14 +88,14 @@ def test_evaluations_are_compared() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--suite", "half"), "there is no suite"),
+        (("--suite", "half"), "unknown suite"),
         (("--arms", "tamper"), "no arm"),
-        (("--profile", "large"), "there is no 'large'"),
+        (("--profile", "large"), "unknown family 'large'"),
         (("--resume", "nowhere"), "no evaluation"),
         (("report", "nowhere"), "no evaluation"),
         (("compare", "nowhere", "nowhere"), "no evaluation"),
-        (("--resume", "nowhere", "--seeds", "3"), "leave out --seeds"),
-        (("--backend-url", "http://127.0.0.1:9"), "nothing answers"),
+        (("--resume", "nowhere", "--seeds", "3"), "remove --seeds"),
+        (("--backend-url", "http://127.0.0.1:9"), "no server answers"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arguments: tuple[str, ...], problem: str) -> None:
@@ -116,7 +116,7 @@ def test_runs_that_failed_are_told_below_the_table_and_to_programs() -> None:
     path = Path("out/runs.jsonl")
     answered, failed = b'"ending":"answered"', b'"ending":"failed","why":"500 oh no"'
     path.write_bytes(path.read_bytes().replace(answered, failed, 2))
-    told = "healthy direct: 2 of 6 runs failed, most often with: 500 oh no"
+    told = "healthy direct: 2 of 6 runs failed, most often because: 500 oh no"
     assert told in evaluate("report", "out").stdout
     assert document(evaluate("report", "out", "--json"))["failures"] == [told]
 

@@ -58,9 +58,9 @@ async def test_a_server_that_lists_no_models_is_asked_all_the_same(body: bytes) 
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("http://127.0.0.1:9", "nothing answers at http://127.0.0.1:9 "),
-        ("http://[", "nothing answers at"),
-        ("127.0.0.1:8080", "is no URL"),
+        ("http://127.0.0.1:9", "no server answers at http://127.0.0.1:9 "),
+        ("http://[", "no server answers at"),
+        ("127.0.0.1:8080", "is not a URL"),
     ],
 )
 async def test_where_nothing_answers_nothing_is_begun(url: str, problem: str) -> None:

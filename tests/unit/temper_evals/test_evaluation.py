@@ -148,7 +148,7 @@ async def test_nothing_is_begun_where_a_server_does_not_run(tmp_path: Path) -> N
     own = EvaluationChoice(
         families=("none",), backend_urls=("http://127.0.0.1:9",), arms=("direct",)
     )
-    with pytest.raises(InvalidConfiguration, match="nothing answers"):
+    with pytest.raises(InvalidConfiguration, match="no server answers"):
         await evaluate(own, tmp_path / "out", ignored)
     assert not (tmp_path / "out").exists()
 

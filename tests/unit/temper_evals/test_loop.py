@@ -54,11 +54,11 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
     ]
     script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
     run = await run_script(script, WHOLE)
-    told = [str(one["content"]) for one in run.said if one["role"] == "tool"]
+    told = [str(one["content"]) for one in run.transcript if one["role"] == "tool"]
     assert ["no tool" in told[0], "no JSON" in told[1], "invalid" in told[2]] == [True] * 3
     sent = script.asked[1]["messages"]
     assert isinstance(sent, list)
-    assert sent[1:] == run.said[:4]
+    assert sent[1:] == run.transcript[:4]
     assert (run.ending, run.requests) == (Ending.ANSWERED, 2)
     assert (run.outcomes, run.attempts) == (["retried"] * 2, 4)
     assert run.usages == [{"prompt_tokens": 7}] * 2
@@ -67,7 +67,7 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
 async def test_who_is_urged_on_is_urged_once() -> None:
     script = Script(reply(content="Well."))
     run = await run_script(script, Habits(urges=True, streams=False))
-    assert [one["role"] for one in run.said] == ["assistant", "user", "assistant"]
+    assert [one["role"] for one in run.transcript] == ["assistant", "user", "assistant"]
     assert run.ending is Ending.ANSWERED
 
 
@@ -162,7 +162,7 @@ async def test_streamed_and_whole_runs_are_the_same() -> None:
                 world = task.world()
                 loop = AgentLoop(client, TARGET, Habits(streams=streams))
                 run = await loop.run(task, 5, world)
-                ends.append((world.snapshot(), run.ending, task.judge(world, run.said)))
+                ends.append((world.changes, run.ending, task.judge(world, run.transcript)))
             assert ends[0] == ends[1]
 
 

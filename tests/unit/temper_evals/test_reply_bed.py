@@ -77,25 +77,31 @@ async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
     records = await evaluate(choice, tmp_path / "out", lambda _progress: None)
     counts = count_replies(records.runs, load_replies(folder))
     simple = counts["temper", "small_model", "simple"]
-    assert (simple.count, simple.right, simple.own, simple.wrong, simple.lost) == (3, 1, 3, 1, 1)
+    assert (simple.count, simple.right, simple.handler_right, simple.wrong, simple.lost) == (
+        3,
+        1,
+        3,
+        1,
+        1,
+    )
     other = counts["temper", "all", "relevance"]
-    assert (other.count, other.right, other.own, other.needless) == (1, 1, 0, 0)
+    assert (other.count, other.right, other.handler_right, other.needless) == (1, 1, 0, 0)
 
 
 def counted(*, own: bool = True, **changes: object) -> ReplyCounts:
     found = ReplyCounts()
-    found.add(structs.replace(RUN, generations=1, **changes), own=own)
+    found.add(structs.replace(RUN, generations=1, **changes), is_own_right=own)
     return found
 
 
 def test_what_the_own_handler_read_and_a_proxy_did_not_is_lost_asked_or_wrong() -> None:
     assert counted(right=False, why=NO_CALL).lost == 1
     again = ReplyCounts()
-    again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), own=True)
-    assert (again.lost, again.asked, again.again) == (0, 1, 1)
-    assert counted(right=False, why="a wrong value of a").wrong == 1
+    again.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
+    assert (again.lost, again.retried, again.again) == (0, 1, 1)
+    assert counted(right=False, why="wrong value of a").wrong == 1
     nobody = counted(right=False, why=NO_CALL, own=False)
-    assert (nobody.lost, nobody.asked, nobody.wrong) == (0, 0, 0)
+    assert (nobody.lost, nobody.retried, nobody.wrong) == (0, 0, 0)
     assert counted(right=False, why=NEEDLESS).needless == 1
     failed = counted(right=False, why="500", ending="failed")
     assert (failed.failed, failed.wrong) == (1, 0)
@@ -119,7 +125,7 @@ def test_as_many_are_read_of_each_category_as_wished(folder: Path) -> None:
     [
         ("questions.jsonl.gz", None, "has no questions.jsonl"),
         ("small model.jsonl", b"", "has no reply to any"),
-        ("small model.jsonl", b"{\n", "line 1 is no JSON"),
+        ("small model.jsonl", b"{\n", "line 1 is not JSON"),
     ],
 )
 def test_a_folder_without_replies_is_refused(

@@ -7,7 +7,6 @@ from temper_evals import statistics
 from temper_evals.statistics import (
     difference,
     holm,
-    leave_one_out,
     mcnemar,
     percentile,
     upper_bound,
@@ -79,11 +78,6 @@ def test_what_never_varies_has_no_width() -> None:
 def test_families_are_strata_that_keep_their_size() -> None:
     found = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
     assert (found.low, found.estimate, found.high) == (0.5, 0.5, 0.5)
-
-
-def test_leaving_a_family_out_shows_what_hangs_on_it() -> None:
-    assert leave_one_out({"a": [1.0, 1.0], "b": [0.0]}) == (0.0, 1.0)
-    assert leave_one_out({"a": [1.0]}) == (1.0, 1.0)
 
 
 def test_several_comparisons_are_corrected() -> None:

@@ -131,7 +131,7 @@ def test_what_the_settings_say_is_left_alone() -> None:
     file = config('[guardrails]\nclose_out = "off"\n')
     done = temper("tune", "--profile", "healthy", "--minutes", "0", "--config", file)
     assert "close_out always" not in done.stdout
-    assert "Left as your settings have it: close_out = off" in done.stdout
+    assert "Kept from your settings: close_out = off" in done.stdout
     assert "Written" not in done.stdout
 
 
@@ -169,12 +169,12 @@ def test_ctrl_c_keeps_runs_for_the_next_time_and_without_resume_they_are_made_af
         (("--model", "some.gguf"), "the model file some.gguf does not exist"),
         (
             ("--model", "some.gguf", "--backend-url", "http://127.0.0.1:9"),
-            "leave out --backend-url",
+            "remove --backend-url",
         ),
-        (("--model", "some.gguf", "--ollama", "qwen3"), "leave out --ollama"),
-        (("--model", "qwen3"), "there is no file qwen3, and no server runs"),
-        (("--backend-url", "http://127.0.0.1:9"), "--backend-url: nothing answers"),
-        (("--ollama", "qwen3"), "--ollama: nothing answers"),
+        (("--model", "some.gguf", "--ollama", "qwen3"), "remove --ollama"),
+        (("--model", "qwen3"), "no file qwen3, and no running server"),
+        (("--backend-url", "http://127.0.0.1:9"), "--backend-url: no server answers"),
+        (("--ollama", "qwen3"), "--ollama: no server answers"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_with_flags_that_exist(
@@ -220,7 +220,7 @@ def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
     told = "not one case was finished with a setting and without it. Pass --minutes 1."
     assert told in " ".join(done.stdout.split())
     assert advise_minutes(10, 601) == (
-        "The time was too short to decide everything; what is undecided is off. "
+        "The time was too short to decide everything; undecided settings are off. "
         "To continue, pass --resume --minutes 11."
     )
 

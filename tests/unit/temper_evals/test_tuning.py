@@ -107,7 +107,7 @@ async def test_what_helps_is_on_and_what_comes_later_is_measured_with_it() -> No
     first, second = await verdicts(helped_by("a=1"), HELPS, MORE)
     assert (first.is_on, second.is_on) == (True, False)
     assert first.sentence() == "helps: 7 helped, 0 harmed of 13: on"
-    assert second.sentence().endswith("off (it changes next to nothing)")
+    assert second.sentence().endswith("off (changes almost nothing)")
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
@@ -135,7 +135,7 @@ async def test_what_helps_at_too_high_a_price_is_off_and_nothing_dearer_is_tried
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS, MORE))
     await tuning.run()
     first, second = tuning.verdicts
-    assert first.sentence() == "helps: 7 helped, 0 harmed of 13: off (2.00 generations a request)"
+    assert first.sentence() == "helps: 7 helped, 0 harmed of 13: off (2.00 generations per request)"
     assert (first.is_on, second.was_tried) == (False, False)
     assert first.document()["generations_per_request"] == 2.0
     assert first.document()["decision"] == "off"
@@ -153,7 +153,7 @@ async def test_what_costs_too_much_is_not_measured_to_the_end() -> None:
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
     assert tuning.verdicts[0].test.pairs == 60
-    assert tuning.verdicts[0].sentence().endswith("off (2.00 generations a request)")
+    assert tuning.verdicts[0].sentence().endswith("off (2.00 generations per request)")
 
 
 async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> None:
@@ -187,7 +187,7 @@ async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
     (only,) = tuning.verdicts
-    assert only.sentence() == "helps: no case was finished: off"
+    assert only.sentence() == "helps: no finished case: off"
     assert tuning.estimate_missing_seconds() is None
 
 
@@ -215,7 +215,7 @@ async def test_both_are_asked_the_same_cases_with_the_same_seeds() -> None:
 
 async def test_where_every_request_fails_it_says_why() -> None:
     model = FakeModel(lambda _found, _count: False, ending="failed")
-    with pytest.raises(InvalidConfiguration, match="every request fails"):
+    with pytest.raises(InvalidConfiguration, match="every request failed"):
         await Tuning(model.open, CASES, 60.0).run()
 
 
@@ -271,7 +271,7 @@ async def test_an_effort_that_loses_is_off_and_the_next_one_is_tried() -> None:
 
 async def test_an_effort_that_saves_nothing_has_to_help() -> None:
     same, _ = await verdicts_of_efforts(lambda *_: True, {"low": 95})
-    assert same[0].endswith("off (it changes next to nothing)")
+    assert same[0].endswith("off (changes almost nothing)")
     helped, earned = await verdicts_of_efforts(helped_by("high"), {"high": 140})
     assert helped[2] == "effort high: 7 helped, 0 harmed of 13: on (140% of the tokens)"
     assert earned == {"profile": {"effort": "high"}}

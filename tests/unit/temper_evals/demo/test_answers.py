@@ -79,7 +79,7 @@ def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("attempts", "repairs", "effort"),
     [
-        ("2", "announced", "asked 2 times; announced, and made when asked"),
+        ("2", "announced", "asked 2 times; announced, and made after a retry"),
         ("1", "", ""),
         ("3", "", "asked 3 times"),
         ("1", "rescued=hermes", "call found in the text: hermes"),
@@ -100,4 +100,4 @@ def test_reported_repairs_are_shown_in_words(
 @pytest.mark.parametrize(("known", "output"), [("I will.", "I will."), ("", "It rains.")])
 def test_the_output_of_a_model_is_the_answer_without_temper(known: str, output: str) -> None:
     answer = ClientAnswer(AnswerKind.TEXT, "It rains.")
-    assert Comparison(DemoScenario("one", "Rain?", known), answer, answer).written == output
+    assert Comparison(DemoScenario("one", "Rain?", known), answer, answer).model_text == output

@@ -42,7 +42,7 @@ def test_there_are_six_scenarios_and_no_two_alike() -> None:
 
 def test_the_model_writes_what_the_table_says_it_writes() -> None:
     for scenario in SCENARIOS:
-        assert SCRIPTS[scenario.prompt] == scenario.written
+        assert SCRIPTS[scenario.prompt] == scenario.reply
 
 
 @pytest.mark.parametrize("trigger", LATER)

@@ -17,7 +17,7 @@ from temper_evals.demo.show import commands, document, summary, table
 URL = "http://127.0.0.1:8367"
 LEAKED = DemoScenario("a call as text", "Weather?", "<call>[bold]weather[/bold]")
 CALL = ClientAnswer(AnswerKind.CALL, 'get_weather(city="Lyon")', "asked 2 times")
-TEXT = ClientAnswer(AnswerKind.TEXT, LEAKED.written)
+TEXT = ClientAnswer(AnswerKind.TEXT, LEAKED.reply)
 
 
 def compared(without: ClientAnswer = TEXT, through: ClientAnswer = CALL) -> Comparison:
@@ -51,7 +51,7 @@ def test_a_row_shows_the_output_and_both_answers() -> None:
     assert cells(compared()) == [
         "a call as text",
         "<call>[bold]weather[/bold]",
-        "no call, only this text",
+        "no call, only the text",
         'get_weather(city="Lyon") (asked 2 times)',
     ]
 
@@ -60,8 +60,8 @@ def test_a_row_shows_the_output_and_both_answers() -> None:
     ("answer", "shown"),
     [
         (ClientAnswer(AnswerKind.TEXT, "Other words."), "no call, only text: Other words."),
-        (ClientAnswer(AnswerKind.ERROR, "Broken."), "no call, but an error: Broken."),
-        (ClientAnswer(AnswerKind.UNUSABLE_CALL, "fly()"), "a call that cannot be run: fly()"),
+        (ClientAnswer(AnswerKind.ERROR, "Broken."), "an error: Broken."),
+        (ClientAnswer(AnswerKind.UNUSABLE_CALL, "fly()"), "unusable call: fly()"),
         (ClientAnswer(AnswerKind.CALL, "walk()"), "walk()"),
     ],
 )
@@ -93,7 +93,7 @@ def test_the_document_contains_every_comparison() -> None:
     assert request["without"] == {
         "kind": "text",
         "usable": False,
-        "answer": LEAKED.written,
+        "answer": LEAKED.reply,
         "effort": "",
     }
     assert request["with"] == {
@@ -148,7 +148,7 @@ def test_a_usable_call_may_differ_from_the_right_call() -> None:
     wrong = Comparison(scenario, TEXT, CALL)
     same: Call = ("get_weather", {"days": 3, "city": "Graz"})  # in another order
     good = Comparison(scenario, TEXT, ClientAnswer(AnswerKind.CALL, "shown", calls=(same,)))
-    assert cells(wrong)[3] == 'get_weather(city="Lyon") - a wrong one (asked 2 times)'
+    assert cells(wrong)[3] == 'get_weather(city="Lyon") (wrong) (asked 2 times)'
     assert cells(good)[3] == "shown"
     first, second = summary([wrong, good]).splitlines()
     assert first == "Usable calls: 0 of 2 without Temper, 2 of 2 with Temper."

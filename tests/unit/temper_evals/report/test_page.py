@@ -88,7 +88,7 @@ def test_the_page_tells_the_options_and_what_failed(folder: Path) -> None:
     assert f"{len(RUNS)} runs." in page(folder, PROTOCOL, RUNS)
     failed = [structs.replace(run, ending="failed", why="<404>") for run in RUNS]
     shown = page(folder, PROTOCOL, failed)
-    assert "n-8b direct: 4 of 4 runs failed, most often with: &lt;404&gt;" in shown
+    assert "n-8b direct: 4 of 4 runs failed, most often because: &lt;404&gt;" in shown
 
 
 @pytest.mark.usefixtures("nothing_is_drawn")

@@ -47,14 +47,14 @@ def test_failed_runs_are_counted_with_their_most_frequent_reason() -> None:
         replace(run, ending="failed" if why else run.ending, why=why)
         for run, why in zip(runs, whys, strict=True)
     ]
-    problems = ["bed temper: 3 of 4 runs failed, most often with: 404 no such model"]
+    problems = ["bed temper: 3 of 4 runs failed, most often because: 404 no such model"]
     assert failures([*runs_of("direct", "++"), *broken]) == problems
     assert failures(runs) == []
 
 
 def test_wrong_runs_of_added_scenarios_are_listed_with_their_reason() -> None:
     runs = runs_of("temper", "+-", "own")
-    wrong = [replace(run, why="" if run.right else "it gave no answer") for run in runs]
+    wrong = [replace(run, why="" if run.right else "no answer") for run in runs]
     assert wrong_ends([*wrong, *runs_of("temper", "-")]) == ["temper own-1/0: it gave no answer"]
     many = wrong_ends(runs_of("temper", "-" * 25, "own"))
     assert len(many) == 21

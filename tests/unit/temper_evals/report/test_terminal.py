@@ -62,7 +62,7 @@ def test_the_verdict_is_the_first_line() -> None:
 
 def test_a_verdict_says_how_many_more_runs_it_takes() -> None:
     few = verdict(*DIRECT, *arm("temper", "-" * 18 + "+" * 22))
-    assert few.startswith("p-small: not decided: 2 helped, 0 harmed of 40 runs; about ")
+    assert few.startswith("p-small: undecided: 2 helped, 0 harmed of 40 runs; about ")
     assert "more runs needed (--seeds " in few
 
 
@@ -101,14 +101,14 @@ def test_the_detectable_ceiling_is_what_labels_or_the_observer_saw() -> None:
 @pytest.mark.parametrize(
     ("ending", "why", "kind"),
     [
-        ("answered", "it never came to book {}", "a call is missing"),
-        ("answered", "nobody asked for book {}", "a call that nobody asked for"),
-        ("answered", "it called book, and nothing was to be called", "a call where none was due"),
-        ("answered", "its answer lacks '3'", "a wrong answer"),
-        ("answered", "no argument city", "something else"),
-        ("limit", "limit", "no end within the limit"),
+        ("answered", "missing call: book {}", "missing call"),
+        ("answered", "unrequested change: book {}", "unrequested change"),
+        ("answered", "it called book, and nothing was to be called", "needless call"),
+        ("answered", "the answer lacks '3'", "wrong answer"),
+        ("answered", "no argument city", "other"),
+        ("limit", "limit", "limit reached"),
         ("cut_off", "length", "cut off"),
-        ("failed", "500", "the request failed"),
+        ("failed", "500", "failed request"),
     ],
 )
 def test_every_wrong_end_has_a_failure_class(ending: str, why: str, kind: str) -> None:

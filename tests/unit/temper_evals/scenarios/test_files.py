@@ -68,12 +68,12 @@ def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("calls", "answer", "why", "damage"),
     [
-        ([LOOK], "21", "it never came to", 0),
-        ([LOOK, TELL], "warm", "its answer lacks", 0),
-        ([LOOK, TELL], "", "it gave no answer", 0),
-        ([LOOK, TELL, PlannedCall("tell", {"who": "Bob"})], "21", "nobody asked for", 1),
-        ([LOOK, TELL, TELL, TELL], "21", "nobody asked for", 2),
-        ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "its answer shows a call", 0),
+        ([LOOK], "21", "missing call", 0),
+        ([LOOK, TELL], "warm", "the answer lacks", 0),
+        ([LOOK, TELL], "", "no answer", 0),
+        ([LOOK, TELL, PlannedCall("tell", {"who": "Bob"})], "21", "unrequested change", 1),
+        ([LOOK, TELL, TELL, TELL], "21", "unrequested change", 2),
+        ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "the answer shows a call", 0),
     ],
 )
 def test_a_wrong_end_says_why_it_is_wrong(
@@ -111,12 +111,12 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
         ('"tell", arg', '"tell", arrg', "expect calls 2 arrguments: there is no such key"),
         ("limit = 6", "limit = 0", "limit: Input should be greater than or equal to 1"),
         ('name = "tell"', 'name = "get_weather"', "two tools are called 'get_weather'"),
-        ('"object"', '"objekt"', "tool 'get_weather': its schema is none: \"objekt\" is not valid"),
-        ('{ city = "Bergen"', '{ town = "Bergen"', "result 2: its arguments do not fit the schema"),
-        ('fails = "no', 'returns = 3\nfails = "no', "result 2: it returns something, and fails"),
-        ('city = "Bergen"', 'city = "Oslo"', "result 2: there is one for these arguments already"),
+        ('"object"', '"objekt"', "tool 'get_weather': invalid schema: \"objekt\" is not valid"),
+        ('{ city = "Bergen"', '{ town = "Bergen"', "result 2: the arguments do not match"),
+        ('fails = "no', 'returns = 3\nfails = "no', "result 2: returns and fails exclude"),
+        ('city = "Bergen"', 'city = "Oslo"', "result 2: duplicate arguments"),
         ("[expect]", "[[tool.result]]\nreturns = 3\n[expect]", "'tell': result 1: a tool with `ch"),
-        ("[expect]", "[expect]\nno_calls = true", "expect: it has calls, and no_calls as well"),
+        ("[expect]", "[expect]\nno_calls = true", "expect: calls and no_calls exclude each other"),
         ('{ name = "tell"', '{ name = "tel"', "expect calls 2, 'tel': there is no tool 'tel'"),
         ('{ name = "get_weather", arguments = { city = "Oslo"', '{ name = "get_weather", '
          'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),

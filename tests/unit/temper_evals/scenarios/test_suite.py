@@ -50,7 +50,7 @@ def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedC
     wrong.append([*changes, extra])
     for place, one in enumerate(changes):
         for name in one.arguments:
-            other = PlannedCall(one.name, {**one.arguments, name: "something else"})
+            other = PlannedCall(one.name, {**one.arguments, name: "other"})
             wrong.append([*changes[:place], other, *changes[place + 1 :]])
     return wrong
 

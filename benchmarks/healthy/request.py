@@ -7,7 +7,7 @@ from proxy.conversation.json import JsonObject
 
 
 def body_of(wish: Wish) -> bytes:
-    """Write the request of an agent; every other one comes with the result of a call."""
+    """Write the request of an agent; every second request contains the result of a call."""
     call: JsonObject = {"name": "read_file", "arguments": '{"path":"README.md"}'}
     history: tuple[JsonObject, ...] = (
         {
