@@ -27,7 +27,7 @@ The file is `temper.toml` in the working directory, or the file given by `--conf
 |---|---|
 | `temper config --defaults` | a settings file with all settings and their defaults |
 | `temper config` | the effective settings, each with its source |
-| `temper check` | invalid settings, and files, folders and models that the settings name but that do not exist |
+| `temper check` | invalid settings, and named files, folders and models that do not exist |
 
 - The environment variable of `server.port` is `TEMPER_SERVER__PORT`.
 - Unknown names are errors, in the file and in the environment. A variable that resembles no
