@@ -43,7 +43,7 @@ async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[st
             answer = await client.get(f"{url}/v1/models", headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
-        problem = f"no server answers at {url} ({reason}): start it, or correct the address"
+        problem = f"no server answers at {url} ({reason}): start the server, or correct the address"
         raise InvalidConfiguration(flag, problem) from error
     if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         problem = f"{url} refuses the API key: set TEMPER_BACKEND__API_KEY to a valid one"

@@ -188,7 +188,7 @@ def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
         assert silent.left.acquire(timeout=PATIENCE_SECONDS)
     assert "respond: no finished case: off" in done.stdout
     told = " ".join(done.stdout.split())
-    assert "not one case was finished with a setting and without it. Pass --minutes " in told
+    assert "too short to finish a case with and without a setting. Pass --minutes " in told
     (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")
     assert file.read_bytes() == b""
 

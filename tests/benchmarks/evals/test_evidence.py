@@ -25,7 +25,7 @@ def folder(place: Path, parts: dict[str, list[RunRecord]]) -> Path:
 
 def test_the_page_says_what_was_promised_and_what_came(tmp_path: Path) -> None:
     text = page(folder(tmp_path, PARTS), {"forge": "0.10.0"})
-    for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "What each part"):
+    for word in ("Protocol `abc`", "forge 0.10.0", "**missed**", "not shown", "The effect"):
         assert word in text
     assert f"{sum(map(len, PARTS.values()))} runs" in text
     assert "| temper-without-nudge | -25.0" in text

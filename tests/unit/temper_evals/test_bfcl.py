@@ -116,7 +116,7 @@ def test_where_nothing_fits_nothing_is_to_be_called(folder: Path) -> None:
 def test_what_is_not_there_is_told_from_what_is(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="it has: irrelevance, multiple"):
         load_bfcl(folder, "parallel")
-    with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
+    with pytest.raises(InvalidConfiguration, match="no BFCL data"):
         load_bfcl(tmp_path / "possible_answer" / "x", "parallel")
 
 

@@ -53,7 +53,7 @@ def test_a_model_of_ones_own_has_no_ceiling() -> None:
 
 def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
-    with pytest.raises(InvalidConfiguration, match="needs a model"):
+    with pytest.raises(InvalidConfiguration, match="requires a model"):
         scenarios_of(EvaluationChoice(scenarios=tmp_path))
     with pytest.raises(InvalidConfiguration, match="has no"):
         scenarios_of(EvaluationChoice(forge_checkout=tmp_path, ollama=("qwen3",)))
@@ -190,7 +190,7 @@ def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_questions_of_the_leaderboard_need_a_model_and_their_data(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="needs a model"):
+    with pytest.raises(InvalidConfiguration, match="requires a model"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
-    with pytest.raises(InvalidConfiguration, match="nothing of BFCL"):
+    with pytest.raises(InvalidConfiguration, match="no BFCL data"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))

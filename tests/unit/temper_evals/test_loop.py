@@ -55,7 +55,7 @@ async def test_errors_of_tools_and_calls_that_nobody_can_run_go_back_to_the_mode
     script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
     run = await run_script(script, WHOLE)
     told = [str(one["content"]) for one in run.transcript if one["role"] == "tool"]
-    assert ["no tool" in told[0], "no JSON" in told[1], "invalid" in told[2]] == [True] * 3
+    assert ["unknown tool" in told[0], "not a JSON" in told[1], "invalid" in told[2]] == [True] * 3
     sent = script.asked[1]["messages"]
     assert isinstance(sent, list)
     assert sent[1:] == run.transcript[:4]

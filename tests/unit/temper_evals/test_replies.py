@@ -59,7 +59,7 @@ def test_an_error_ends_a_reply(body: JsonObject, problem: str) -> None:
 
 
 def test_an_event_that_is_not_json_is_an_error() -> None:
-    with pytest.raises(ReplyFailed, match="no JSON"):
+    with pytest.raises(ReplyFailed, match="not JSON"):
         [*events_in(["data: {"])]
     assert [*events_in(["data: 3"])] == []
 

@@ -79,7 +79,7 @@ def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
         earned = path.read_text(encoding="utf-8").replace("[guardrails]", "[guardrails]\na = 1")
         path.write_text(earned, encoding="utf-8")
         done = temper("tune", "--backend-url", url, "--minutes", "0")
-    assert "Left as it was: " in done.stdout
+    assert "Unchanged: " in done.stdout
     assert path.read_text(encoding="utf-8") == earned
 
 

@@ -33,7 +33,7 @@ def test_folders_without_an_arm_in_common_cannot_be_compared(tmp_path: Path) -> 
     before, after = folder(tmp_path / "a", "+"), folder(tmp_path / "b", "+")
     runs = after / "runs.jsonl"
     runs.write_bytes(runs.read_bytes().replace(b'"bed":"bed"', b'"bed":"other"'))
-    with pytest.raises(InvalidConfiguration, match="no arm of a bed in common"):
+    with pytest.raises(InvalidConfiguration, match="no bed and arm in common"):
         compare_folders(before, after)
 
 

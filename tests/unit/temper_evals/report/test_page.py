@@ -103,10 +103,10 @@ def test_families_that_are_held_out_are_marked(folder: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_is_drawn")
 def test_what_a_simulated_model_does_not_show_is_said_of_simulated_models(folder: Path) -> None:
-    assert "A simulated model supports claims" in page(folder, PROTOCOL, RUNS)
+    assert "A simulated model shows the effect" in page(folder, PROTOCOL, RUNS)
     real = page(folder, PROTOCOL, [structs.replace(run, bed="127.0.0.1:8080") for run in RUNS])
     assert "A simulated model" not in real
-    assert "is not shown of any other" in real.replace("\n", " ")
+    assert "and not to others" in real.replace("\n", " ")
 
 
 def test_the_page_is_one_file(folder: Path, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_what_could_never_come_to_a_right_end_is_refused(
 
 
 def test_a_folder_has_to_hold_scenarios(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="holds no"):
+    with pytest.raises(InvalidConfiguration, match="contains no"):
         load_scenarios(tmp_path)
     scenario(tmp_path)
     assert [one.name for one in load_scenarios(tmp_path)] == ["weather"]

@@ -52,7 +52,7 @@ def test_a_change_is_remembered_and_returns_a_reference_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "why"),
     [
-        ("get_stick", {}, "there is no tool"),
+        ("get_stick", {}, "unknown tool"),
         ("get_stock", {}, "sku"),
         ("reorder_article", {"sku": "lamp-1", "quantity": "2"}, "/quantity"),
         ("get_stock", {"sku": "desk-1"}, "nothing was found"),
