@@ -31,11 +31,12 @@ your model with `temper eval` and `temper tune`. Results of
 The same plain agent loop runs the same tasks with the same random numbers in several arms:
 directly at the model (`direct`), through Temper with its defaults (`temper`, and the control
 `temper-again`), with the settings that `temper tune` found on other random numbers
-(`temper-tuned`), and through other proxies as their documentation recommends.
+(`temper-tuned`), and through other proxies as their documentation recommends; `forge-respond` is
+forge with the `respond` tool. A *bed* is a simulated model, named after its profile.
 
 """
 _LIMITS = """
-## Limits of these results
+## What this does not show
 
 - The page makes no claim about a named model: measure yours with `temper eval --model FILE`.
 - Intervals apply to this suite, whose families are a fixed list. The author of most families knows
@@ -175,8 +176,8 @@ def _tuned(folder: Path) -> dict[str, list[str]]:
 def _beside_forge(evidence: Evidence) -> str:
     cells = beside_forge(evidence)
     text = (
-        "\n## Temper and forge\n\nThe table has shares of right runs in percent. A *harmed* run "
-        "is right without a proxy and wrong with it.\n\n"
+        "\n## Temper and forge\n\nShares of right runs in percent. A harmed run is right without a "
+        "proxy and wrong with it.\n\n"
     )
     return text + markdown_table(ROW_HEADINGS, cells) if cells else ""
 

@@ -136,10 +136,10 @@ def _result(findings: Findings) -> Iterator[str]:
 
 
 _KINDS = {
-    Kind.ANSWER: "correct answers",
+    Kind.ANSWER: "right answers",
     Kind.ERROR: "permitted errors",
     Kind.ERROR_EVENT: "permitted error events",
-    Kind.LEFT: "disconnected clients",
+    Kind.LEFT: "clients that left",
 }
 
 
@@ -156,7 +156,7 @@ def _judged(text: str, *, is_good: bool) -> str:
 def _faults(findings: Findings) -> Iterator[str]:
     yield "## Results by fault"
     yield ""
-    yield "| | requests | answers | errors | error events | disconnected | lost |"
+    yield "| | requests | answers | errors | error events | left | lost |"
     yield "|---|---|---|---|---|---|---|"
     for fault, kinds in sorted(findings.kinds.items()):
         counts = [kinds.get(kind.value, 0) for kind in Kind if kind is not Kind.NOTHING]

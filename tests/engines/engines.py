@@ -286,9 +286,9 @@ ENGINES = (
         conversations=0,
     ),
     VLLM,
-    RealEngine("vllm-router before it", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
+    RealEngine("vLLM behind vllm-router", _router, ("ENGINES_VLLM", "ENGINES_ROUTER")),
     RealEngine(  # /tokenize fails for long prompts, so estimates decide
-        "LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
+        "vLLM behind LiteLLM", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
     ),
     # calls are constrained as text, and some strings of the model run on to the last token
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",), constrains=False),

@@ -222,7 +222,7 @@ def test_random_fitting_conversations_are_not_compacted(
 
 def test_disconnect_stops_the_engine(server: Server, running: Running, row: Row) -> None:
     if running.generated is None:
-        row.remarks["cancel"] = "not seen"
+        row.remarks["cancel"] = "not observable"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
     # it takes a small model a second, so on a busy machine one good run of three is enough
     is_ended = any(generated_for_who_leaves(server, running) < MOST for _ in range(3))
@@ -284,7 +284,7 @@ def test_engine_rejection_is_a_client_error(
     messages = [shown] if wrong == "picture" else [message("user", "Hello!")]
     response = server.post(messages, stream=stream, **hot)
     if wrong == "picture" and response.status_code == httpx.codes.OK:
-        row.remarks["errors"] = "takes pictures"
+        row.remarks["errors"] = "accepts images"
         return
     error = cast("JsonObject", document_of(response).get("error") or {})
     is_good = 400 <= response.status_code < 500 and bool(error.get("message"))
