@@ -442,7 +442,7 @@ def _judge_repetition(
 
 
 def _report_failure(offer: OfferedTools) -> Messages:
-    """Return the nudge after a last call that would fail again, () if there is none."""
+    """Return the nudge after a last call that would fail again, () without such a call."""
     if not offer.executed or not fails_again(offer.executed[-1]):
         return ()
     return nudges.report_failed_call(offer.executed[-1])

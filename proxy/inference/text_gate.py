@@ -256,8 +256,8 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         beginning = "".join(part.text for part in self._held)
-        # A beginning that any of these accepts is held; each returns False at the first word that
-        # rules its case out, so prose is held for a few characters at most.
+        # A beginning is held while any of these accepts it. Each rejects it at the first word that
+        # rules its case out, so prose is shown early.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

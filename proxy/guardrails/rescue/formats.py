@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 # Where in a reply an opening counts.
-Place: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
+Anchor: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
 
 
 class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     marks: dict[str, str] = {}
     sections: dict[str, str] = {}
     closers: tuple[str, ...] = ()
-    place: Place = "anywhere"
+    anchor: Anchor = "anywhere"
     is_marked: bool = True
     next: str = ""
     parts: dict[str, tuple[str, ...]] = {}
@@ -96,7 +96,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def brackets(self) -> tuple[tuple[str, str], ...]:
         """All marks that surround something, each with its end, "" if it has none."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
-        # the parts of other shapes have no ends of their own
+        # only the tags of pairs have closing tags
         tags = self.parts.values() if self.shape == "pairs" else ()
         return (
             *self.marks.items(),

@@ -1,4 +1,4 @@
-r"""The markup that is open at a place in prose: elements, environments, comments, strings.
+r"""The markup that is open at a position in prose: elements, environments, comments, strings.
 
 A call is quoted within `<pre>`, `\begin{verbatim}`, `/*`, a here-document, `{{{` or quotation
 marks. Within any other element, such as `<section>`, it may be meant or shown. The words for the

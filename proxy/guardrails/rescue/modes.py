@@ -8,7 +8,7 @@ from typing import TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
-from proxy.guardrails.rescue.formats import Place
+from proxy.guardrails.rescue.formats import Anchor
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -67,8 +67,8 @@ class Openings:
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
         return self._fitting[literal]
 
-    def find_candidates(self, literal: str, places: Container[Place]) -> list[tuple[str, Syntax]]:
-        return [pair for pair in self.find_fitting(literal) if pair[1].place in places]
+    def find_candidates(self, literal: str, anchors: Container[Anchor]) -> list[tuple[str, Syntax]]:
+        return [pair for pair in self.find_fitting(literal) if pair[1].anchor in anchors]
 
     def is_any_marked(self, literal: str) -> bool:
         return any(syntax.is_marked for _, syntax in self.find_fitting(literal))
@@ -97,7 +97,7 @@ def _openings_of_all(syntaxes: Iterable[Syntax]) -> tuple[tuple[str, Syntax], ..
 
 def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     """Return the openings that count after the beginning of a reply."""
-    return {opening for opening, syntax in known if syntax.place != "reply_start"}
+    return {opening for opening, syntax in known if syntax.anchor != "reply_start"}
 
 
 # Whether the calls of a source are the model's own, so that the rest of the reply may be dropped.

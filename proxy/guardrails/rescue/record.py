@@ -16,7 +16,7 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
-from proxy.guardrails.rescue.formats import Place
+from proxy.guardrails.rescue.formats import Anchor
 from proxy.guardrails.rescue.position import Position
 from proxy.guardrails.rescue.siblings import Siblings
 from proxy.guardrails.rescue.surroundings import Surroundings
@@ -28,8 +28,8 @@ _SPACE = " \t\r\n"
 class Report:
     """Findings, with prose joined and the white space after it held back.
 
-    White space and leaked control tokens are part of the prose only if prose follows them. Before a
-    call they belong to it, and at the end of a reply `<|im_end|>` is no part of the answer.
+    White space and leaked control tokens, such as `<|im_end|>`, are part of the prose unless a call
+    follows them: then they are its `lead`, and are not shown.
     """
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class Record:
         """Whether the current reading will hardly count, or only after others do."""
         return self.position.is_example or self.siblings.is_settled or bool(self._waiting)
 
-    def places(self, *, is_first: bool) -> set[Place]:
-        places: set[Place] = {"anywhere"}
+    def anchors(self, *, is_first: bool) -> set[Anchor]:
+        anchors: set[Anchor] = {"anywhere"}
         if is_first:
-            places.add("reply_start")
+            anchors.add("reply_start")
         if self.surroundings.is_line_start:
-            places.add("line_start")
-        return places
+            anchors.add("line_start")
+        return anchors
 
     def begin(self, opening: str, *, is_first: bool) -> None:
         begins_reply = not (self.siblings.has_spoken or self._waiting)

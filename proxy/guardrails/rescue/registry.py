@@ -38,7 +38,7 @@ def _quoted(row: Format) -> Syntax:
 
 def _result(row: Format) -> Syntax:
     """Return the syntax of a tool's result that the model repeats; it is dropped after a call."""
-    return Syntax(row.name, tuple(RESULTS), _read_result, row.place, row.is_marked)
+    return Syntax(row.name, tuple(RESULTS), _read_result, row.anchor, row.is_marked)
 
 
 def _read_result(cursor: Cursor, opening: str) -> Reading:

@@ -239,8 +239,8 @@ class Scanner:
 
     def _begin_at(self, literal: str, *, is_first: bool) -> None:
         self._state = InProse()
-        places = self._record.places(is_first=is_first)
-        candidates = self._openings.find_candidates(literal, places)
+        anchors = self._record.anchors(is_first=is_first)
+        candidates = self._openings.find_candidates(literal, anchors)
         surroundings = self._record.surroundings
         is_line = literal.startswith("\n")
         if candidates and not (

@@ -6,8 +6,8 @@ whenever it needs more text and returns `Calls`. A reading
   - raises `NoCall` with a reason, or `Unreadable` where a call is broken within a value;
   - consumes everything up to the end of the call, closer included where there is one;
   - returns as soon as it knows that this is not a call, with as little consumed as possible.
-Syntaxes may share an opening: they are tried in order from the same place, each judges for itself.
-The scanner does the rest: it finds openings and keeps prose apart.
+Syntaxes may share an opening: each is tried from the same position, in their order. The scanner
+does the rest: it finds openings and keeps prose apart.
 """
 
 from collections.abc import Callable, Generator
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.formats import Format, Place
+from proxy.guardrails.rescue.formats import Anchor, Format
 from proxy.guardrails.rescue.values.cursor import Cursor
 
 # A reply with more calls than this repeats itself. A reading may stop after one more than this:
@@ -87,7 +87,7 @@ class Syntax:
     """One textual form of a tool call.
 
     Profiles and reports refer to it by its `name`. A call begins with one of the literal
-    `openings`, which count only at their `place` in a reply, such as the start of a line. The
+    `openings`, which count only at their `anchor` in a reply, such as the start of a line. The
     cursor has passed the opening when `read` begins. With `is_marked` the opening is unmistakable.
     An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at its end, and
     only for offered tools: otherwise it is an answer that happens to be JSON.
@@ -96,10 +96,10 @@ class Syntax:
     name: str
     openings: tuple[str, ...]
     read: Callable[[Cursor, str], Reading]
-    place: Place = "anywhere"  # the name of the column in formats.toml
+    anchor: Anchor = "anywhere"
     is_marked: bool = True
 
     @staticmethod
     def of(row: Format, read: Callable[[Cursor, str], Reading]) -> "Syntax":
         """Return the syntax of a row of the table."""
-        return Syntax(row.name, row.openings, read, row.place, row.is_marked)
+        return Syntax(row.name, row.openings, read, row.anchor, row.is_marked)

@@ -137,10 +137,10 @@ def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
     """Accept valid arguments, with `5` in place of `5.0` where an integer is expected."""
     if read.text and not _MAY_BE_FLOAT.search(read.text):
         return read
-    value, places = write_integers(schema, read.value)
-    if not (places and isinstance(value, dict)):
+    value, paths = write_integers(schema, read.value)
+    if not (paths and isinstance(value, dict)):
         return _write(read)
-    facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in places))
+    facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in paths))
     return _write(ValidArguments("", value, facts))
 
 
@@ -300,8 +300,8 @@ class Members:
             schema = compile_schema(self._schema)
             part = schema.part(("properties", name))
             if part is not None and part.is_valid(value):
-                settled, places = write_integers(part, value)
-                return Settled(settled, is_changed=bool(places))
+                settled, paths = write_integers(part, value)
+                return Settled(settled, is_changed=bool(paths))
             return _coerce(schema, name, value)
         except (TooLargeToExplain, UnusableSchema, ValueError):
             return None
@@ -316,9 +316,9 @@ def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     )
     if is_wrong or not isinstance(whole, dict) or name not in whole:
         return None
-    settled, places = write_integers(schema, whole)
+    settled, paths = write_integers(schema, whole)
     assert isinstance(settled, dict)  # noqa: S101 - a copy of the arguments
-    return Settled(settled[name], is_changed=bool(coercion.paths or places))
+    return Settled(settled[name], is_changed=bool(coercion.paths or paths))
 
 
 def _takes_any_string(schema: JsonValue) -> bool:

@@ -2,7 +2,7 @@
 
 `Workload` decides whether a value may be checked (`is_bearable`), whether its errors may be listed
 (`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once; only
-if that is not enough a walk along the value counts the work at each place of it.
+if that is not enough a walk along the value counts the work at each location in it.
 """
 
 # Branches multiply. A definition that refers to a second one twice, which refers to a third one
@@ -40,7 +40,7 @@ Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 
 _LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
-_UNSUSPICIOUS = 1_000  # checks of a value, of one place within it, of one within that, and so on
+_UNSUSPICIOUS = 1_000  # checks of a value, of one location in it, of one in that, and so on
 _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # can multiply checks
 # The validator lists all errors at once, each with a copy of what it is about, and for each union
 # around it there is one more copy. A copy takes 0.3 to 1 microseconds, an error itself ten times
@@ -160,7 +160,7 @@ class Workload:
         """Return the cost of matching all text and all names in a value."""
         cost = NO_COST
         walk = _Walk(self.graph(), self.start)
-        for item, checks, *_ in walk.places(value):
+        for item, checks, *_ in walk.locations(value):
             text, names = checks.patterns or walk.add_patterns(checks, self.patterns)
             if isinstance(item, str):
                 cost += text * _length(item)
@@ -176,7 +176,7 @@ class Workload:
         path: list[Label] = []
         with suppress(TooManySchemas):
             walk = _Walk(self.graph(), self.start)
-            for item, checks, depth, label in walk.places(value):
+            for item, checks, depth, label in walk.locations(value):
                 path[max(depth - 1, 0) :] = [label] if depth else []
                 if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
                     types = walk.types(checks)
@@ -189,7 +189,7 @@ class Workload:
         if not self.is_suspicious:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
-        for item, checks, *_ in walk.places(value):
+        for item, checks, *_ in walk.locations(value):
             walk.left -= checks.total
             if checks.names is not None:
                 walk.left -= checks.names.total * _size(item)
@@ -211,7 +211,7 @@ class Workload:
         except TooManySchemas:
             return False
         copies = [0]  # of the value on each level around a location
-        for item, checks, depth, _ in walk.places(value):
+        for item, checks, depth, _ in walk.locations(value):
             errors = checks.errors
             if checks.names is not None:
                 errors += checks.names.errors * _size(item)
@@ -235,7 +235,7 @@ class _Walk:
         self.left = left
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
-    def places(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
+    def locations(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
         """Yield lazily each location in a value with its checks, its depth and its label."""
         top = self._checks({self._graph.number_of(self._start): 1}, 0)
         yield value, top, 0, 0

@@ -117,7 +117,7 @@ class _FenceReader:
         self._marked = [
             (mark, syntax)
             for syntax in marked
-            if syntax.place == "anywhere"
+            if syntax.anchor == "anywhere"
             for mark in syntax.openings
         ]
         self._marks = tuple(dict.fromkeys(mark for mark, _ in self._marked))

@@ -94,7 +94,7 @@ def loose_pattern(*marks: str) -> str:
 
 
 def _loose_alternatives(rows: Iterable[tuple[str, ...]]) -> str:
-    """Join the pieces of marks so that no piece is compared twice at one place."""
+    """Join the pieces of marks so that no piece is compared twice at one position."""
     tails: dict[str, list[tuple[str, ...]]] = {}
     for head, *tail in rows:
         tails.setdefault(head, []).append(tuple(tail))

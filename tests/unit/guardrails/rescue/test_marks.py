@@ -37,7 +37,7 @@ NAMED = syntaxes_for(
 @pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda syntax: syntax.name)
 def test_every_start_of_a_marked_call_is_known(syntax: object) -> None:
     for known in SYNTAXES:
-        if known is syntax and known.is_marked and known.place != "reply_start":
+        if known is syntax and known.is_marked and known.anchor != "reply_start":
             assert all(holds_mark(f"x\n{opening}[") for opening in known.openings)
             tags = {tag for opening in known.openings for tag in _TAG.findall(opening)}
             assert tags <= TAGS | {"tools"}  # which is the name of an argument, too

@@ -40,7 +40,7 @@ JSON = '{"name": "look", "arguments": {"at": "x"}}'
 GENUINE = [
     row.example
     for row in TABLE.formats
-    if row.is_marked and row.shape != "quoted" and row.place == "anywhere"
+    if row.is_marked and row.shape != "quoted" and row.anchor == "anywhere"
 ]
 WEATHER = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 BAR = "\uff5c"
