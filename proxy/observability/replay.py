@@ -24,6 +24,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import Fact, ToolRan, judged_attempts, last_defect, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
+from proxy.guardrails.offer import Part
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.driver import end_early
 from proxy.inference.plan import Policy
@@ -45,12 +46,21 @@ Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
 
 class ReplayedTurns:
-    """The turns of an exchange with today's guardrails; `sent` are their upstream requests."""
+    """The turns of one exchange with today's guardrails; `sent` are the upstream requests so far.
 
-    def __init__(self, exchange: RecordedExchange, profiles: Sequence[Profile]) -> None:
+    `without` disables parts of the guardrails, which shows their effect.
+    """
+
+    def __init__(
+        self,
+        exchange: RecordedExchange,
+        profiles: Sequence[Profile],
+        without: frozenset[Part] = frozenset(),
+    ) -> None:
         self.sent: list[UpstreamRequest] = []
         self._exchange = exchange
-        self._policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
+        policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
+        self._policy = structs.replace(policy, without=without)
         # the recording does not say at which attempt, so `may_retry` allows as many as were made
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
@@ -284,15 +294,22 @@ def summary(replayed: Sequence[ReplayResult]) -> Iterator[str]:
     yield f"{count} of {len(replayed)} changed"
 
 
-def replay(exchange: RecordedExchange, profiles: Sequence[Profile]) -> ReplayResult:
-    """Replay an exchange and compare verdict and answer; raises ValueError if inconsistent."""
+def replay(
+    exchange: RecordedExchange,
+    profiles: Sequence[Profile],
+    without: frozenset[Part] = frozenset(),
+) -> ReplayResult:
+    """Replay an exchange and compare verdict and answer; raises ValueError if inconsistent.
+
+    `without` disables parts of the guardrails, which shows their effect.
+    """
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return ReplayResult(exchange.id, model, is_complete=False)
     # the verdict lists every attempt, but a replay has no turn for the lost ones
     attempts = exchange.verdict.attempts[lost_generations(exchange) :]
     verdict = structs.replace(exchange.verdict, attempts=attempts)
-    before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles))
+    before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles, without))
     changes = tuple(
         Change(name, before.get(name, ""), now.get(name, ""))
         for name in dict.fromkeys((*before, *now))
@@ -316,9 +333,9 @@ def upstream_requests(
 
 
 def _judge(
-    exchange: RecordedExchange, profiles: Sequence[Profile]
+    exchange: RecordedExchange, profiles: Sequence[Profile], without: frozenset[Part]
 ) -> tuple[recording.RecordedVerdict, recording.RecordedAnswer]:
-    answer, reason, turns = ReplyInProgress(), None, ReplayedTurns(exchange, profiles)
+    answer, reason, turns = ReplyInProgress(), None, ReplayedTurns(exchange, profiles, without)
     try:
         for event in turns.events():
             answer.add(event)
