@@ -207,15 +207,11 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return the endpoints of POST requests by path; also those for an Idempotency-Key.
-
-    Each is created for its first request, see `dialects.DialectRoute`.
-    """
+    """Return the endpoints of POST requests by path; also those for an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     policy, workflows = serving.policy, serving.workflows
     preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
-    # one for all endpoints, because they share the backends (decision 0015)
-    budget = RetryBudget()
+    budget = RetryBudget()  # for all endpoints, because they share the backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
@@ -230,8 +226,7 @@ def _endpoints(
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
     for route in dialects:
-        # one endpoint for all paths of a dialect: an idempotency key counts at each of them
-        create = cache(partial(chat, route))
+        create = cache(partial(chat, route))  # once: an idempotency key counts at all paths
         endpoints |= dict.fromkeys(route.paths, create)
         repeat = partial(_repeatable, route, create, serving, dialects)
         repeatable |= dict.fromkeys(route.paths, cache(repeat))

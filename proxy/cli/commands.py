@@ -85,6 +85,7 @@ def serve(
         def reload_settings() -> Settings:
             return with_backend(reload(), server)
 
+        chosen = with_backend(settings, server)
         with terminal:
             await serve_all(chosen, terminal.follow, show_address, reload=reload_settings)
         return True

@@ -163,12 +163,10 @@ class Process:
         Every line of its output goes to `listener`, which must not raise, to the debug log and to
         the tail; `listener` also sees a growing row of dots. The child dies with Temper, or with
         the thread of this event loop. `stop` waits `grace_seconds` between SIGTERM and SIGKILL.
-        With `on_terminal` its output is a pseudo-terminal: curl and llama.cpp report the progress
-        of a download only there.
+        With `on_terminal` its output is a pseudo-terminal, where curl and llama.cpp show progress.
         """
         with ExitStack() as opened:
-            # its standard input ends when Temper dies, which `parent_death` notices
-            reading_end, lifeline = os.pipe()
+            reading_end, lifeline = os.pipe()  # ends when Temper dies, see `parent_death`
             opened.callback(os.close, lifeline)
             has_terminal = on_terminal and systems.HAS_PSEUDO_TERMINALS
             if terminal := PseudoTerminal() if has_terminal else None:
