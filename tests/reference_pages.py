@@ -113,8 +113,8 @@ def _formats() -> Iterator[str]:
 
 def _format(row: Format) -> Iterator[str]:
     """Write a format with its example in a fence that the example cannot end."""
-    position = row.place.removesuffix("_start")
-    position = "" if row.place == "anywhere" else f", only at the start of a {position}"
+    position = row.anchor.removesuffix("_start")
+    position = "" if row.anchor == "anywhere" else f", only at the start of a {position}"
     yield f"### {row.name}\n\nShape `{row.shape}`{position}."
     if row.shape in ("quoted", "result"):
         yield _NO_CALLS.rstrip()

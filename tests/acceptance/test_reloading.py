@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.load.client import Target
 from benchmarks.load.generator import Effort, send
-from benchmarks.load.replies import Behaviour
+from benchmarks.load.replies import Behavior
 from benchmarks.load.subjects import mock_backend
 from benchmarks.load.workloads import Workload
 from proxy.conversation import json
@@ -127,7 +127,7 @@ def test_only_changed_tool_servers_restart_on_reload(
 
 def test_256_streams_outlive_20_reloads(tmp_path: Path) -> None:
     config, log = tmp_path / "temper.toml", tmp_path / "log"
-    workload = Workload(Behaviour("prose", 60, 20))
+    workload = Workload(Behavior("prose", 60, 20))
     with mock_backend(tmp_path) as backend, ThreadPoolExecutor(1) as thread:
         config.write_text(f"[server]\nport = 0\n[backend]\nurl = '{backend}'\n", encoding="utf-8")
         with serving(config, log) as (pid, url):

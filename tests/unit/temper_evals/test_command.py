@@ -161,7 +161,5 @@ def test_only_tasks_with_a_tag_are_run() -> None:
 def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
-    message = (
-        "--tag: no task has the tag 'slow'; known: errors (4), failing (4), several-steps (4)"
-    )
+    message = "--tag: no task has the tag 'slow'; known: errors (4), failing (4), several-steps (4)"
     assert message in " ".join(done.stderr.split())

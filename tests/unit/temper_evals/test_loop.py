@@ -55,7 +55,9 @@ async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> N
     script = Script(reply("tool_calls", content=None, tool_calls=calls), reply(content="Well."))
     run = await run_script(script, WHOLE)
     results = [str(message["content"]) for message in run.transcript if message["role"] == "tool"]
-    assert ["unknown tool" in results[0], "not a JSON" in results[1], "invalid" in results[2]] == [True] * 3
+    assert ["unknown tool" in results[0], "not a JSON" in results[1], "invalid" in results[2]] == [
+        True
+    ] * 3
     sent = script.asked[1]["messages"]
     assert isinstance(sent, list)
     assert sent[1:] == run.transcript[:4]
