@@ -109,9 +109,9 @@ def _formats() -> Iterator[str]:
 
 def _format(row: Format) -> Iterator[str]:
     """Write a format with its example in a fence that the example cannot end."""
-    place = row.place.removesuffix("_start")
-    place = "" if row.place == "anywhere" else f", only at the start of a {place}"
-    yield f"### {row.name}\n\nShape `{row.shape}`{place}."
+    anchor = row.anchor.removesuffix("_start")
+    anchor = "" if row.anchor == "anywhere" else f", only at the start of a {anchor}"
+    yield f"### {row.name}\n\nShape `{row.shape}`{anchor}."
     if row.shape in ("quoted", "result"):
         yield _NO_CALLS.rstrip()
     yield f"\n````text\n{row.example}\n````\n"
