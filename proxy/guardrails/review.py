@@ -110,12 +110,11 @@ def review(
     # The client cannot run several calls: the model will make the others after the first result.
     allowed = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(allowed))
-    judged: list[_JudgedCall] = []
+    judged, may_close = list[_JudgedCall](), _is_complete(reply, offer)
     ids: set[str] = set()
     for call in allowed:
         call_id = call.id if call.id and call.id not in ids else new_id()
         ids.add(call_id)
-        may_close = _is_complete(reply, offer)
         checked = _judge_call(call, call_id, offer, insistence, may_close=may_close)
         judged.append(replace(checked, is_text=True) if _is_text(call) else checked)
     kept = judged

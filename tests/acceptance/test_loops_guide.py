@@ -38,7 +38,7 @@ def test_every_example_is_tested() -> None:
         *FRAMEWORKS,
         "The tools of all examples",
         "Functions alone",
-        "Parts of it",
+        "Parts of the guardrails",
     }
 
 
@@ -72,7 +72,7 @@ def test_function_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_guardrail_parts_retry_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
     scripted = ScriptedBackend(says(BROKEN), says(run_on_call(OSLO)))
     with listening_in_thread(scripted) as url:
-        guide.run("Parts of it", url=url)
+        guide.run("Parts of the guardrails", url=url)
 
     assert capsys.readouterr().out.strip() == 'get_weather({"city":"Oslo"}) (\'get_weather\',)'
     assert len(scripted.upstream_requests[1].messages) > 1

@@ -58,8 +58,8 @@ def status(url: str, key: str) -> int:
         return 0
 
 
+@pytest.mark.parametrize("flags", mostly_deep([("--watch",), ()]), ids=["--watch", "SIGHUP"])
 @pytest.mark.parametrize("workers", mostly_deep([1, 2]))
-@pytest.mark.parametrize("workers", [1, 2])
 def test_a_reload_loads_new_keys_and_ignores_an_invalid_file(
     llama_server: RunningServer, tmp_path: Path, workers: int, flags: tuple[str, ...]
 ) -> None:
@@ -125,6 +125,7 @@ def test_only_changed_tool_servers_restart_on_reload(
         assert (noted("stays", "started"), noted("stays", "input ended")) == (1, 0)
 
 
+@pytest.mark.deep
 def test_256_streams_outlive_20_reloads(tmp_path: Path) -> None:
     config, log = tmp_path / "temper.toml", tmp_path / "log"
     workload = Workload(Behavior("prose", 60, 20))

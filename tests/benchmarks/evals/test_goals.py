@@ -8,7 +8,7 @@ from temper_evals.records import RunRecord
 from temper_evals.reply_bed import ReplyCounts
 from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
 
-TITLE = "p-small: `temper-tuned` beside `forge`"
+TITLE = "p-small: `temper-tuned` against `forge`"
 ACTING = "p-small@over_acting=0.1"
 
 
