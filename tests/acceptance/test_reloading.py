@@ -58,10 +58,10 @@ def status(url: str, key: str) -> int:
         return 0
 
 
-@pytest.mark.parametrize("flags", mostly_deep([("--watch",), ()]), ids=["--watch", "SIGHUP"])
+@pytest.mark.parametrize("trigger", mostly_deep(["--watch", "SIGHUP"]))
 @pytest.mark.parametrize("workers", mostly_deep([1, 2]))
 def test_a_reload_loads_new_keys_and_ignores_an_invalid_file(
-    llama_server: RunningServer, tmp_path: Path, workers: int, flags: tuple[str, ...]
+    llama_server: RunningServer, tmp_path: Path, workers: int, trigger: str
 ) -> None:
     config = tmp_path / "temper.toml"
 
@@ -74,10 +74,11 @@ def test_a_reload_loads_new_keys_and_ignores_an_invalid_file(
 
     log = tmp_path / "log"
     configure("first")
+    flags = [trigger] if trigger == "--watch" else []
     with serving(config, log, *flags) as (pid, url):
 
         def reload() -> None:
-            if not flags:
+            if trigger == "SIGHUP":
                 os.kill(pid, signal.SIGHUP)
 
         wait_until(lambda: status(url, "first") == 200)
