@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header: whether clients send it (`in`), Temper does (`out`), or both."""
+    """A header that clients send (`in`), that Temper sends (`out`), or both (`in and out`)."""
 
     direction: str
     name: str

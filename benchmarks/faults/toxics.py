@@ -1,4 +1,4 @@
-"""The behavior of a backend on one connection: exact bytes, exact pauses, and an ending."""
+"""Toxics: the scripted behavior of a backend on a connection, with exact bytes and pauses."""
 
 import asyncio
 import contextlib
@@ -65,19 +65,19 @@ class Then(Enum):
 
 
 def whole(body: bytes, *, status: str = "200 OK", kind: str = "application/json") -> bytes:
-    """Write a response of a known length."""
+    """Encode a response with a Content-Length header."""
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
 def chunked(*parts: bytes, is_whole: bool = True) -> bytes:
-    """Write a response in chunks, the last of which is missing unless it `is_whole`."""
+    """Encode a response in chunks; without `is_whole` the final empty chunk is missing."""
     chunks = [chunk(part) for part in parts if part]
     return STREAM_HEAD + b"".join(chunks) + (LAST_CHUNK if is_whole else b"")
 
 
 def chunk(part: bytes) -> bytes:
-    """Write a part of a body that is not the last."""
+    """Encode a part of a chunked body, except the final empty chunk."""
     return b"%x\r\n%s\r\n" % (len(part), part)
 
 
@@ -107,7 +107,7 @@ def paced(*pieces: bytes, seconds: float, then: Then = Then.CLOSE) -> Toxic:
 
 
 def stays(raw: bytes) -> Toxic:
-    """Send bytes, and close the connection when the client sends another byte."""
+    """Send bytes, then wait until the client sends a byte or closes the connection."""
 
     async def play(caller: Caller) -> None:
         await caller.send(raw)
@@ -117,7 +117,7 @@ def stays(raw: bytes) -> Toxic:
 
 
 def repeats(first: bytes, piece: bytes, *, seconds: float = 0, most: int = 0) -> Toxic:
-    """Send a piece again and again, at an interval; `most` bytes at most if that is given."""
+    """Send `first`, then `piece` every `seconds`, without end or up to `most` bytes of pieces."""
 
     async def play(caller: Caller) -> None:
         await caller.send(first)

@@ -1,4 +1,4 @@
-"""The parts of a bed: tools over a small world in memory, and tasks with the calls that they need.
+"""Test beds: tools that act on a small world in memory, and tasks with the calls that they need.
 
 A tool gets the world and the arguments, and returns a JSON object or plain text. For wrong input it
 raises `WrongInput`, and the model receives `{"error": ...}`.
@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 Row: TypeAlias = JsonObject
 Tables: TypeAlias = Mapping[str, Sequence[Row]]
-# a text matches if it contains the expected text or one of several, ignoring case
+# a text matches if it contains the expected text, or any text of the tuple, ignoring case
 Expected: TypeAlias = str | int | tuple[str, ...]
 Kind: TypeAlias = Literal["chain", "single", "none"]
 
@@ -42,7 +42,7 @@ class World:
         ]
 
     def row(self, table: str, name: str, value: str, hint: str) -> Row:
-        """Return the row with exactly this value; raises `WrongInput` with the hint."""
+        """Return the first row with this whole value, ignoring case; else raise `WrongInput`."""
         for row in self._tables[table]:
             if str(row[name]).lower() == value.strip().lower():
                 return row
@@ -65,7 +65,7 @@ class Tool:
     has_effect: bool = False
 
     def describe(self) -> JsonObject:
-        """Return the tool as a request offers it."""
+        """Return the tool in the format of `tools` in a chat request."""
         schema: JsonObject = {
             "type": "object",
             "properties": dict(self.parameters),
@@ -117,7 +117,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """Tools with their world, and the tasks that are given with them.
+    """Tools, the tables that they read and change, and the tasks in which they are offered.
 
     The tasks of a set have the same system prompt and tools, so the engine keeps that part of the
     prompt in its cache.

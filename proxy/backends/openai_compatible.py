@@ -49,7 +49,7 @@ CHAT = "/v1/chat/completions"
 logger = logging.getLogger(__name__)
 
 _LONGEST_REST = 64 * 1024  # bytes of an incomplete event that are buffered
-_SHORT = 8 * 1024  # bytes; in shorter chunks a search for runs of events costs more than it saves
+_SHORT = 8 * 1024  # bytes; a shorter piece is split into all its events at once, which is cheaper
 
 
 class OpenAICompatible(HttpBackend):
@@ -79,7 +79,8 @@ class OpenAICompatible(HttpBackend):
 class ReplyReading(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
-    The first character decides, because some engines send a wrong content type (F08).
+    The first character decides, because some engines send a wrong content type (F08 in
+    docs/faults.md).
     """
 
     has_begun: bool = False
@@ -201,7 +202,7 @@ class ReplyReading(msgspec.Struct):
             self.report()
 
 
-# The ways to bind a call to its schema, in the order of the attempts.
+# The ways to bind a call to its schema, in the order in which they are probed.
 _BINDINGS = {
     Capability.BOUND_ARGUMENTS: "required_arguments",
     Capability.STRICT_TOOLS: "strict",
@@ -232,7 +233,7 @@ class AdaptiveEngine(OpenAICompatible):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         if upstream_request.schema is not None:
             model = upstream_request.request.model
-            # locked, so that many requests at once do not each send the probes of a model
+            # locked, so that concurrent requests do not all send the probes of the same model
             async with self._probing:
                 if upstream_request.tools and Capability.TOOL_PARSER not in lacks:
                     await self._find_binding(model)
@@ -267,14 +268,14 @@ class AdaptiveEngine(OpenAICompatible):
             self.learnt.add(model, missing, lasting=math.inf)
 
     async def _probe(self, model: str, name: str) -> bool | None:
-        """Return the result of a probe; None if the answer shows none."""
+        """Return whether a constraint is honored; None if the answer to the probe shows neither."""
         probe = PROBES[name]
         body = write_probe(probe, self._pinned or model)
         try:
             answer = await self._connection.fetch(probe.path, body, within=_PROBE_SECONDS)
         except BackendFailed:
             return None
-        # busy, still loading, or without this path: it shows nothing about the constraint
+        # an engine that is busy, loading or without this path shows nothing about the constraint
         if answer.status >= 500 or answer.status in _NO_ANSWER:
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
@@ -315,7 +316,7 @@ class AdaptiveEngine(OpenAICompatible):
         return UnknownModel(model, known) if known and model not in known else error
 
     def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
-        """Learn the pinned model or a limit of structural tags; return whether there was one."""
+        """Learn the pinned model, or that structural tags fail; return False if neither."""
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learnt.honours(model).get(STRUCTURAL_TAG):
             self.learnt.note(model, STRUCTURAL_TAG, is_honoured=False)

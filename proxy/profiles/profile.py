@@ -1,4 +1,4 @@
-"""One model family, as data: how it is recognized, judged, started and sampled."""
+"""A model family as data: its marks, quirks, launch flags and sampling values."""
 
 import re
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ class Matching:
     """The marks by which a family is recognized.
 
     `names` are case-insensitive globs in which a space, "_" and "-" are equal; `architectures` are
-    values of GGUF's `general.architecture`; all `templates` must occur in the chat template.
+    values of GGUF's `general.architecture`; `templates` are texts that must all occur in the chat
+    template.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -65,7 +66,8 @@ class Profile:
     """A model family.
 
     `fallback_convention` describes tools in the prompt if the chat template does not.
-    `launch_flags` are for llama-server; `sources` are the addresses of the facts.
+    `launch_flags` are for llama-server; `sources` are the URLs of pages that publish the
+    values.
     """
 
     name: str

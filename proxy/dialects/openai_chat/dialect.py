@@ -32,7 +32,7 @@ class ChatCatalogue:
 
     def model(self, model: dialect.ListedModel) -> JsonObject:
         entry: JsonObject = {"created": 0, "owned_by": "temper"}
-        if model.window is not None:  # as OpenRouter and vLLM call it, which clients read
+        if model.window is not None:  # clients read the names that OpenRouter and vLLM use
             entry |= {"context_length": model.window, "max_model_len": model.window}
         entry |= model.details
         return {**entry, "id": model.id, "object": "model"}
@@ -81,7 +81,7 @@ class ChatDialect(OpenAIDialect):
 
 
 def chat_answering(request: Request, stamp: dialect.IdsAndClock) -> dialect.Answering:
-    """Return the answering of a chat request, with the engine's id and model if it sends them."""
+    """Return the writers of a chat answer, with the engine's id and model if it sends them."""
 
     def identify(started: ReplyStarted) -> encode.Identity:
         return encode.Identity(

@@ -1,8 +1,9 @@
-"""A schema as a graph: the sub-schemas that check a value, and those that check its content.
+"""A schema as a graph: the sub-schemas that check a value, its members and its items.
 
-`References` resolves references within the document; none is fetched. `Graph` gives each sub-schema
-that the root leads to a `SchemaNode`, linked to the nodes that check the same value, its members
-and its items. It counts the checks that a value costs and judges no value.
+`References` resolves references within the document; none is fetched. `Graph` creates a
+`SchemaNode` for each sub-schema that can be reached from the root, and links it to the nodes that
+check the same value, its members and its items. It counts the checks that a value requires, but
+does not validate values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 ROOT = "urn:temper:schema"
 
-_DEFAULT = "json-schema:///"  # the validator's own name for a document without one
+_DEFAULT = "json-schema:///"  # the validator's base URI for a document without `$id`
 _META = ("https://json-schema.org/", "http://json-schema.org/")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _REFERENCES = ("$ref", "$dynamicRef")
@@ -39,7 +40,7 @@ class References:
         self._look_for_names(document)
 
     def target(self, source: JsonObject, reference: str) -> JsonValue:
-        """Return the target of `$ref` in `source`, True for a meta-schema."""
+        """Return the target of a reference in `source`; for a meta-schema, the schema True."""
         base = self._bases.get(id(source), "")
         address, _, fragment = reference.partition("#")
         if address.startswith(_META):
@@ -123,14 +124,14 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
 
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
-# What linked nodes check: the value itself, its keys, each member or item, or only those members
-# and items without a label.
+# The part of a value that linked nodes check: the value itself, its keys, each member or item, or
+# only the members or items without a label.
 Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
 
-_MOST_NODES = 20_000  # 0.2 s
-_ENOUGH = 10**9  # counting stops here: far above every bound, and below huge integers
-_BYTES_A_COPY = 120  # of an enum or a const, which each of its errors copies
-_LOOKS = 3  # at a branch next to `unevaluated...`: jsonschema-rs took 2.6 times as long
+_MOST_NODES = 20_000  # following them takes 0.2 s
+_ENOUGH = 10**9  # counting stops here: above every bound, before arithmetic becomes slow
+_BYTES_A_COPY = 120  # of an enum or const that count as one error, because each error copies them
+_LOOKS = 3  # at a branch next to `unevaluated...`, for which jsonschema-rs takes 2.6 times as long
 
 _ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _LINKS: dict[str, Link] = {
@@ -147,12 +148,12 @@ _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum
 
 
 class TooManySchemas(ValueError):
-    """Raised for a schema that is too large or too deep to be followed with any value."""
+    """Raised for a schema that is too large or too deep to check any value with it."""
 
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """A sub-schema, linked to the nodes that check a value and its content along with it.
+    """A sub-schema, linked to the nodes that check the same value, its members and its items.
 
     `labelled` are the nodes of single members or items. `looks` is how often its branches are
     examined, `errors` the most errors that its keywords can have. Text is matched with `patterns`,
@@ -185,9 +186,10 @@ class SchemaNode:
 class Graph:
     """The nodes that the root of a document leads to; raises TooManySchemas.
 
-    `ranks` order the nodes so that links to the value itself lead downwards, except in cycles. For
-    each node, `checks` is the number of checks of a value plus one location on each level inside
-    it, and `lengths` the longest chain of nodes from there; cycles are followed once.
+    `ranks` order the nodes so that links to the value itself lead to lower ranks, except in cycles.
+    For each node, `checks` counts the checks of a value and of one member or item on each level
+    inside it. `lengths` is the number of nodes in the longest chain of links that begins with the
+    node. Cycles are followed once.
     """
 
     def __init__(self, document: JsonValue) -> None:
@@ -263,7 +265,7 @@ class Graph:
         return targets
 
     def _sum_up(self, number: int, later: set[int]) -> None:
-        """Add up the checks of a node; a follower outside `later` closes a cycle."""
+        """Add up the checks of a node, without following the links that close a cycle."""
         node, checks = self.nodes[number], self.checks
 
         def over(*links: Link) -> int:
@@ -282,7 +284,7 @@ class Graph:
 
 
 def _key(schema: JsonValue) -> int:
-    """Identify a schema; booleans and invalid schemas have no keywords and count as one."""
+    """Return the key of a schema; booleans and invalid schemas, without keywords, share a key."""
     return id(schema) if isinstance(schema, dict) else 0
 
 

@@ -35,7 +35,7 @@ def running(**windows: JsonValue) -> JsonObject:
 
 
 class Server:
-    """An Ollama with the scripted answers of a test; None stands for a refusal."""
+    """A mock Ollama server with scripted responses; None stands for a 404 response."""
 
     fitting: Fitting | None = None
 
@@ -67,7 +67,7 @@ class Server:
     def use(
         self, work: Callable[[OllamaModels], Awaitable[Result]], *, patience: float = 5.0
     ) -> Result:
-        """Call a method of the models of this server."""
+        """Return the result of `work`, called with the models of this server."""
 
         async def do() -> Result:
             wire = httpx.MockTransport(self.routes.async_handler)
@@ -119,7 +119,7 @@ def test_descriptions_are_cached_until_refreshed() -> None:
     assert server.asked("show") == [b'{"model":"mine"}'] * 2
 
 
-def test_an_old_ollama_reports_little() -> None:
+def test_missing_and_invalid_details_are_unknown() -> None:
     bare: JsonObject = {"details": {"family": "llama"}, "parameters": "num_ctx many"}
     shown = Server(show=bare).use(lambda models: models.show("m"))
     assert shown == ModelDetails(("m",), "llama")
@@ -149,7 +149,7 @@ async def window_of(models: OllamaModels) -> int | None:
         (None, {}, None),
     ],
 )
-def test_the_window_is_that_of_the_next_request(
+def test_the_window_is_predicted_for_the_next_request(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     assert Server(num_ctx, **answers).use(window_of) == window
@@ -178,7 +178,7 @@ def test_a_window_is_decided_once(
     assert len(server.asked("ps")) == 1
 
 
-def test_unknown_names_are_not_cached() -> None:
+def test_the_window_of_an_unknown_model_is_not_cached() -> None:
     server = Server(8192)
     assert server.use(decided_twice) == (8192, 8192)
     assert len(server.asked("ps")) == 2
@@ -187,7 +187,7 @@ def test_unknown_names_are_not_cached() -> None:
 @pytest.mark.parametrize(
     ("num_ctx", "loaded", "window"), [(None, {}, 4096), (8192, {}, 8192), (None, {"m": 2048}, 2048)]
 )
-def test_a_client_window_applies_unless_the_operator_decided(
+def test_a_client_window_applies_if_none_is_configured_or_loaded(
     num_ctx: int | None, loaded: JsonObject, window: int
 ) -> None:
     async def decide(models: OllamaModels) -> tuple[int | None, int | None]:
@@ -200,7 +200,7 @@ def test_a_client_window_applies_unless_the_operator_decided(
     assert server.use(decide) == (window, window)
 
 
-def test_a_decided_window_is_reported() -> None:
+def test_a_decided_window_is_reported_even_if_the_model_is_reloaded() -> None:
     server = Server(show=SHOWN, ps=running(m=4096))
 
     async def reloaded_by_somebody(models: OllamaModels) -> int | None:

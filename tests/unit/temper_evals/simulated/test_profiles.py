@@ -96,12 +96,12 @@ def test_small_models_have_their_own_forms_of_calls_and_results() -> None:
     assert load_profile("p-small").result_forms == ("{result}",)
 
 
-def test_the_guide_describes_every_flaw_after_results() -> None:
+def test_the_guide_describes_every_flaw_that_follows_tool_results() -> None:
     guide = Path("docs/guides/evaluating.md").read_text(encoding="utf-8")
     flaws = (*profiles.AFTER_RESULTS, Flaw.PLACEHOLDERS)
     assert [flaw for flaw in flaws if f"\n| `{flaw.value}` | " not in guide] == []
 
 
-def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_profile_lists_the_known_profiles() -> None:
     with pytest.raises(InvalidConfiguration, match="p-small"):
         load_profile("large")

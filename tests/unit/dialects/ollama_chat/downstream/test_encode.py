@@ -1,4 +1,4 @@
-"""Answers to Ollama clients: as lines, and as one body of the same events."""
+"""Answers to Ollama clients, as a stream of JSON lines and as a single JSON body."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
 def terms(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerms:
-    """Make the context of an answer; the clock shows these seconds after its start in turn."""
+    """Return options whose clock shows BEGAN plus each of `seconds`; the last value repeats."""
     left = [*seconds] or [0.5]
 
     def now() -> float:
@@ -60,7 +60,7 @@ def content_of(line: JsonObject) -> JsonObject:
         (None, (4_000_000_000, 0, 1_000_000_000, 3_000_000_000)),
     ],
 )
-def test_durations_are_the_engines_or_measured(
+def test_durations_come_from_the_engine_or_are_measured(
     timings: JsonObject | None, expected: tuple[int, ...]
 ) -> None:
     builder = OllamaBuilder(terms(seconds=(1, 4)))
@@ -81,7 +81,7 @@ def test_keepalive_lines_have_no_content() -> None:
 
 
 @pytest.mark.parametrize("reason", ["load", "unload"])
-def test_a_model_that_was_loaded_is_reported(reason: str) -> None:
+def test_loading_and_unloading_are_reported_without_content(reason: str) -> None:
     (line,) = lines(terms().load_status(reason))
     assert (line["done"], line["done_reason"]) == (True, reason)
     assert content_of(line) == {"role": "assistant", "content": ""}
