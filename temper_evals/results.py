@@ -1,4 +1,4 @@
-"""Sums up the records: the success of each arm next to direct's, with help, harm and cost."""
+"""Summarizes the records by arm: success, cost, and runs helped or harmed against `direct`."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +27,11 @@ _VISIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two arms on the same cases: the lift, helped and harmed runs, and their certainty.
+    """The comparison of two arms, before and after, on the cases that both ran.
 
-    With 95 % confidence the share of harmed runs among those right before is below `harm_bound`.
+    `lift` is the mean difference in success, and `p` the p-value of McNemar's test. With 95 %
+    confidence, the share of harmed runs among the runs that were right before is below
+    `harm_bound`.
     """
 
     pairs: int
@@ -44,7 +46,11 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The average cost of a run; times to the first text and call are measured by the client."""
+    """The average cost of a run.
+
+    `text_*` and `call_*` are percentiles of the seconds to the first text and to the first call,
+    measured by the client.
+    """
 
     generations_per_request: float
     generations: float
@@ -62,7 +68,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """An arm on a bed; `against` is the comparison with direct, `gap` the share that is closed."""
+    """The results of an arm on a setup (`bed`).
+
+    `against` is the comparison with the arm `direct`, `gap` the share of the gap from `direct` to
+    the ceiling that the arm closes.
+    """
 
     bed: str
     arm: str
@@ -82,7 +92,7 @@ class ArmResult:
 
 
 def results_of(runs: Iterable[RunRecord], resamples: int = RESAMPLES) -> list[ArmResult]:
-    """Sum the records up by arm, in their original order."""
+    """Summarize the records by setup and arm, in the order of their first records."""
     arms: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
         arms[run.bed, run.arm].append(run)
@@ -142,7 +152,7 @@ def _pairs(
 
 
 def strata_of(both: Iterable[tuple[RunRecord, RunRecord]]) -> Strata:
-    """Return the mean difference of each instance, by family."""
+    """Return, by family, the mean difference in success of each scenario over its seeds."""
     seeds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for first, two in both:
         seeds[first.family, first.scenario].append(float(two.right) - float(first.right))
@@ -160,7 +170,8 @@ def _gap(
 ) -> Interval | None:
     """Return the share of the gap from direct to the ceiling that an arm closes.
 
-    The interval is that of the remaining gap; the width of the gap is treated as known.
+    The interval covers only the uncertainty of the remaining gap: the width of the whole gap is
+    treated as a constant.
     """
     width = mean(_between(direct, ceiling))
     if width <= 0:
@@ -209,7 +220,7 @@ def families_of(runs: Iterable[RunRecord]) -> dict[str, tuple[int, int]]:
 
 
 def _steady(runs: Iterable[RunRecord]) -> float:
-    """Return the share of instances that are right with every seed."""
+    """Return the share of scenarios whose runs are right with every seed."""
     seeds: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
         seeds[run.scenario].append(run.right)
@@ -220,9 +231,9 @@ def _steady(runs: Iterable[RunRecord]) -> float:
 class Ceilings:
     """The highest possible shares of right runs; None where unknown.
 
-    `perfect` is the success without all errors that a proxy could see or prevent. `detectable` adds
-    to the runs that are right without help those with a visibly wrong reply: prose in place of a
-    call, a needless call and a wrong value look like right replies.
+    `perfect` is the success of a model without any error that a proxy could see or prevent.
+    `detectable` counts the runs that are right without help, and the runs with a visibly wrong
+    reply. Prose in place of a call, a needless call and a wrong value are not visibly wrong.
     """
 
     perfect: float | None
@@ -260,7 +271,7 @@ def _was_seen(run: RunRecord) -> bool:
 def harm_where_restraint_counts(
     runs: Sequence[RunRecord], bed: str, arm: str
 ) -> dict[str, tuple[int, int]]:
-    """Return harmed runs and those that were right before, in each family of restraint."""
+    """Count harmed runs and runs that were right in `direct`, by family that tests restraint."""
     direct = {run.pair: run for run in runs if (run.bed, run.arm) == (bed, DIRECT)}
     counts: dict[str, tuple[int, int]] = {}
     for family in RESTRAINT:

@@ -47,7 +47,7 @@ class Results:
         return median(values) if values else None
 
     def candidates(self) -> list[str]:
-        """List the candidates that were measured, in the order in which they were."""
+        """List the measured candidates, in the order of their first measurement."""
         return list(
             dict.fromkeys(name for candidates in self.rounds.values() for name in candidates)
         )

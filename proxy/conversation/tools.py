@@ -9,10 +9,10 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function the client can run.
+    """An offered tool: a function that the client or, for an operator's tool, Temper can run.
 
-    `parameters` is the caller's JSON schema (draft 2020-12; `True` accepts anything). `source` is
-    the client's JSON object of the whole tool, which is sent to backends.
+    `parameters` is the JSON schema of the arguments (draft 2020-12; `True` accepts anything).
+    `source` is the JSON of the whole tool in the format of chat completions.
 
         {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
     """
@@ -43,7 +43,7 @@ class WrittenCall(msgspec.Struct, frozen=True):
     """A tool call as the model wrote it, not yet checked.
 
     `arguments` is JSON text, possibly broken, if a backend parsed the call, and a parsed value if
-    it was rescued from text. `id` is the backend's, if it sent one.
+    it was rescued from text. `id` is the call id from the backend, if the backend sent it.
     """
 
     name: str
@@ -60,10 +60,10 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class RequestedTools(msgspec.Struct, frozen=True):
-    """Tools of the operator that a request uses, in its field `param`.
+    """A reference to tools of the operator in a request; `param` is the path of its field.
 
-    They are all tools of a `server`, or only the `allowed` ones; without a server, the tool that
-    replaces the hosted tool `kind`.
+    With a `server`, it refers to all tools of that tool server, or only to the `allowed` tools.
+    Without a server, it refers to the tool that replaces the hosted tool `kind` (`web_search`).
     """
 
     param: str

@@ -46,7 +46,8 @@ QUIET = {
     "NO_PROXY": "127.0.0.1",
 }
 
-# Codex waits for 300 s by default. Here it waits for less, and the model is silent for longer.
+# By default, Codex waits 300 s for the next event of a stream. Here it waits 2.5 s, which is less
+# than the silence of the model (`SILENCE`).
 PATIENCE_MS = 2_500
 # The first request has 12,000 tokens, and each file 5,000.
 SMALL_WINDOW, LINES = 24_000, 900
@@ -59,7 +60,7 @@ PDF = (
 
 
 def red_picture() -> bytes:
-    """Write a PNG of eight times eight red points."""
+    """Return a PNG image of 8 x 8 red pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         checked = kind + data
@@ -74,7 +75,7 @@ def red_picture() -> bytes:
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    """Temper in front of a model that makes no mistakes, and of one that writes calls as text."""
+    """Temper in front of a mock without errors, or of a llama-server that leaks calls as text."""
     folder = tmp_path_factory.mktemp("agents")
     backend = before_mock() if request.param == "mock" else before_leaking_llama_server(folder)
     with backend as served:
@@ -97,7 +98,10 @@ def needs(program: str) -> pytest.MarkDecorator:
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
-    """Run an agent to its end, and then kill all processes that it started."""
+    """Run an agent and return its output; kill it if it exceeds the time limit.
+
+    The processes that it started are killed as well.
+    """
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder.parent), **QUIET, **environment}
     with subprocess.Popen(
         command,
@@ -145,7 +149,7 @@ def test_claude_code_runs_a_command_and_answers(served: Served, folder: Path) ->
 
 
 def ask_codex(served: Served, folder: Path, prompt: str, provided: str = "") -> str:
-    """Have Codex do something; `provided` are further settings of the provider."""
+    """Run Codex with a prompt; `provided` is TOML with further settings of the provider."""
     provider = f'{{name="Temper", base_url="{served.url}", wire_api="responses"{provided}}}'
     settings = {
         "model": MODEL,
@@ -172,7 +176,7 @@ def test_codex_runs_a_command_and_answers(served: Served, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def healthy() -> Iterator[Served]:
-    """Temper in front of a model that does right, and sees."""
+    """Temper in front of a model that makes no mistakes and accepts images."""
     with before_mock() as served:
         yield served
 
@@ -182,7 +186,7 @@ def test_claude_code_subagent_works(healthy: Served, folder: Path) -> None:
     before = healthy.generations()
     result = ask_claude_code(healthy, folder, "Have a subagent read the code word. [[by Agent]]")
     assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
-    assert healthy.generations() - before == 4  # a call of either, and an answer of either
+    assert healthy.generations() - before == 4  # agent and subagent: one call and one answer each
 
 
 @needs("claude")
@@ -202,7 +206,7 @@ def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> Non
 
 
 @needs("claude")
-def test_claude_code_continues_without_a_pdf(healthy: Served, folder: Path) -> None:
+def test_claude_code_continues_without_the_text_of_a_pdf(healthy: Served, folder: Path) -> None:
     (folder / PDF_FILE).write_bytes(PDF)
     before = healthy.generations()
     result = ask_claude_code(healthy, folder, "What does it say? [[paper]]")
@@ -212,7 +216,7 @@ def test_claude_code_continues_without_a_pdf(healthy: Served, folder: Path) -> N
 
 @pytest.fixture
 def silent() -> Iterator[Served]:
-    """Temper in front of a model that thinks for longer than a client waits."""
+    """Temper in front of a model that is silent for longer than Codex waits."""
     with before_mock(
         silence=SILENCE, TEMPER_SERVER__KEEP_ALIVE_SECONDS=f"{SIGN_OF_LIFE}"
     ) as served:
@@ -234,7 +238,7 @@ def small() -> Iterator[Served]:
 
 
 def write_long_files(folder: Path, tool: str) -> None:
-    """Write files of which each leads to the next one, and the last to the code word."""
+    """Write long files: each ends with a reference to the next file, the last with the code."""
     for number in range(LONG_FILES):
         is_last = number == LONG_FILES - 1
         end = CODE_WORD if is_last else f"[[{tool} file {number + 1}]]"

@@ -1,4 +1,4 @@
-"""Writes the model as a Hugging Face folder, for engines that do not read GGUF.
+"""Writes the test model as a Hugging Face folder, for engines that do not read GGUF.
 
     python -m tests.engines.model_folder FOLDER
 
@@ -58,7 +58,7 @@ class Model:
 
 
 def read(path: Path) -> Model:
-    """Read a GGUF file of a llama."""
+    """Read the GGUF file of a model with the Llama architecture."""
     reader = GGUFReader(path)
     tensors = {
         str(tensor.name): dequantize(tensor.data, tensor.tensor_type)
@@ -70,7 +70,7 @@ def read(path: Path) -> Model:
 
 
 def renamed(model: Model) -> dict[str, Weights]:
-    """Return the tensors under the names, and in the order of rows, that transformers has."""
+    """Return the tensors with the names and the row order that transformers expects."""
     heads = model.number("llama.attention.head_count")
     weights: dict[str, Weights] = {}
     for name, tensor in model.tensors.items():
@@ -84,13 +84,17 @@ def renamed(model: Model) -> dict[str, Weights]:
 
 
 def _halved(tensor: Weights, heads: int) -> Weights:
-    """Rotate halves of a head instead of neighbours: GGUF and transformers differ in that."""
+    """Reorder the rows of a query or key projection from pairs to halves.
+
+    RoPE rotates two rows of a head together. In GGUF files of this architecture these rows are
+    adjacent; transformers expects them half a head apart.
+    """
     pairs = tensor.reshape(heads, tensor.shape[0] // heads // 2, 2, *tensor.shape[1:])
     return pairs.swapaxes(1, 2).reshape(tensor.shape)
 
 
 def safetensors(weights: Mapping[str, Weights]) -> bytes:
-    """Write weights as a safetensors file."""
+    """Serialize weights in the safetensors format."""
     head: dict[str, object] = {"__metadata__": {"format": "pt"}}
     body = bytearray()
     for name, tensor in weights.items():

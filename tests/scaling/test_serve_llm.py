@@ -1,7 +1,7 @@
-"""Two Tempers in front of `ray.serve.llm` with two vLLMs, all of it on one cluster.
+"""Two Tempers in front of `ray.serve.llm` with two vLLM replicas, in one Ray cluster.
 
-It needs an environment with vLLM besides the extra `ray`; docs/contributing.md describes how to
-create it.
+The tests need an environment with vLLM in addition to the extra `ray`; docs/contributing.md
+describes how to create it.
 """
 
 import importlib.util
@@ -49,13 +49,13 @@ SMALL: JsonObject = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-LONG = 1800  # tokens: seconds of work
+LONG = 1800  # tokens; the engine generates for several seconds
 STREAMS = 6
 START_SECONDS = 600.0  # seconds for vLLMs to start on a busy machine
 
 
 def language_models(model: str) -> JsonObject:
-    """Return the application of Serve that runs the engines."""
+    """Return the configuration of the Serve application that runs the engines."""
     flags: JsonObject = {
         "max_model_len": 2048,
         "dtype": "float32",
@@ -85,7 +85,7 @@ def language_models(model: str) -> JsonObject:
 
 @dataclass
 class Stream:
-    """A stream that a client reads until it ends or is left."""
+    """A streamed chat that a client reads to its end, or closes once `is_left` is set."""
 
     client: httpx.Client
     number: int
@@ -130,11 +130,11 @@ class Served:
         return Server(self.client, NAME)
 
     def engines(self) -> dict[str, int]:
-        """Return the replicas that are engines, and their processes."""
+        """Return the replica IDs of the engines, each with its process ID."""
         return self.cluster.replicas("llm", "LLMServer")
 
     def work(self) -> float:
-        """Return the seconds that the engines have computed so far."""
+        """Return the CPU seconds that the engine processes have used so far."""
         seconds = 0.0
         for number in self.cluster.processes():
             try:
@@ -146,7 +146,7 @@ class Served:
         return seconds
 
     def work_until_rest(self) -> float:
-        """Return the same once it does not grow any more."""
+        """Wait until the CPU seconds of `work` no longer grow, and return them."""
         last = -1.0
         while (now := self.work()) - last > 0.05:
             last = now
@@ -182,7 +182,7 @@ def test_tools_are_called_as_their_schemas_say(served: Served, *, stream: bool) 
         assert through_temper(answer).is_one_of((TICKET,)), answer.body
 
 
-def test_the_window_of_the_engines_is_known(served: Served) -> None:
+def test_the_window_of_the_engines_is_listed_and_enforced(served: Served) -> None:
     (listed,) = served.client.get("/v1/models").json()["data"]
     assert listed["engine"]["name"] == "Ray Serve LLM"
     assert listed["context_window"] == 2048
@@ -191,7 +191,7 @@ def test_the_window_of_the_engines_is_known(served: Served) -> None:
     assert answer.error["code"] == "context_length_exceeded"
 
 
-def test_an_engine_stops_when_the_client_leaves(served: Served) -> None:
+def test_an_engine_stops_when_the_client_disconnects(served: Served) -> None:
     before = served.work_until_rest()
     whole = Stream(served.client, 0)
     whole.run()
@@ -209,7 +209,7 @@ def test_a_killed_engine_ends_its_own_streams_with_an_error(served: Served) -> N
     served.cluster.until(lambda: all(stream.has_begun for stream in streams))
     killed, number = next(iter(served.engines().items()))
     os.kill(number, signal.SIGKILL)
-    assert served.temper.ask("Hello!").error is None  # the other one
+    assert served.temper.ask("Hello!").error is None  # from the other engine
     for future in running:
         future.result()
     broken = [stream for stream in streams if not stream.is_whole]

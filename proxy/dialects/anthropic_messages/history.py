@@ -5,7 +5,8 @@
     -> {"role": "tool", "tool_call_id": "a", "content": "5"}
        {"role": "user", "content": "Go on"}
 
-The conversion of a message does not depend on the messages around it, so it is cached by its bytes.
+The conversion of a user or assistant message does not depend on other messages, so the result is
+cached by the bytes of the message.
 """
 
 import re
@@ -33,7 +34,7 @@ from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_te
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-# the text of a reference to a deferred tool, which models have no other word for
+# Chat completions have no reference to a deferred tool, so the model receives this text instead.
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
 # members with readable text in the results of tools that Anthropic's servers ran
 _OPEN = ("title", "url", "text", "stdout", "stderr")
@@ -74,7 +75,7 @@ class Findings:
 
 
 def blocks_of(content: Node | None) -> list[RawBlock]:
-    """Return the blocks of a content; a string is one block of text."""
+    """Return the blocks of a `content` member; a string is one block of text."""
     if content is None:
         return []
     if content.is_text:
@@ -84,7 +85,7 @@ def blocks_of(content: Node | None) -> list[RawBlock]:
 
 
 def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
-    """Return the texts and pictures of a block of any role."""
+    """Return the texts and images of a block in a message of any role."""
     if (read := _READERS.get(block.kind)) is not None:
         return read(block.members, findings)
     if BLOCKS.drops(block.kind):
@@ -97,7 +98,7 @@ def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
 
 
 def texts_of(block: RawBlock, findings: Findings) -> list[JsonText]:
-    """Return the texts of a block of a role without pictures; others are dropped."""
+    """Return the texts of a block in a message whose role allows no images; drop the images."""
     parts = parts_of(block, findings)
     texts = [part for part in parts if isinstance(part, JsonText)]
     if len(texts) < len(parts):
@@ -204,7 +205,8 @@ class _Converted(NamedTuple):
     findings: Findings
 
 
-# Clients send the whole conversation with every request, so all but the last messages are known.
+# Clients send the whole conversation with every request, so all but the last
+# messages are already cached.
 _converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
 
 
@@ -223,7 +225,7 @@ def read_history(
             members = Node(value, source, f"{messages.path}.{index}").members()
             role = members.need("role").text().text
             blocks = blocks_of(members.get("content"))
-            if role == _SYSTEM:  # depends on the message before it
+            if role == _SYSTEM:  # not cached: `add_system` may join it to the message before it
                 _read_system(history, blocks, tools, findings)
                 continue
             inside = Findings()

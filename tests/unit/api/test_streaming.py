@@ -44,7 +44,7 @@ class Letters:
 
 @dataclass
 class Answer:
-    """An answer with the parts of a test."""
+    """An answer with the encoder, the final events and the backend name that a test sets."""
 
     make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: Letters()
     rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
@@ -93,7 +93,7 @@ def stream(
 
 
 class Buggy(Letters):
-    """Raises for some events."""
+    """An encoder that raises KeyError for `ReplyFinished`."""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         for event in events:
@@ -112,7 +112,7 @@ def test_events_are_sent_as_they_arrive_followed_by_the_end() -> None:
     assert client.answer_headers["x-own"] == "1"
 
 
-def test_a_failure_later_is_an_event_and_no_end() -> None:
+def test_a_failure_after_the_first_event_is_an_error_event_without_an_end() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), BackendUnavailable("b", "is down")), client)
     assert client.answer == b"a!backend_unavailable"
@@ -127,12 +127,12 @@ def test_events_that_arrive_together_are_sent_together() -> None:
 
 
 async def turns(number: int) -> None:
-    """Let every ready task run."""
+    """Yield to the event loop `number` times, so that other tasks run."""
     for _ in range(number):
         await asyncio.sleep(0)
 
 
-async def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> None:
+async def test_a_slow_client_slows_down_reading_from_the_backend() -> None:
     read: list[int] = []
 
     async def endless() -> ReplyEvents:
@@ -162,13 +162,13 @@ async def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down(
         await task
 
 
-def test_too_much_time_in_all_is_a_failure() -> None:
+def test_a_stream_over_its_deadline_ends_with_a_backend_timeout() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), asyncio.Event()), client, StreamTimeouts(deadline=0.01))
     assert client.answer == b"a!backend_timeout"
 
 
-def test_a_stream_over_its_time_limit_gets_an_end() -> None:
+def test_a_stream_over_its_deadline_ends_with_the_final_events_of_its_answer() -> None:
     client = HandMadeClient()
     failures: list[TemperError] = []
 
@@ -221,7 +221,7 @@ def test_events_invisible_to_the_client_do_not_reset_the_keepalive() -> None:
     assert client.answer == b"~~a."
 
 
-def test_silence_is_filled_with_signs_of_life() -> None:
+def test_keep_alives_are_sent_during_silence() -> None:
     client = HandMadeClient()
     seen: list[ReplyEvent | None] = []
     gate = asyncio.Event()
@@ -262,7 +262,7 @@ async def test_a_stream_cut_off_by_shutdown_ends_with_an_error() -> None:
     assert client.answer == b"a!backend_unavailable"
 
 
-def test_a_stream_canceled_by_an_operator_says_so() -> None:
+def test_a_stream_canceled_by_an_operator_ends_with_that_error() -> None:
     client = HandMadeClient()
 
     connection = client.connection
@@ -300,14 +300,14 @@ def test_disconnecting_closes_the_upstream_stream() -> None:
     assert closed == [True]
 
 
-async def test_a_time_limit_starts_with_its_block() -> None:
+async def test_a_deadline_runs_from_the_beginning_of_its_block() -> None:
     deadline = Deadline(0.02, "b")
     await asyncio.sleep(0.05)
     async with deadline:
         pass
 
 
-def test_a_deadline_raised_by_the_work_is_a_backend_failure() -> None:
+def test_a_timeout_error_raised_within_a_deadline_is_a_backend_timeout() -> None:
     async def run() -> None:
         async with Deadline(60, "b"):
             raise TimeoutError
@@ -318,7 +318,7 @@ def test_a_deadline_raised_by_the_work_is_a_backend_failure() -> None:
 
 @dataclass
 class Wire(HandMadeWire):
-    """A transport that records writes, next to the sent messages."""
+    """A transport that adds its writes, in angle brackets, to the messages of the client."""
 
     client: HandMadeClient = field(default_factory=HandMadeClient)
 
@@ -401,7 +401,7 @@ class World:
         self.sent.put_nowait(message)
 
     async def sends(self, messages: int) -> None:
-        """Wait until so many messages have been sent."""
+        """Wait until `messages` more messages have been sent."""
         for _ in range(messages):
             await self.sent.get()
 
@@ -441,7 +441,7 @@ async def test_a_long_wait_is_explained_in_a_comment_and_the_stream_continues() 
     assert client.answer.endswith(b"rest")
 
 
-async def test_a_stream_starts_before_its_first_event() -> None:
+async def test_a_stream_starts_while_its_model_is_loading() -> None:
     async with waiting_for_a_model(StreamTimeouts(keep_alive=600.0)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)

@@ -34,20 +34,20 @@ async def test_another_temper_is_recognized() -> None:
     )
 
 
-async def test_a_small_window_is_reported_before_an_agent_fails() -> None:
+async def test_a_small_window_is_a_warning() -> None:
     results = await examined(Ailment.SMALL_WINDOW)
     assert results["window"].status == "warn"
     assert "4096" in results["window"].summary
 
 
-async def test_a_window_below_the_configured_one_is_a_failure() -> None:
+async def test_a_window_below_the_configured_window_is_a_failure() -> None:
     results = await examined(Ailment.NONE, {"context": {"window_tokens": 20000}})
     assert results["window"].status == "fail"
     assert "16384" in results["window"].summary
     assert "20000" in results["window"].summary
 
 
-async def test_a_template_without_tools_is_a_warning() -> None:
+async def test_a_template_without_tools_is_a_failure_unless_the_prompt_describes_tools() -> None:
     results = await examined(Ailment.IGNORES_TOOLS)
     assert results["chat template"].status == "fail"
     described = await examined(Ailment.IGNORES_TOOLS, {"profile": {"tools_in_prompt": "hermes"}})
@@ -62,8 +62,8 @@ async def test_a_server_open_to_web_pages_is_a_warning(ailment: Ailment) -> None
     assert "--api-key" in results["web pages"].remedy
 
 
-async def test_a_missing_key_is_named() -> None:
-    """vLLM with --api-key sends only this message."""
+async def test_a_required_key_is_reported() -> None:
+    """vLLM with --api-key sends only the message `Unauthorized` to a client without a key."""
     results = await examined(Ailment.WANTS_KEY)
     assert (
         results["version"].summary == "the server requires a key: /v1/models returned Unauthorized"

@@ -1,4 +1,4 @@
-"""One test for each row of the Run's tables: states, calls of a reply, and reasons to end."""
+"""The state machine of a run: its states, the calls of a reply, and the reasons to end."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from proxy.tools.run import ClientView, RunState, RunTerms, Stop
 from tests.fakes.rounds import TERMS, RunBook, called, done, reply
 
 
-def test_only_the_text_of_a_reply_is_shown() -> None:
+def test_calls_usage_and_the_end_of_a_reply_are_not_shown() -> None:
     view = ClientView()
     events: list[ReplyEvent] = [
         ReplyStarted("a"),
@@ -45,7 +45,7 @@ def test_the_text_of_a_later_reply_starts_a_paragraph() -> None:
     assert shown == [TextDelta("\n\n"), TextDelta("T"), TextDelta("wo.")]
 
 
-def test_the_first_text_starts_without_a_paragraph() -> None:
+def test_the_first_text_starts_without_a_paragraph_break() -> None:
     view = ClientView()
     view.of([ReasoningDelta("Hm.")], are_asides=False)
     view.go_on()
@@ -56,7 +56,7 @@ CLIENTS = called(9, "open_file")
 USAGE: JsonObject = {"total_tokens": 0}
 
 
-def test_an_answer_without_calls_ends_it() -> None:
+def test_an_answer_without_calls_ends_the_run() -> None:
     book = RunBook.of()
     assert book.run.terms == TERMS
     assert book.ask().request.messages == (user_message("What is 1 + 2?"),)
@@ -98,7 +98,7 @@ def test_operator_calls_are_executed_and_the_model_continues() -> None:
     assert book.run.facts == ()
 
 
-def test_client_calls_alone_are_the_answer() -> None:
+def test_a_reply_with_only_client_calls_ends_the_run() -> None:
     book = RunBook.of()
     book.ask()
     shown = book.hear(reply("Let me look.", CLIENTS))
@@ -111,7 +111,7 @@ def test_client_calls_alone_are_the_answer() -> None:
     assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
 
 
-def test_of_mixed_calls_the_operators_are_executed_first() -> None:
+def test_operator_calls_of_a_mixed_reply_are_executed_first() -> None:
     book = RunBook.of()
     book.ask()
     book.hear(reply("", CLIENTS, called(1)))
@@ -126,7 +126,7 @@ def test_of_mixed_calls_the_operators_are_executed_first() -> None:
     assert book.seen[-3:-1] == [ToolCalled(0, CLIENTS), UsageReported(USAGE)]
 
 
-def test_when_calls_are_mixed_again_the_operators_are_dropped() -> None:
+def test_operator_calls_of_a_second_mixed_reply_are_dropped() -> None:
     book = RunBook.of()
     book.round(CLIENTS, called(1))
     book.ask()
@@ -148,13 +148,13 @@ def test_a_required_call_is_satisfied_by_an_operator_call(choice: ToolUse | Name
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_a_tool_that_the_client_named_stays_named_until_it_is_called() -> None:
+def test_a_tool_choice_with_a_client_tool_applies_until_that_tool_is_called() -> None:
     book = RunBook.of(choice=NamedTool("open_file"))
     book.round()
     assert book.ask().request.tool_choice == NamedTool("open_file")
 
 
-def test_a_client_that_forbids_calls_gets_none_executed() -> None:
+def test_no_call_is_executed_with_tool_choice_none() -> None:
     book = RunBook.of(choice=ToolUse.NONE)
     book.ask()
     book.hear([ReplyStarted(), ToolCalled(0, called(1))])
@@ -164,7 +164,7 @@ def test_a_client_that_forbids_calls_gets_none_executed() -> None:
     assert book.run.stop is Stop.ANSWERED
 
 
-def test_text_held_until_an_operator_call_is_sent_as_reasoning() -> None:
+def test_text_released_with_or_after_an_operator_call_is_sent_as_reasoning() -> None:
     book = RunBook.of()
     book.ask()
     assert book.hear([ReplyStarted(), TextDelta("Let me")]) == [ReplyStarted(), TextDelta("Let me")]
@@ -181,7 +181,7 @@ def test_text_held_until_an_operator_call_is_sent_as_reasoning() -> None:
     assert book.run.added[0].calls == (called(1),)
 
 
-def test_a_restarted_reply_replaces_its_beginning() -> None:
+def test_a_restarted_reply_replaces_the_partial_reply() -> None:
     book = RunBook.of()
     book.ask()
     book.hear([ReplyStarted("a"), TextDelta("It"), ToolCalled(0, called(1))])
@@ -190,7 +190,7 @@ def test_a_restarted_reply_replaces_its_beginning() -> None:
     assert book.run.added[0].text == "It is 3."
 
 
-def test_a_successful_terminal_tool_ends_it_with_its_result() -> None:
+def test_a_successful_terminal_tool_ends_the_run_with_its_result() -> None:
     book = RunBook.of(workflow=Workflow(terminal_tools=("show",)))
     book.ask()
     book.hear(reply("", called(1), called(2, "show")))
@@ -202,7 +202,7 @@ def test_a_successful_terminal_tool_ends_it_with_its_result() -> None:
     assert book.run.next_step() is None
 
 
-def test_a_failed_terminal_tool_ends_nothing() -> None:
+def test_a_failed_terminal_tool_does_not_end_the_run() -> None:
     book = RunBook.of(workflow=Workflow(terminal_tools=("add",)))
     book.round(status=Status.FAILED)
     assert book.ask().is_last is False
@@ -221,7 +221,7 @@ def test_after_the_last_round_an_answer_is_requested() -> None:
     assert book.seen[-1] == ReplyFinished("stop")
 
 
-def test_rounds_that_fail_in_a_row_end_it() -> None:
+def test_consecutive_failed_rounds_end_the_run() -> None:
     book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=2))
     book.round(status=Status.FAILED)
     book.round()
@@ -233,7 +233,7 @@ def test_rounds_that_fail_in_a_row_end_it() -> None:
     assert book.seen[-1] == ReplyFinished("stop")
 
 
-def test_an_external_failure_does_not_count() -> None:
+def test_an_uncounted_failure_does_not_end_the_run() -> None:
     book = RunBook.of(RunTerms(TERMS.owned, failed_rounds=1))
     book.ask()
     book.hear(reply("", called(1)))
@@ -244,7 +244,7 @@ def test_an_external_failure_does_not_count() -> None:
     assert book.run.stop is None
 
 
-def test_after_exhausted_retries_the_faithful_rest_is_sent_and_nothing_executed() -> None:
+def test_after_exhausted_retries_text_and_client_calls_are_sent_and_no_call_is_executed() -> None:
     book = RunBook.of()
     book.ask()
     book.hear(reply("I would add.", called(1), CLIENTS), defect="invalid_arguments")
@@ -271,7 +271,7 @@ def test_an_empty_answer_is_not_committed() -> None:
     assert (book.run.stop, book.run.added) == (Stop.ANSWERED, ())
 
 
-def test_a_failed_turn_ends_it_with_the_defect() -> None:
+def test_a_failed_turn_ends_the_run_with_its_defect() -> None:
     book = RunBook.of()
     book.round()
     book.ask()
@@ -281,7 +281,7 @@ def test_a_failed_turn_ends_it_with_the_defect() -> None:
 
 
 def play_to(state: RunState) -> RunBook:
-    """Play until a run is in a state."""
+    """Start a run and advance it until it is in `state`."""
     book = RunBook.of()
     if state is not RunState.READY:
         book.ask()
@@ -302,7 +302,7 @@ def play_to(state: RunState) -> RunBook:
         (RunState.EXECUTING, ["Not run yet", "Error: cancelled"]),
     ],
 )
-def test_it_can_be_canceled_anywhere_and_pending_calls_get_a_note(
+def test_a_run_can_be_canceled_in_any_state_and_pending_calls_get_a_note(
     state: RunState, texts: list[str]
 ) -> None:
     book = play_to(state)
