@@ -80,7 +80,7 @@ def test_settings_tuned_with_other_guardrails_are_dropped(tmp_path: Path) -> Non
     assert tuned(tmp_path).of(KNOWN) == {}
 
 
-def test_broken_files_and_files_without_settings_are_skipped(
+def test_broken_files_and_unknown_values_are_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "broken.toml").write_text("= 3")
