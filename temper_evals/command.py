@@ -1,4 +1,4 @@
-"""`temper eval`: reads the flags and shows the table; `evaluation` makes and counts the runs."""
+"""`temper eval`: reads the flags and prints the tables; `evaluation` runs the tasks."""
 
 import asyncio
 import shlex
@@ -272,9 +272,9 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
-    """Make the runs; a terminal shows the current run, and a line for each finished arm.
+    """Run the tasks; a terminal shows the current run, and a line for each finished arm.
 
-    Ctrl-C ends the process and prints the command that continues.
+    Ctrl-C prints the command that resumes the evaluation, and ends the process.
     """
     from temper_evals.evaluation import evaluate
     from temper_evals.records import read_runs
@@ -301,7 +301,7 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 
 
 def _print_resume_command(choice: "EvaluationChoice", folder: Path) -> None:
-    """Print the command that resumes a stopped evaluation; the protocol exists before any run."""
+    """Print the command that resumes a stopped evaluation; without a protocol, no run was made."""
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
 
@@ -327,17 +327,17 @@ def _count_replies(
 class _ProgressDisplay:
     """Shows the current runs of an arm in the status line; a finished arm gets a line that stays.
 
-    `describe` describes the current runs.
+    `describe` returns the text about the current runs.
     """
 
     def __init__(self, status: StatusLine, describe: Callable[[], str], *, is_quiet: bool) -> None:
         self._status, self._describe, self._is_quiet = status, describe, is_quiet
         self._arm: ArmProgress | None = None
-        self._done_before = 0  # by the resumed evaluation
+        self._done_before = 0  # runs of this arm that were finished before a resume
         self._began = time.monotonic()
 
     def show(self, arm: "ArmProgress") -> None:
-        """Take how far an arm is: once when it begins, and after each of its runs."""
+        """Show the progress of an arm; called when the arm begins, and after each of its runs."""
         before = self._arm
         if before is None or (before.bed, before.arm) != (arm.bed, arm.arm):
             self._began, self._done_before = time.monotonic(), arm.done
@@ -351,7 +351,7 @@ class _ProgressDisplay:
 
     def _text(self) -> str:
         arm = self._arm
-        assert arm is not None  # noqa: S101 - it is shown from the first arm on
+        assert arm is not None  # noqa: S101 - the first call of `show` sets it
         counts = f"{arm.arm} {arm.done} of {arm.of}"
         made = arm.done - self._done_before
         if made and arm.done < arm.of:

@@ -18,8 +18,8 @@ from pathlib import Path
 _PROC = Path("/proc")
 _GRACE_SECONDS = 15.0
 _HAS_PROC = (_PROC / "self" / "schedstat").exists()
-_CHOSEN_PORTS = range(20_000, 32_000)  # below those that Linux, macOS and Windows give away
-_GROUP_FIELD = 2  # of /proc/PID/stat, counted behind the name
+_CHOSEN_PORTS = range(20_000, 32_000)  # below the ephemeral ports of Linux, macOS and Windows
+_GROUP_FIELD = 2  # index in /proc/PID/stat, counted from the field after the command name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Usage:
 def pinned(core: int) -> Iterator[None]:
     """Pin this process, and the processes that it starts, to the core with this index.
 
-    Without effect where cores cannot be chosen, or where there are too few.
+    Does nothing on other systems than Linux, or if there is no core with this index.
     """
     if sys.platform != "linux":
         yield
@@ -59,7 +59,7 @@ _ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
 def started(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program in a new process group with its output in `log`; SIGTERM ends it."""
+    """Run a program in a new process group with its output in `log`; stop the group on exit."""
     inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - the programs that are compared
@@ -89,7 +89,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether a variable would change how Temper behaves, or have it compiled each time."""
+    """Return whether a variable changes Temper's settings, or disables Python's bytecode cache."""
     return name.startswith("TEMPER_") or name == "PYTHONDONTWRITEBYTECODE"
 
 
@@ -110,7 +110,7 @@ def usage(group: int) -> Usage | None:
 def _is_member(folder: Path, group: int) -> bool:
     try:
         fields = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return False
     return int(fields.rpartition(")")[2].split()[_GROUP_FIELD]) == group
 

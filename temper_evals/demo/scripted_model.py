@@ -1,43 +1,45 @@
 """Builds a GGUF of about a megabyte with handwritten answers, for the demonstration and tests.
 
-It is not a language model and says nothing about one. But a real llama-server runs it like any
-other model, so templates, tool parsers, grammars, the cache and cancellation can be observed.
-Requires gguf and numpy from the `embedded` extra.
+It is not a language model, and its answers show nothing about language models. But a real
+llama-server runs it like any other model, so templates, tool parsers, grammars, the cache and
+cancellation can be observed. Requires gguf and numpy from the `embedded` extra.
 """
 
 # Theory of operation
 # -------------------
 # The file is a qwen2 transformer with one layer and a residual stream of 192 dimensions:
 #
-#   0 .. 127    CODE      which chunk of a script the current token is: a random unit vector
+#   0 .. 127    CODE      the current chunk of a script, as a random unit vector
 #   128 .. 189  TRIGGER   one dimension for each trigger word
-#   190         START     the token belongs to the prompt: an answer is to begin
-#   191         END       the token is the last chunk of a script: the answer is over
+#   190         START     the current token belongs to the prompt, so the next one begins an answer
+#   191         END       the current token is the last chunk of a script, so the answer ends
 #
 # Vocabulary. 256 bytes and a few merges, so that any prompt can be written; ChatML's control
 # tokens; every trigger word as a user-defined token, which the tokenizer finds anywhere in a
 # prompt, even in the middle of a word; and every chunk of every script as an ordinary token that
-# no merge leads to, so that it occurs in answers only. A token must be unique in its text. Where
-# two scripts agree, the later one is cut differently: a chunk grows until it is unique.
+# no merge produces, so that it occurs in answers only. No two tokens may have the same text: if a
+# chunk would repeat the text of another token, it is extended until its text is unique.
 #
-# Attention finds the last trigger. Keys are zero but for triggers, queries are the same
-# everywhere. Rotary position encoding turns a key by an angle that grows with its position, so
-# the score of a trigger at distance d is T * cos(NEAR + d * step), with step so small that the
-# angle stays below a right angle over the whole context: every trigger beats every other token
-# (score 0), and the nearest trigger beats the others. The value carries the trigger's own
-# dimension into the stream. All 32 pairs of the head turn equally slowly (frequency base 1 and a
-# linear scale), each starting at another phase: the rounding errors of the cache's 16-bit keys
-# differ from pair to pair and average out, so that triggers a few tokens apart are distinguished.
+# Attention finds the last trigger. The keys of all tokens but triggers are zero, and the query is
+# the same at every position. Rotary position encoding turns a key by an angle that grows with its
+# position, so the score of a trigger at distance d is T * cos(_NEAR + d * step), with step so
+# small that the angle stays below a right angle over the whole context: every trigger beats every
+# other token (score 0), and the nearest trigger beats the others. The value carries the trigger's
+# own dimension into the stream. All 32 pairs of the head turn at the same low rate (frequency base
+# 1 and a linear scale), but start at different phases. The rounding errors of the cache's 16-bit
+# keys therefore differ between the pairs and average out, so that triggers a few tokens apart have
+# distinguishable scores.
 #
-# The output matrix is a Markov chain. Row y holds the code of the chunk before y, so chunk x
-# makes its successor the likeliest token by far; END makes that the end-of-turn token. A script
+# The output matrix is a Markov chain. Row y holds the code of the chunk before y, so chunk x makes
+# its successor the likeliest token by far; END makes the end-of-turn token the likeliest. A script
 # that never stops has its last chunk as its own successor. At START the fetched trigger makes the
-# first chunk of its script win; without one, `default` wins. Random codes of 128 dimensions
-# overlap by less than a half, so the gaps between logits are in the dozens at least, and no
+# first chunk of its script win; without a trigger, that of `default` wins. Two random codes of 128
+# dimensions have a cosine below one half, so the highest logit leads by dozens at least, and no
 # temperature in use changes an answer.
 #
-# A grammar masks tokens, and the remaining logits are noise: an attempt under a grammar needs a
-# script that satisfies it, selected by a phrase that only this attempt's prompt contains.
+# If a grammar masks the next chunk, the remaining logits are noise. So an attempt under a grammar
+# needs a script that satisfies the grammar; its trigger is a phrase that only the prompt of this
+# attempt contains.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,9 +74,9 @@ _PAIRS = _HEAD // 2
 _FEED_FORWARD = 32
 
 _NEAR = 0.4  # angle between a query and the key of a trigger at distance 0
-_SPAN = 1.1  # how far the angle grows over the whole context; together below a right angle
+_SPAN = 1.1  # growth of the angle over the whole context; _NEAR + _SPAN is below a right angle
 _QUERY = 5e3  # length of the query in each pair
-_SHARPNESS = 300.0  # logit of the next chunk, before the stream is normalized
+_SHARPNESS = 300.0  # logit of the next chunk if the stream has only the code of its predecessor
 
 
 def build_scripted_model(
@@ -86,10 +88,11 @@ def build_scripted_model(
 ) -> None:
     r"""Write a model to `path` that answers with the script of the last trigger in the prompt.
 
-    The keys of `scripts` are the triggers, any text; `default`, which must be there, answers
-    where no trigger occurs. A script is a text, or a sequence of chunks where the cuts between
-    streamed deltas matter (neighbors are joined if another token has the same text). One ending
-    in "\0" never stops. Raises ValueError for scripts that cannot be built.
+    The keys of `scripts` are the triggers; a trigger can be any text. The key `default` is
+    required: its script answers prompts without a trigger. A script is a text, or a sequence of
+    chunks if a test depends on the streamed deltas (neighboring chunks are joined if another
+    token has the same text). A script that ends in "\0" never stops. Raises ValueError for
+    scripts that cannot be built.
     """
     if DEFAULT not in scripts or len(scripts) - 1 > _MOST_TRIGGERS:
         raise ValueError(f"there must be a default and at most {_MOST_TRIGGERS} triggers")
@@ -152,7 +155,7 @@ def _first(script: TokenScript, end_of_turn: int) -> int:
 
 
 def _attention(trigger_count: int) -> dict[str, FloatArray]:
-    """Return a head that fetches the last trigger's dimension; the other heads are zero."""
+    """Return weights: the first head fetches the last trigger's dimension, the others are zero."""
     phases = np.arange(_PAIRS) * (2 * np.pi / _PAIRS)
     triggers = slice(_CODE, _CODE + trigger_count)
     unit = 1 / np.sqrt(_WIDTH)  # undoes the norm, see _markov_chain

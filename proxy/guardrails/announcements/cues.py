@@ -1,6 +1,6 @@
-"""The words with which languages announce an act, read from `config/announcements`.
+"""The phrases that announce a tool call in each language, read from `config/announcements`.
 
-Phrases there are in lower case, separated by commas. `*` matches any letters of one word, or, in a
+Phrases are in lower case, separated by commas. `*` matches any letters of one word, or, in a
 script without spaces, a few characters. `,` and `:` cannot be part of a phrase. From english.toml:
 
     openings = "i'll, i will, let me, ..."
@@ -16,7 +16,8 @@ from typing import Literal, TypeAlias
 
 from proxy.files import list_shipped
 
-# Arabic vowel marks may be left out; a Hindi nasal is written with either of two marks.
+# Apostrophes have several forms; casefold() makes two characters of a Turkish capital İ; Arabic
+# vowel marks are optional; and Hindi writes a nasal vowel with either of two marks.
 _FOLDED = str.maketrans(
     {"’": "'", "ʼ": "'", "ँ": "ं", "İ": "i", **dict.fromkeys(map(chr, range(0x64B, 0x653)), "")}
 )
@@ -28,9 +29,9 @@ Script: TypeAlias = Literal["latin", "cyrillic", "arabic", "devanagari", "han", 
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """One language; `config/announcements/english.toml` describes each field.
+    """The phrases of a language; `config/announcements/english.toml` describes each field.
 
-    A sentence announces an act if it has a cue and nothing that bars it.
+    A sentence announces a tool call if it has a cue, and no phrase that makes it an answer.
     """
 
     language: str

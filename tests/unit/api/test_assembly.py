@@ -35,13 +35,13 @@ def test_settings_are_converted_for_the_application() -> None:
     assert len(plain.profiles) > 25
 
 
-def test_workers_and_replicas_share_the_backend_state() -> None:
+def test_the_process_count_is_workers_times_replicas() -> None:
     made = server_options_of(settings_of(server={"workers": 3}, backend={"replicas": 2}))
     assert (made.workers, made.replicas, made.process_count) == (3, 2, 6)
     assert server_options_of(Settings()).process_count == 1
 
 
-def test_order_rules_are_kept_per_model() -> None:
+def test_order_rules_are_converted_per_model() -> None:
     rules = {"required_steps": ["a"], "prerequisites": [{"tool": "b", "needs": "a"}]}
     made = server_options_of(settings_of(workflows={"agent": rules}))
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
@@ -109,7 +109,7 @@ def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "budget"), [(None, "fast"), ("some.gguf", "backend")])
-def test_a_server_that_we_start_has_got_its_budget_with_its_window(
+def test_the_budget_setting_applies_only_to_running_servers(
     model: str | None, budget: BudgetMode
 ) -> None:
     made = server_options_of(settings_of(context={"budget": "fast"}, model={"path": model}))

@@ -74,13 +74,13 @@ def test_outdated_values_are_dropped_with_a_log_line(
     assert line == f"{path} no longer applies (changed: {name}); run temper tune again"
 
 
-def test_other_guardrails_drop_it_too(tmp_path: Path) -> None:
+def test_settings_tuned_with_other_guardrails_are_dropped(tmp_path: Path) -> None:
     path = write(tmp_path)
     path.write_text(path.read_text().replace(guardrails_digest(), "0"))
     assert tuned(tmp_path).of(KNOWN) == {}
 
 
-def test_broken_files_and_files_without_settings_are_skipped(
+def test_broken_files_and_unknown_values_are_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "broken.toml").write_text("= 3")

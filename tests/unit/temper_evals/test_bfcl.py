@@ -111,7 +111,7 @@ def test_several_calls_may_come_in_any_order_and_none_may_be_missing() -> None:
     assert objection_to_calls([], [first]) == "0 calls instead of 1"
 
 
-def test_where_nothing_fits_nothing_is_to_be_called(folder: Path) -> None:
+def test_any_call_is_needless_if_no_function_fits(folder: Path) -> None:
     (scenario,) = load_bfcl(folder, "irrelevance")
     assert judged(scenario) == ""
     assert judged(scenario, area(base=3)) == "needless call: no function fits"

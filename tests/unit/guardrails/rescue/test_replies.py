@@ -1,4 +1,4 @@
-"""Reply text -> events: the context of a call decides its handling."""
+"""The context of a written call decides whether it is made, retried, or kept as text."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LOOK = make_tool("look", {"type": "object", "properties": {"at": {"type": "strin
 OFFER = OfferedTools((LOOK,), TextPolicy.AUTO, order_syntaxes(()))
 PLAIN = '{"name": "look", "arguments": {"at": "x"}}'
 CALL = f"<tool_call>{PLAIN}</tool_call>"
-# A section sign is the call, and a pilcrow sign a call without marks.
+# § stands for CALL, and ¶ for PLAIN, which is a call without tags.
 OUTCOMES = {
     "call": (
         # The text before a call
@@ -65,7 +65,7 @@ OUTCOMES = {
         *("Here's the tool call:\n```json\n¶\n```", "Here is the call:\n```json\n¶\n```"),
     ),
     "asked": (
-        # Calls that words join
+        # Calls joined by words
         *("§, §", "§ and §", "§, and then §", "§; then §", "§,\n§"),
         "The page says it all.\n¶",
         # Words or marks on the line of a call (docs/ablation.md)
@@ -99,7 +99,7 @@ OUTCOMES = {
         *("¶ is it", "¶\nDone.", "So\n¶ x"),
     ),
     "text": (
-        # Calls that words join, after other words
+        # Calls joined by words, with text before the first call
         *("I look.\n§, §", "I look.\n§ and §"),
         # The text before a call
         *("For example: §", "A call, e.g. §", "as in §", "It looks like this:\n§"),

@@ -18,7 +18,7 @@ def workload(schema: JsonValue) -> Workload:
 
 
 def doubling(levels: int, keyword: str = "anyOf", width: int = 2) -> JsonObject:
-    """Refer to a definition twice, which refers to the next one twice, and so on."""
+    """Return a schema in which each definition refers to the previous one `width` times."""
     definitions: JsonObject = {"d0": INTEGER}
     for level in range(levels):
         definitions[f"d{level + 1}"] = {keyword: [ref(f"d{level}")] * width}
@@ -39,7 +39,7 @@ def looking_again(levels: int) -> JsonObject:
 
 
 def all_in_all(kinds: int) -> JsonObject:
-    """Define kinds of lists, of which each is a list of all of them at once."""
+    """Return definitions of lists; each item of each list must match all definitions."""
     every: list[JsonValue] = [{"items": ref(f"d{kind}")} for kind in range(kinds)]
     return {**ref("d0"), "$defs": {f"d{kind}": {"allOf": every} for kind in range(kinds)}}
 
@@ -88,7 +88,7 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
             False,
         ),
         ({"anyOf": [{"minimum": number} for number in range(5_000)]}, [1] * 1_000, True),
-        # a member or an item counts with the schemas for its label
+        # only the schemas for its name or index count for a member or an item
         *((BY_LABEL, {name: 1}, is_bearable) for name, is_bearable in (("a", True), ("b", False))),
         (EACH, {}, True),  # patterns are not matched, so they count for each member
         (EACH, {"a": 1}, False),
@@ -141,7 +141,7 @@ def test_repeatedly_listed_values_share_one_budget() -> None:
     assert integers.is_listable(["x"] * 4_000)
 
 
-def test_a_part_demands_no_more_than_it_is() -> None:
+def test_a_sub_schema_has_a_separate_workload() -> None:
     parts = workload({"properties": {"a": ref("d20"), "b": {}}, "$defs": doubling(20)["$defs"]})
     value: JsonValue = "x"
     assert parts.is_listable(value)
@@ -153,7 +153,7 @@ def test_a_part_demands_no_more_than_it_is() -> None:
             parts.part(nowhere)
 
 
-def test_a_schema_out_of_all_proportion_is_refused() -> None:
+def test_too_large_and_too_deep_schemas_and_unknown_references_are_rejected() -> None:
     workload(doubling(900, "items", 1))
     with pytest.raises(TooManySchemas, match="lead from one to the next"):
         workload(doubling(1_100, "anyOf", 1))
