@@ -140,7 +140,7 @@ def not_found(path: str, known: tuple[str, ...]) -> Problem:
 
 
 def wrong_method(method: str, path: str, allowed: str) -> Problem:
-    message = f"{path} does not take {method}. Use {allowed}."
+    message = f"{path} does not support {method}. Use {allowed}."
     allow = {"allow": allowed}
     return Problem(405, "invalid_request_error", message, "method_not_allowed", headers=allow)
 

@@ -92,7 +92,7 @@ class Capability(Enum):
     PLAIN_LIMIT = "max_tokens is sent as max_completion_tokens"
     EFFORT = "effort is not sent, unless the client itself sends reasoning_effort"
     TEMPLATE_VARIABLES = "chat_template_kwargs is not added: Temper cannot control reasoning"
-    REPLY_PARSER = "its parser failed on a reply: Temper parses replies"
+    REPLY_PARSER = "the engine's parser failed on a reply; Temper parses replies instead"
     TOOLS = "tools are described in the prompt, and Temper parses the calls"
     RICH_SCHEMAS = "its grammar gets simplified schemas; arguments are validated against yours"
     EFFORT_WORDS = "unsupported efforts are replaced by the nearest supported one"

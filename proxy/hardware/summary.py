@@ -70,7 +70,7 @@ def _windows(prospect: Prospect) -> str:
     )
     trained = f"trained for {prospect.shape.trained_context:,}"
     if not usual.window:
-        least = f"needs {amount(usual.need.total)} and {amount(usual.room)} can be used"
+        least = f"needs {amount(usual.need.total)}, but only {amount(usual.room)} is available"
         return f"none fits: the model {least}; {trained}"
     with_small = f" ({small[0].window:,} with a q8_0 cache)" if small else ""
     spilt = f", {amount(usual.on_host)} of it in the host's memory" if usual.on_host else ""

@@ -191,8 +191,8 @@ def _check_port(port: int) -> None:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = (
-            f"was not started: port {port} (model.port) cannot be used ({reason}): "
-            "choose another, or 0 for a free one"
+            f"was not started: port {port} (model.port) cannot be used ({reason}); "
+            "choose another port, or 0 for a free one"
         )
         raise LaunchFailed(NAME, problem, is_lasting=True) from error
 

@@ -34,7 +34,7 @@ def overrides_of(
     if settings.name is not None and settings.name not in known:
         near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
         problem = f"unknown profile {settings.name!r}; did you mean {near[0]!r}?"
-        raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all")
+        raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all profiles")
     convention, replay = settings.tools_in_prompt, settings.replay
     return Overrides(
         known[settings.name] if settings.name is not None else None,

@@ -70,9 +70,7 @@ class Settings(BaseSettings):
     aliases: dict[str, RequiredName] = setting(
         {}, "models by alias; an alias is a name or a pattern such as claude-*"
     )
-    workflows: dict[str, Workflow] = setting(
-        {}, "order rules for the tools of a model, by model name"
-    )
+    workflows: dict[str, Workflow] = setting({}, "rules for the order of tool calls, by model name")
 
     @classmethod
     def settings_customise_sources(  # noqa: PLR0917 - the signature is pydantic's
@@ -301,7 +299,7 @@ def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
         yield ("responses.path", "responses.store"), problem
     starts = [settings.model, *settings.models.values()]
     if settings.backend.replicas > 1 and any(model.source is not None for model in starts):
-        problem = "must be 1 if Temper starts the server itself, which is not shared"
+        problem = "must be 1 if Temper starts the model server, because replicas do not share it"
         yield ("backend.replicas", "model"), problem
 
 

@@ -27,8 +27,10 @@ Shared = TypeVar("Shared", str, int)
 class Preset(Section):
     """Another name of a model, with its own defaults for requests that do not set these values."""
 
-    thinking: Literal["auto", "on", "off"] = setting("auto", "reasoning: on, off, or as the model")
-    effort: Literal["auto", Effort] = setting("auto", "reasoning effort, or as the model")
+    thinking: Literal["auto", "on", "off"] = setting(
+        "auto", "reasoning: on, off, or auto (as the model)"
+    )
+    effort: Literal["auto", Effort] = setting("auto", "reasoning effort, or auto (as the model)")
     system_prompt: str = setting("", "system message of requests without one")
     temperature: OrNone[Annotated[Patience, Field(le=2)]] = setting(None, "sampling temperature")
     top_p: OrNone[Share] = setting(None, "nucleus sampling")

@@ -89,9 +89,7 @@ class Server(Section):
     priorities: dict[str, Literal["high", "normal", "low"]] = setting(
         {}, "highest priority that each key may use, by key name: high, normal or low"
     )
-    grace_seconds: Patience = setting(
-        10, "time that running requests have to finish at shutdown, in seconds"
-    )
+    grace_seconds: Patience = setting(10, "time limit for running requests at shutdown, in seconds")
     keep_alive_seconds: Seconds = setting(
         10,
         "interval of keep-alive output while a client waits, in seconds; a response that is "
@@ -332,7 +330,7 @@ class Context(Section):
         "share of the prompt budget at which compaction starts; if not set, and the engine "
         "counts tokens exactly, 1.0",
     )
-    low: Share = setting(0.5, "share of the prompt budget that compaction reduces the prompt to")
+    low: Share = setting(0.5, "compaction shortens the prompt to this share of the prompt budget")
     recent_groups: Count = setting(
         3, "number of latest tool calls whose results are never shortened", ge=1
     )

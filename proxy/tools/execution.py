@@ -234,5 +234,5 @@ def _call_function(
 
 def _keep(item: object, items: list[object]) -> None:
     if len(items) >= bounds.YIELDED:
-        raise ValueError(f"more than {bounds.YIELDED} values are not taken")
+        raise ValueError(f"a tool may yield at most {bounds.YIELDED} values")
     items.append(item)

@@ -157,7 +157,7 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
 
 def _copy_options(body: JsonObject, value: JsonValue, terms: ModelSettings) -> None:
     if not isinstance(value, dict):
-        raise InvalidRequest("Expected an object with parameters of Ollama.", "options")
+        raise InvalidRequest("Expected an object with Ollama parameters.", "options")
     for name, wanted in value.items():
         param = f"options.{name}"
         if name not in OPTIONS:

@@ -215,7 +215,7 @@ def _read_messages(
         reader.read(node)
     table.check()
     if not (messages := reader.messages()):
-        raise InvalidRequest("It contains nothing for the model to read.", "input")
+        raise InvalidRequest("The input contains nothing for the model to read.", "input")
     return messages
 
 

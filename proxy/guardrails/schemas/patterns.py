@@ -63,7 +63,7 @@ _DIGITS = 9  # of the count of a repeat; one with more is beyond every bound
 
 _TOO_LONG = f"it has more than {bounds.PATTERN_CHARACTERS:,} characters"
 _TOO_LARGE = "it is too large when its repeats are written out"
-_TOO_LARGE_TOGETHER = "the patterns of the schema are too large together"
+_TOO_LARGE_TOGETHER = "the patterns of the schema are too large in total"
 _NO_PATTERN = "it is not a regular expression that can be compiled"
 _SHOWN = 40  # characters of a pattern
 _REMEMBERED = 1_024
@@ -222,7 +222,7 @@ class _Scan:
 
     def _set_flags(self, flags: str) -> None:
         if not _KNOWN_FLAGS.issuperset(flags):
-            raise UnreadablePattern(f"it has the flags {flags!r}")
+            raise UnreadablePattern(f"it uses the unsupported flags {flags!r}")
         self.is_any_case |= "i" in flags
 
     def _close(self) -> None:

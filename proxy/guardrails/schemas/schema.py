@@ -326,7 +326,7 @@ _compile_cached = DocumentCache(
 def _compile_root(schema: JsonValue, patterns: Patterns, document: bytes = b"") -> Schema:
     """Compile a schema; `document` is its JSON text, if known."""
     if not isinstance(schema, dict | bool):
-        raise UnusableSchema("a schema is an object or a boolean")
+        raise UnusableSchema("a schema must be an object or a boolean")
     workload = Workload.of(schema, document or json.dump(schema), patterns)
     return Schema(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
 

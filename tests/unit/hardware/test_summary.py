@@ -47,7 +47,7 @@ def test_an_unused_gpu_is_reported() -> None:
 def test_a_model_that_does_not_fit_shows_the_missing_amount() -> None:
     lines = summary(replace(PROSPECT, memory=Memory(4 * GIB, 3 * GIB)))
     assert lines["window"] == (
-        "none fits: the model needs 5.0 GiB and 2.7 GiB can be used; trained for 40,960"
+        "none fits: the model needs 5.0 GiB, but only 2.7 GiB is available; trained for 40,960"
     )
 
 
