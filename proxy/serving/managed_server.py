@@ -282,8 +282,8 @@ def fit_window(model: Model, context: Context, file: ModelFile, memory: Memory) 
     if not fit.window:
         raise InvalidConfiguration(
             "context.budget",
-            f"no window fits: {file.names[0]} needs {amount(fit.need.total)}, but "
-            f"only {amount(fit.room)} is available; use a smaller quantization, or budget = 'backend'",
+            f"no window fits: {file.names[0]} needs {amount(fit.need.total)}, but only "
+            f"{amount(fit.room)} is available; use a smaller quantization, or budget = 'backend'",
         )
     window = fit.window if context.budget == "full" else max(STEP, fit.window // 2 // STEP * STEP)
     window = min(window, context.window_tokens or window)
