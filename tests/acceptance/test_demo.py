@@ -73,7 +73,7 @@ def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: P
         temper("demo", "--port", str(taken.getsockname()[1]), TMPDIR=str(tmp_path)) as process,
     ):
         printed, commands = read_until_examples(process)
-        assert f"Port {taken.getsockname()[1]} cannot be used" in printed
+        assert f"Port {taken.getsockname()[1]} is not available" in printed
         plain, stream, text = map(paste, commands)
         assert processes_with(str(tmp_path)) != []
 

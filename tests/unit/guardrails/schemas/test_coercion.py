@@ -384,6 +384,7 @@ def sorted_text(value: JsonValue) -> str:
 
 
 def scalars(value: JsonValue) -> Iterator[str]:
+    """Yield the scalars of a value; JSON in a string counts as its value, in both directions."""
     match value:
         case dict():
             for member in value.values():
@@ -392,7 +393,6 @@ def scalars(value: JsonValue) -> Iterator[str]:
             for item in value:
                 yield from scalars(item)
         case str() if value[:1] in {"[", "{"}:
-            yield value
             yield from scalars(json.parse(value))
         case _:
             yield str(value).casefold()
