@@ -130,8 +130,9 @@ def _origin(results: Results) -> str:
         (len(rounds) for candidates in results.rounds.values() for rounds in candidates.values()),
         default=0,
     )
-    size = "short ones (`--quick`)" if results.is_quick else "full ones"
-    kind = f"medians of {rounds} rounds, {size}"
+    size = "short" if results.is_quick else "full"
+    kind = f"medians of {rounds} {size} rounds" if rounds != 1 else f"one {size} round"
+    kind += " (`--quick`)" if results.is_quick else ""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     compared = f"Compared with {versions}.\n" if versions else ""
     return f"Measured on {results.date}: {results.machine}; {kind}.\n{compared}"
