@@ -60,7 +60,7 @@ def test_a_goal_that_was_missed_is_shown_in_bold() -> None:
 
 def test_page_names_machine_date_versions_and_gaps() -> None:
     text = table.markdown(RESULTS)
-    assert "2026-01-02: A CPU, 2 cores, Linux x86_64, Python 3.11.7; medians of 3 full rounds" in text
+    assert "2026-01-02: A CPU, 2 cores, Linux x86_64, Python 3.11.7; medians of 3 full" in text
     assert "forge 1.0" in text
     assert "- nginx: not available here: nginx is not on PATH" in text
     assert "- forge in `call`: status 500: no" in text
