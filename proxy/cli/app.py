@@ -24,11 +24,11 @@ from proxy.errors import TemperError
 from proxy.launch.agents import AGENTS, LEAST_WINDOW
 from proxy.observability.logs import configure_logging
 from proxy.settings import (
-    DEFAULT_FILE,
     DEFAULT_SETTINGS,
     all_in_one,
     load_settings,
     load_with_origins,
+    settings_file,
 )
 from proxy.settings.values import usable_repository
 from proxy.systems import prepare_console
@@ -144,7 +144,7 @@ def serve(
     **flags: str | int | bool | Path | None,
 ) -> None:
     """Start the proxy in front of a model server."""
-    file = config or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+    file = settings_file(config)
     if watch and (file is None or not hasattr(signal, "SIGHUP")):
         raise click.UsageError(
             "--watch requires a settings file (--config FILE), and does not work on Windows."

@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from proxy.conversation import json
 from proxy.dialects.lenient_json import as_list, as_object, as_positive
 from proxy.errors import BackendFailed, InvalidConfiguration, LaunchFailed, NeverBecameReady
 from proxy.launch.agents import FOLDER, NO_KEY, Agent, Endpoint, Profile
-from proxy.processes.process import Process, python_module
+from proxy.processes.process import Process
+from proxy.processes.temper_server import private_temper
 from proxy.serving.opening import find_backend, names_nothing
 from proxy.settings import Settings
 from proxy.systems import handle_signals
@@ -32,8 +33,6 @@ from proxy.systems import handle_signals
 _LOOKUP_SECONDS = 1.5
 _POLL_SECONDS = 0.25
 _START_SECONDS = 60.0
-_GRACE_SECONDS = 3.0
-_NAME = "temper serve"
 
 Report = Callable[[str], None]
 """Shows the current activity; called once for each phase."""
@@ -75,39 +74,6 @@ async def running_temper(settings: Settings, model: str) -> Endpoint:
             "server.port", f"no Temper is running at {url}. Start it with temper serve."
         )
     return await _endpoint(url, model, _key_of(settings))
-
-
-@asynccontextmanager
-async def private_temper(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None
-) -> AsyncGenerator[tuple[str, Process], None]:
-    """Run `temper serve` with these arguments on a free port, and yield its URL and process.
-
-    Raises `NeverBecameReady` with the end of its log if it does not start.
-    """
-    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    def read_address(line: str) -> None:
-        if not address.done() and (url := _url_in(line)):
-            address.set_result(url)
-
-    process = await Process.start(
-        (*python_module("proxy"), "serve", *arguments, "--port", "0", "--json"),
-        name=_NAME,
-        environment={"TEMPER_LOGGING__FORMAT": "json", **(environment or {})},
-        listener=read_address,
-        grace_seconds=_GRACE_SECONDS,
-    )
-    try:
-        ended = asyncio.create_task(process.wait())
-        either: set[asyncio.Future[str] | asyncio.Task[int]] = {address, ended}
-        await asyncio.wait(either, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        if not address.done():
-            raise NeverBecameReady(_NAME, "did not start", process.tail)
-        yield address.result(), process
-    finally:
-        await process.stop()
 
 
 def find_program(agent: Agent) -> str:
@@ -199,11 +165,3 @@ async def _endpoint(
         problem = f"the model {name!r} does not exist. Available: {known}"
         raise InvalidConfiguration("--name", problem)
     return Endpoint(url, name, models[name], key)
-
-
-def _url_in(line: str) -> str:
-    """Return the address in the line that `temper serve --json` prints first, "" in others."""
-    try:
-        return str(as_object(json.parse(line.encode())).get("url", ""))
-    except ValueError:
-        return ""

@@ -115,8 +115,9 @@ def _merged(base: JsonObject, entries: JsonObject) -> JsonObject:
     merged = dict(base)
     for name, value in entries.items():
         old = merged.get(name)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        merged[name] = _merged(old, value) if both else value  # type: ignore[arg-type]
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _merged(old, value)
+        merged[name] = value
     return merged
 
 

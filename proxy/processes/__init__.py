@@ -8,4 +8,6 @@ clients.
 
 `supervisor` restarts one server as `restarts` decides, and `managed` is the backend of a supervised
 server. `fleet` runs several servers that do not all fit into memory, as `swapping` decides.
+
+`temper_server` runs `temper serve` itself as a child process.
 """

@@ -122,6 +122,11 @@ class LoadedSettings:
 DEFAULT_SETTINGS = LoadedSettings(Settings(), None, {}, frozenset())
 
 
+def settings_file(file: Path | None) -> Path | None:
+    """Return the file to read: `file`, or `temper.toml` in the working directory if it exists."""
+    return file or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+
+
 def load_settings(
     file: Path | None = None,
     flags: Mapping[str, Mapping[str, object]] | None = None,
@@ -144,7 +149,7 @@ def load_with_origins(
     `InvalidConfiguration` that lists all errors with their origins.
     """
     problems: list[InvalidConfiguration] = []
-    path = file or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+    path = settings_file(file)
     given: Layer = {}
     chosen = sources.flag_layer(flags or {}, _NAMES, origin)
     for layer in (
