@@ -139,7 +139,8 @@ def test_models_are_listed_as_json_even_while_one_is_served() -> None:
 
 
 def test_without_a_downloader_pull_names_one() -> None:
-    for command in (("pull", "owner/name:Q4_K_M"), ("serve", "--hf", "owner/name:Q4_K_M")):
+    serve = ("serve", "--port", "0", "--hf", "owner/name:Q4_K_M")
+    for command in (("pull", "owner/name:Q4_K_M"), serve):
         result = temper(*command)
         assert result.exit_code == 1
         assert "the embedded server cannot download owner/name:Q4_K_M" in result.stderr
