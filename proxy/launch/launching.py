@@ -80,8 +80,8 @@ def find_program(agent: Agent) -> str:
     """Return the path of an agent's program; raises `LaunchFailed` if it is not installed."""
     program = shutil.which(agent.program)
     if program is None:
-        problem = f"was not started: {agent.program} is not on the PATH. Install it: {agent.package}"
-        raise LaunchFailed(agent.title, problem, is_lasting=True)
+        problem = f"was not started: {agent.program} is not on the PATH. Install it: "
+        raise LaunchFailed(agent.title, problem + agent.package, is_lasting=True)
     return program
 
 
