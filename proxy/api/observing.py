@@ -40,14 +40,10 @@ def open_observers(
         if settings.ui.enabled:
             kept = recording.kept if recording is not None else None
             board = Board() if kept is None else Board(has_exchange=kept.has)
-        # records are held and written in batches (decision 0016)
-        observers = Observers(
-            tuple(sinks), meter, collector is not None, recording, board, holds=True
-        )
+        observers = Observers(tuple(sinks), meter, collector is not None, recording, board)
         if identity is not None:
             siblings = SiblingBoards(identity.folder, board.instance) if board is not None else None
             observers = replace(observers, shared=SharedCounts(identity), siblings=siblings)
-        opened.callback(observers.flush)  # runs first, before the sinks are closed
         yield observers
 
 

@@ -172,7 +172,6 @@ class RequestLog:
             origin = (_requests.name, logging.INFO, __file__, 0)
             extra = {"request": record}
             line = _requests.makeRecord(*origin, "request", (), None, extra=extra)
-            # the end of the request: observers may hold records for a moment
             line.created = record.begun_at + record.seconds
             _requests.handle(line)
 

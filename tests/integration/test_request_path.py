@@ -69,7 +69,7 @@ async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
             await client.post("/v1/chat/completions", json=BODY)
         with executed_modules() as executed:
             answer = await client.post("/v1/chat/completions", json=BODY)
-            await until(lambda: str(ROOT / _LAST) in executed)  # records are written in batches
+            await until(lambda: str(ROOT / _LAST) in executed)  # after the response
     assert "Hi" in answer.text
     assert sorted(executed.difference(listed)) == [], "not on the page, but executed"
     assert sorted(set(listed) - executed) == [], "on the page, but not executed"

@@ -96,7 +96,6 @@ def metrics_router(
         source = tools.offer.source if tools is not None else None
         servers = {name: source.is_ready(name) for name in source.names} if source else {}
         meter.report_tool_servers(servers)
-        observers.flush()  # records are written in batches, and the scrape must not miss any
         body, content_type = meter.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

@@ -1,4 +1,3 @@
-import asyncio
 from dataclasses import dataclass, field
 
 from proxy.observability.logs import RequestLog
@@ -28,20 +27,3 @@ def test_by_default_there_are_only_log_lines() -> None:
     assert [type(sink) for sink in observers.sinks] == [RequestLog]
     assert observers.load("default") is None
     assert not observers.traces
-
-
-async def test_buffered_records_are_flushed_by_time_by_number_and_on_request() -> None:
-    sink = Kept()
-    observers = Observers((sink,), holds=True)
-    records = [RequestRecord(id=f"r{n}", begun_at=0, seconds=1, status=200) for n in range(34)]
-    for record in records[:31]:
-        observers.take(record)
-    assert sink.records == []
-    observers.take(records[31])
-    assert sink.records == records[:32]
-    observers.take(records[32])
-    observers.flush()
-    assert sink.records == records[:33]
-    observers.take(records[33])
-    await asyncio.sleep(0.2)
-    assert sink.records == records
