@@ -1,5 +1,6 @@
 """Writes docs/evidence.md of the records of a run, and of nothing else."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -363,13 +364,14 @@ def _grid(folder: Path, evidence: Evidence) -> str:
 
 
 def _harms(parts: Mapping[str, Sequence[RunRecord]]) -> str:
-    """List every run that Temper's defaults harmed."""
-    harms: list[str] = []
+    """Count the runs that Temper's defaults harmed, by part and by the kind of failure."""
+    counts: Counter[tuple[str, str]] = Counter()
     for name, runs in parts.items():
         direct = {(run.bed, run.pair): run for run in runs if run.arm == DIRECT}
         for run in runs:
             before = direct.get((run.bed, run.pair))
             if run.arm == TEMPER and not run.right and before is not None and before.right:
-                harms.append(f"- {name}, {run.bed}, {run.scenario}/{run.seed}: {run.why}")
-    listed = "\n".join(harms) if harms else "None in any part."
-    return f"\n## Every harm of the defaults\n\n{_HARMS}{listed}\n"
+                counts[name, run.why.partition(":")[0]] += 1
+    cells = [(name, kind, str(count)) for (name, kind), count in sorted(counts.items())]
+    table = markdown_table(("part", "failure", "runs"), cells) if cells else "None in any part.\n"
+    return f"\n## Runs that the defaults harmed\n\n{_HARMS}{table}"
