@@ -24,11 +24,11 @@ _NOTHING = whole(b"{}", status="404 Not Found")
 
 
 class FaultyBackend:
-    """The server, for a run with this seed."""
+    """The server, for a run with this seed; servers of one model share a `ledger`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ledger: Ledger | None = None) -> None:
         self._seed = seed
-        self._ledger = Ledger()
+        self._ledger = Ledger() if ledger is None else ledger
         properties: JsonObject = {**DOCUMENTS[b"/props"], "total_slots": SLOTS}
         self._documents = {
             path.decode(): whole(json.dump(document))
@@ -46,7 +46,7 @@ class FaultyBackend:
                     await self._play(caller, request)
                 else:
                     await self._show(caller, request.split(b" ", 2)[1].decode())
-        except OSError:  # the client has disconnected
+        except (OSError, asyncio.IncompleteReadError):  # the client has disconnected
             pass
         finally:
             self._ledger.connections -= 1

@@ -90,30 +90,33 @@ def _bad(material: Material) -> Toxic:
 
 def _nudged(material: Material) -> Plan:
     call = material.call()
-    demand = Demand((called(call),), withheld=(_SILENT,), attempts=_MOST)
+    demand = Demand((called(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
     return _plan(material, (_bad(material), calls(call, material)), demand)
 
 
 def _constrained(material: Material) -> Plan:
     call = material.call()
     plays = (_bad(material), _bad(material), _prose(_raw(call)))
-    return _plan(material, plays, Demand((called(call),), withheld=(_SILENT,), attempts=_MOST))
+    demand = Demand((called(call),), withheld=(_SILENT,), may_break_off=True, attempts=_MOST)
+    return _plan(material, plays, demand)
 
 
 def _never_good(material: Material) -> Plan:
     plays = tuple(_bad(material) for _ in range(_MOST))
-    return _plan(material, plays, Demand((_SILENT,), attempts=_MOST))
+    demand = Demand((_SILENT,), has_apology=True, may_break_off=True, attempts=_MOST)
+    return _plan(material, plays, demand)
 
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    demand = Demand((called(call),), withheld=(Wanted(text),), attempts=_MOST)
+    # prose is an answer, except where it follows a tool's result or announces a call
+    demand = Demand((called(call), Wanted(text)), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
 
 def _only_prose(material: Material) -> Plan:
     first, second = material.text(), material.text()
-    demand = Demand((Wanted(second),), withheld=(Wanted(first),), attempts=_MOST)
+    demand = Demand((Wanted(second), Wanted(first)), attempts=_MOST)
     return _plan(material, (_prose(first), _prose(second)), demand)
 
 
@@ -202,11 +205,15 @@ def _text_and_bad_call(material: Material) -> Plan:
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad call: both are retried, and the good one is the fallback."""
+    """Make a good call and a bad call: both are retried, and the good one is the fallback.
+
+    In a stream, the client may have seen the good call before the bad one arrived.
+    """
     good, wanted = material.call(), material.call()
     deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
     first = says(deltas, reason="tool_calls")
-    demand = Demand((called(wanted),), withheld=(called(good),), attempts=_MOST)
+    answers = (called(wanted), called(good, wanted))
+    demand = Demand(answers, withheld=(called(good),), attempts=_MOST)
     return _plan(material, (first, calls(wanted, material)), demand)
 
 
@@ -227,7 +234,8 @@ def _prose_then_failure(material: Material) -> Plan:
 
 
 def _bad_then_failure(material: Material) -> Plan:
-    demand = Demand(withheld=(_SILENT,), failures=frozenset({429, 502, 504}), attempts=_MOST)
+    failures = frozenset({429, 502, 504})
+    demand = Demand(withheld=(_SILENT,), failures=failures, may_break_off=True, attempts=_MOST)
     return _plan(material, (_bad(material), _failure(material)), demand)
 
 

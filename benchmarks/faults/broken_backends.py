@@ -192,11 +192,13 @@ def _without_end(material: Material, seconds: float) -> Plan:
 
 
 def _call_without_end(material: Material) -> Plan:
+    """Begin a call, and repeat empty chunks: what the client has seen ends as at a token limit."""
     piece = speech.call("write_note", ['{"title": "', material.text(5)])
     more = event_of({"choices": []})
     first = chunked(speech.START, piece, is_whole=False)
     play = repeats(first, chunk(more), seconds=_PAUSE)
-    return Plan(material.request(tools=True), (play,), Demand(failures=_TIMED_OUT))
+    demand = Demand((Wanted(reason="length"),), failures=_TIMED_OUT)
+    return Plan(material.request(tools=True), (play,), demand)
 
 
 FAULTS = (

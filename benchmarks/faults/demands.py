@@ -8,6 +8,8 @@ from enum import Enum
 
 from proxy.conversation.json import JsonObject
 
+_APOLOGY, _BROKEN_OFF = "The model gave no usable reply", "is incomplete after"
+
 
 class Kind(Enum):
     """The kind of a response; after the start of a stream, errors can only be sent as an event."""
@@ -44,8 +46,10 @@ class Demand:
     `answers` are right at any time; `withheld` answers only if a retry was due, Temper fell back to
     an earlier attempt and reports that. `failures` are the permitted status codes; a stream may
     show a beginning of `shown` and `thoughts` before its error event. A backend that `is_endless`
-    repeats its text forever, and any beginning of that is right. `attempts` limits the upstream
-    requests.
+    repeats its text forever, and any beginning of that is right. With `has_apology`, the answer may
+    be a sentence that says that the model gave no usable reply, after `shown`. With `may_break_off`
+    a streamed call that no retry has continued may end with an error. `attempts` limits the
+    upstream requests.
     """
 
     answers: tuple[Wanted, ...] = ()
@@ -54,6 +58,8 @@ class Demand:
     shown: str = ""
     thoughts: str = ""
     is_endless: bool = False
+    has_apology: bool = False
+    may_break_off: bool = False
     attempts: int = 1
 
 
@@ -102,6 +108,8 @@ def problem_of(demand: Demand, seen: Seen) -> str:
 
 def _problem_of_error(demand: Demand, seen: Seen) -> str:
     error = f"{seen.status}: {seen.error}"
+    if demand.may_break_off and seen.is_stream and _BROKEN_OFF in error and not seen.calls:
+        return ""
     if not demand.failures:
         return f"an error where none was due, {error}"
     if seen.kind is Kind.ERROR and seen.status not in demand.failures:
@@ -115,6 +123,9 @@ def _problem_of_error(demand: Demand, seen: Seen) -> str:
 
 def _problem_of_answer(demand: Demand, seen: Seen) -> str:
     if any(_equals(wanted, demand, seen) for wanted in demand.answers):
+        return ""
+    before, apology, _ = seen.text.partition(_APOLOGY)
+    if demand.has_apology and apology and not seen.calls and before.rstrip() in ("", demand.shown):
         return ""
     is_withheld = "withheld=" in seen.report.get("repairs", "")
     if is_withheld and any(_equals(wanted, demand, seen) for wanted in demand.withheld):

@@ -1,0 +1,21 @@
+"""Temper under deterministic simulation: a virtual clock and a network in memory, from one seed.
+
+Theory of operation
+-------------------
+The application, its pool, admission and stream path run unchanged on an event loop whose clock
+jumps to the next timer instead of waiting, and whose connections are pairs of queues (`network`).
+All that is random comes from one generator: delays, the sizes in which bytes arrive, the requests,
+and the faults. So a seed always gives the same events in the same order, and a failure can be
+replayed and shrunk.
+
+    clients (benchmarks.faults) --> network --> Temper --> network --> engines (benchmarks.faults)
+                                       ^                      ^
+                                       +-- world: crashes, stalls, reloads, pressure on the queue
+
+`clock` replaces the clocks of Python, and has to run before `proxy` is imported, because `proxy`
+stores functions such as `time.monotonic` as defaults. So a simulation is a process of its own:
+
+    python -m tests.simulation --seeds 200
+    python -m tests.simulation --seed 17 --trace       the events of one seed
+    python -m tests.simulation --seed 17 --shrink      the smallest part that still fails
+"""

@@ -1,0 +1,116 @@
+"""Runs seeds of the simulation; see the package."""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.simulation import clock
+from tests.simulation.planted import FAULTS
+
+_ROOT = Path(__file__).parent.parent.parent
+_perf_counter = time.perf_counter  # real time
+
+
+def main() -> int:
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets must not vary
+        os.execve(  # noqa: S606 - this program again
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="number of seeds (200)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (0)")
+    parser.add_argument("--seed", type=int, help="only this seed, twice: its trace must be equal")
+    parser.add_argument("--trace", action="store_true", help="print the events of the network")
+    parser.add_argument("--shrink", action="store_true", help="find the smallest failing part")
+    parser.add_argument("--until-failure", action="store_true", help="stop at a seed that fails")
+    parser.add_argument("--planted", action="store_true", help="plant each fault of `planted`")
+    parser.add_argument("--proxy", help="the folder that contains the package `proxy`")
+    choice = parser.parse_args()
+    if choice.planted:
+        return _plant_all(choice.seeds)
+    if choice.proxy:
+        sys.path.insert(0, choice.proxy)
+    clock.install()
+    if choice.seed is not None:
+        return _examine(choice.seed, is_traced=choice.trace, is_shrunk=choice.shrink)
+    return _run(range(choice.first, choice.first + choice.seeds), stops=choice.until_failure)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _run(seeds: range, *, stops: bool) -> int:
+    from tests.simulation.world import scenario_of, simulate
+
+    begun, requests, failed = _perf_counter(), 0, list[int]()
+    done = 0
+    for seed in seeds:
+        done += 1
+        verdict = simulate(scenario_of(seed))
+        requests += verdict.requests
+        for problem in verdict.problems:
+            _say(f"seed {seed}: {problem}")
+        if verdict.problems:
+            failed.append(seed)
+            if stops:
+                break
+    seconds = _perf_counter() - begun
+    _say(f"{done} seeds, {requests} requests, {len(failed)} failed ({seconds:.0f} s)")
+    if failed:
+        _say(f"Examine a failure with: python -m tests.simulation --seed {failed[0]} --shrink")
+    return bool(failed)
+
+
+def _examine(seed: int, *, is_traced: bool, is_shrunk: bool) -> int:
+    from tests.simulation.world import digest, scenario_of, shrink, simulate
+
+    scenario = scenario_of(seed)
+    first, again = simulate(scenario), simulate(scenario)
+    for problem in first.problems:
+        _say(problem)
+    if is_traced:
+        for moment, event, endpoint, size in first.trace:
+            _say(f"{moment:10.4f} {event:6} {endpoint} {size or ''}")
+    names = [hashlib.sha256(digest(run)).hexdigest()[:16] for run in (first, again)]
+    _say(f"trace {names[0]}" + ("" if names[0] == names[1] else f", and then {names[1]}"))
+    if is_shrunk and first.problems:
+        small = shrink(scenario)
+        _say(f"still fails: {small}")
+        _say("\n".join(simulate(small).problems))
+    return bool(first.problems) or names[0] != names[1]
+
+
+def _plant_all(seeds: int) -> int:
+    """Plant each fault in a copy of the package; all of them must be found."""
+    missed = 0
+    for name, fault in FAULTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(_ROOT / "proxy", Path(folder) / "proxy")
+            (Path(folder) / "config").symlink_to(_ROOT / "config")  # the profiles of models
+            path = Path(folder) / fault.file
+            text = path.read_text("utf-8")
+            assert text.count(fault.old) == 1, f"{name}: the code has changed"
+            path.write_text(text.replace(fault.old, fault.new), "utf-8")
+            command = [sys.executable, "-m", "tests.simulation", "--until-failure"]
+            command += ["--seeds", f"{seeds}", "--proxy", folder]
+            ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+        found = [line for line in ended.stdout.splitlines() if line.startswith("seed ")]
+        missed += not found
+        _say(
+            f"{'found' if found else 'MISSED'}  {name}: {(found or [ended.stderr[-200:]])[0]:.160}"
+        )
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

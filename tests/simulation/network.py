@@ -1,0 +1,360 @@
+"""A network in memory: connections are two queues of bytes, delivered in random pieces.
+
+    client transport  --> _Flow --> server protocol
+    client protocol   <-- _Flow <-- server transport
+
+A flow delivers in order, after random delays, and stops while its receiver does not read. As with
+TCP, what was written before a normal close arrives, and then the end of the stream; a close with
+unread input, or a crash, resets the connection: only a part of what was written arrives.
+"""
+
+import asyncio
+import errno
+import os
+import random
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+_KERNEL = 64 * 1024  # bytes of a flow that do not count as the writer's buffer
+_HIGH, _LOW = 64 * 1024, 16 * 1024  # default limits of asyncio's write buffer
+_MOST_DELIVERED = 64 * 1024
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+Address = tuple[str, int]
+
+
+class _Socket:
+    """The part of a socket that servers and clients look at; options have no effect."""
+
+    def __init__(self, quiet: int, own: Address, peer: Address) -> None:
+        self._quiet, self._own, self._peer = quiet, own, peer
+        self.is_closed = False
+        self.error = 0
+        self.resets_on_close = False
+        self.family, self.type, self.proto = socket.AF_INET, socket.SOCK_STREAM, 0
+
+    def fileno(self) -> int:
+        """Return a descriptor that never becomes readable, or -1 after the end."""
+        return -1 if self.is_closed else self._quiet
+
+    def getsockname(self) -> Address:
+        return self._own
+
+    def getpeername(self) -> Address:
+        return self._peer
+
+    def setsockopt(self, _level: int, option: int, value: object) -> None:
+        if option == socket.SO_LINGER and _level == socket.SOL_SOCKET and value:
+            self.resets_on_close = True
+
+    def getsockopt(self, level: int, option: int, size: int = 0) -> int | bytes:
+        if (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR):
+            error, self.error = self.error, 0
+            return error
+        return bytes(size) if size else 0
+
+
+@dataclass(eq=False)
+class _Flow:
+    """The bytes in one direction."""
+
+    network: "Network"
+    receiver: "Endpoint"
+    sender: "Endpoint"
+    queue: bytearray = field(default_factory=bytearray)
+    has_ended: bool = False  # the end of the stream follows the queue
+    ends_with_reset: bool = False
+    timer: asyncio.TimerHandle | None = None
+    is_cut: bool = False
+
+    def schedule(self) -> None:
+        if self.timer is None and not self.is_cut and (self.queue or self.has_ended):
+            self.timer = self.network.loop.call_later(self.network.delay(), self._deliver)
+
+    def cut(self) -> None:
+        """Drop all that was not delivered."""
+        self.is_cut = True
+        self.queue.clear()
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _deliver(self) -> None:
+        self.timer = None
+        receiver = self.receiver
+        is_held = receiver.is_paused and not receiver.is_closed
+        if self.is_cut or is_held or self.network.is_stalled(receiver, self.sender):
+            return  # `resume_reading` and the end of a stall schedule again
+        if self.queue:
+            piece = bytes(self.queue[: self.network.size(len(self.queue))])
+            del self.queue[: len(piece)]
+            self.network.note("data", receiver, len(piece))
+            if receiver.is_closed:
+                self.cut()
+                self.sender.receive_reset()
+                return
+            receiver.protocol.data_received(piece)  # type: ignore[attr-defined]
+            self.sender.relieve()
+            self.schedule()
+        elif self.has_ended:
+            self.has_ended = False
+            self.network.note("reset" if self.ends_with_reset else "end", receiver, 0)
+            if self.ends_with_reset:
+                receiver.receive_reset()
+            else:
+                receiver.receive_end()
+
+
+class Endpoint(asyncio.Transport):
+    """One side of a connection."""
+
+    def __init__(self, network: "Network", own: Address, peer: Address) -> None:
+        super().__init__()
+        self.number = network.count_endpoint()
+        self.network = network
+        self.address = own
+        self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
+        self.incoming: _Flow
+        self.outgoing: _Flow
+        self.is_paused = False
+        self.is_closed = False  # the socket; `connection_lost` was or will be called
+        self._is_closing = False
+        self._has_read_end = False
+        self._is_full = False
+        self._limits = (_LOW, _HIGH)
+        self._socket = _Socket(network.quiet, own, peer)
+
+    # What asyncio's transports offer.
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        known = {
+            "socket": self._socket,
+            "sockname": self._socket.getsockname(),
+            "peername": self._socket.getpeername(),
+        }
+        return known.get(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        return not self.is_paused and not self._is_closing
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+        self.incoming.schedule()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        high = _HIGH if high is None else high
+        self._limits = (high // 4 if low is None else low, high)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._limits
+
+    def get_write_buffer_size(self) -> int:
+        return max(0, len(self.outgoing.queue) - _KERNEL)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_closing or self.outgoing.has_ended:
+            return
+        if self._socket.error:  # a reset after the end of the input, which nothing watches
+            self._lose(ConnectionResetError(errno.ECONNRESET, "reset"))
+            return
+        self.outgoing.queue += data
+        self.outgoing.schedule()
+        if not self._is_full and self.get_write_buffer_size() > self._limits[1]:
+            self._is_full = True
+            self.protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.outgoing.has_ended = True
+        self.outgoing.schedule()
+
+    def close(self) -> None:
+        """Close after what was written has been taken over by the kernel."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self.relieve()
+
+    def abort(self) -> None:
+        if self.is_closed:
+            return
+        del self.outgoing.queue[_KERNEL:]
+        self._is_closing = True
+        self._finish(None)
+
+    # What the network does to it.
+
+    def relieve(self) -> None:
+        """Report space in the write buffer, or finish a close that waited for it."""
+        if self._is_closing:
+            if not self.get_write_buffer_size():
+                self._finish(None)
+        elif self._is_full and self.get_write_buffer_size() <= self._limits[0]:
+            self._is_full = False
+            self.protocol.resume_writing()
+
+    def receive_end(self) -> None:
+        if self.is_closed:
+            return
+        self._has_read_end = True
+        if not self.protocol.eof_received():  # type: ignore[attr-defined]
+            self.close()
+
+    def receive_reset(self) -> None:
+        if self.is_closed:
+            return
+        if self._has_read_end:
+            self._socket.error = errno.ECONNRESET
+        else:
+            self._lose(ConnectionResetError(errno.ECONNRESET, "reset"))
+
+    def crash(self) -> None:
+        """Reset the connection, as the kernel does for a process that dies."""
+        if not self.is_closed:
+            self.network.note("crash", self, 0)
+            self._socket.resets_on_close = True
+            self._finish(None)
+
+    def _lose(self, error: Exception | None) -> None:
+        self._is_closing = True
+        self.outgoing.cut()
+        self._finish(error)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = self._is_closing = self._socket.is_closed = True
+        has_unread = bool(self.incoming.queue) and error is None
+        if error is None:
+            if self._socket.resets_on_close or has_unread:
+                self.outgoing.ends_with_reset = True
+                del self.outgoing.queue[self.network.kept(len(self.outgoing.queue)) :]
+            self.outgoing.has_ended = True
+            self.outgoing.schedule()
+        self.network.forget(self)
+        self.network.loop.call_soon(self.protocol.connection_lost, error)
+
+
+class Listener:
+    """A listening socket, as `loop.create_server` returns one."""
+
+    def __init__(self, network: "Network", address: Address) -> None:
+        self._network, self._address = network, address
+
+    def close(self) -> None:
+        self._network.listeners.pop(self._address, None)
+
+    async def wait_closed(self) -> None:
+        """Return at once: connections live on."""
+
+    async def start_serving(self) -> None:
+        """Do nothing: it accepts since it was created."""
+
+
+class Network:
+    """All listeners and connections; every decision is drawn from `chance`."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.quiet, self._held = os.pipe()  # a descriptor for polling that never has data
+        self.listeners: dict[Address, ProtocolFactory] = {}
+        self.refusing: set[str] = set()
+        self.stalled: set[str] = set()
+        self.endpoints: dict[Endpoint, None] = {}  # ordered, because a set's order is not
+        self.trace: list[tuple[float, str, str, int]] = []
+        self._count = 0
+        # the character of this seed: fast or slow, in large pieces or byte by byte
+        self._slowest = chance.choice((0.0002, 0.001, 0.004))
+        self._drips = chance.choice((0.0, 0.05, 0.5))
+
+    def close(self) -> None:
+        os.close(self.quiet)
+        os.close(self._held)
+
+    def note(self, event: str, endpoint: Endpoint, size: int) -> None:
+        host, port = endpoint.address
+        self.trace.append((self.loop.time(), event, f"{host}:{port}#{endpoint.number}", size))
+
+    def count_endpoint(self) -> int:
+        self._count += 1
+        return self._count
+
+    def delay(self) -> float:
+        return self.chance.random() * self._slowest
+
+    def kept(self, most: int) -> int:
+        """Draw the number of bytes that arrive before a reset."""
+        return self.chance.choice((0, most, self.chance.randint(0, most)))
+
+    def size(self, most: int) -> int:
+        """Draw the number of bytes that arrive together."""
+        if self.chance.random() < self._drips:
+            return self.chance.randint(1, min(most, 24))
+        return self.chance.randint(min(most, 512), min(most, _MOST_DELIVERED))
+
+    def is_stalled(self, *endpoints: Endpoint) -> bool:
+        return any(endpoint.address[0] in self.stalled for endpoint in endpoints)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        self.endpoints.pop(endpoint, None)
+
+    def listen(self, factory: ProtocolFactory, address: Address) -> Listener:
+        self.listeners[address] = factory
+        return Listener(self, address)
+
+    async def connect(self, factory: ProtocolFactory, address: Address, own: str) -> Endpoint:
+        """Connect, or raise OSError; a stalled host accepts, as its kernel does."""
+        await asyncio.sleep(self.delay())
+        accept = self.listeners.get(address)
+        if accept is None or address[0] in self.refusing:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        source = (own, 40_000 + self._count % 20_000)
+        client, server = Endpoint(self, source, address), Endpoint(self, address, source)
+        client.outgoing = server.incoming = _Flow(self, server, client)
+        server.outgoing = client.incoming = _Flow(self, client, server)
+        for endpoint, make in ((client, factory), (server, accept)):
+            endpoint.protocol = make()
+            self.endpoints[endpoint] = None
+        self.note("open", server, 0)
+        server.protocol.connection_made(server)
+        client.protocol.connection_made(client)
+        return client
+
+    def crash(self, host: str) -> None:
+        """End the process at a host: its connections are reset, and new ones refused."""
+        self.refusing.add(host)
+        for endpoint in [*self.endpoints]:
+            if endpoint.address[0] == host:
+                endpoint.crash()
+
+    def restart(self, host: str) -> None:
+        self.refusing.discard(host)
+
+    def stall(self, host: str) -> None:
+        """Deliver nothing from or to a host until `resume`."""
+        self.stalled.add(host)
+
+    def resume(self, host: str) -> None:
+        self.stalled.discard(host)
+        for endpoint in [*self.endpoints]:
+            endpoint.incoming.schedule()

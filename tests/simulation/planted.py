@@ -1,0 +1,82 @@
+"""Faults that can be planted in the code, to check that the simulation finds them.
+
+    python -m tests.simulation --planted           plants each in turn, and counts the seeds
+
+Each row is a file, the code that is replaced, and its replacement.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One fault: `old` is in the file exactly once."""
+
+    file: str
+    old: str
+    new: str
+
+
+FAULTS: Mapping[str, Planted] = {
+    "a request that fails keeps its slot": Planted(
+        "proxy/serving/admission.py",
+        "        self._admission.leave(self._ticket, seconds)",
+        "        if kind is None:\n            self._admission.leave(self._ticket, seconds)",
+    ),
+    "a waiting client that disconnects keeps its ticket": Planted(
+        "proxy/serving/admission.py",
+        "                self.leave(ticket)\n                raise",
+        "                raise",
+    ),
+    "the generation continues after a disconnect": Planted(
+        "proxy/api/answer.py",
+        "            await received.connection.while_connected(sending)",
+        "            await sending",
+    ),
+    "a connection is reused before its response was read": Planted(
+        "proxy/backends/connection_pool.py",
+        "        if connection.is_reusable and not self._is_closed:",
+        "        if connection.status and not self._is_closed:",
+    ),
+    "the end of a stream is sent twice": Planted(
+        "proxy/dialects/openai_chat/encode.py",
+        "        return sse.DONE",
+        "        return sse.DONE + sse.DONE",
+    ),
+    "an error in a stream is not sent": Planted(
+        "proxy/api/streaming.py",
+        "        await self._connection.end(self.encoder.fail(describe(error)))",
+        '        await self._connection.end(b"")',
+    ),
+    "one retry too many": Planted(
+        "proxy/inference/turn.py",
+        "        return facts.attempts(self.facts) < self._plan.policy.attempts",
+        "        return facts.attempts(self.facts) <= self._plan.policy.attempts",
+    ),
+    "two requests with one idempotency key both run": Planted(
+        "proxy/api/idempotency.py",
+        "        known = self._answers.get(name)\n        if known is None:",
+        "        known = self._answers.get(name)\n        if known is None or not known.size:",
+    ),
+    "the deadline of a response is ignored": Planted(
+        "proxy/api/streaming.py",
+        "        self._timeout = asyncio.timeout(self._seconds)",
+        "        self._timeout = asyncio.timeout(None)",
+    ),
+    "a silent engine is waited for": Planted(
+        "proxy/backends/connection_pool.py",
+        "        if self._loop.time() >= self._deadline:\n            self._waiter",
+        "        if False:\n            self._waiter",
+    ),
+    "a character that is cut in two is replaced": Planted(
+        "proxy/dialects/sse.py",
+        "        self._line.append(piece)",
+        '        self._line.append(piece.decode("utf-8", "replace").encode())',
+    ),
+    "the load of an engine is not released after a failure": Planted(
+        "proxy/backends/pool.py",
+        "        member.breaker.record_success()\n    finally:\n        member.running -= 1",
+        "        member.breaker.record_success()\n        member.running -= 1",
+    ),
+}

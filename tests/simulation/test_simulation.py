@@ -1,0 +1,36 @@
+"""A few seeds of the simulation; `.ci/run` runs 200."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.planted import FAULTS
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run in a process, because the simulation replaces the clocks of its process."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+
+
+def test_every_request_of_a_seed_ends_once_and_nothing_is_left() -> None:
+    ended = simulate("--seeds", "5")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "5 seeds" in ended.stdout
+
+
+def test_a_seed_has_the_same_trace_in_every_process() -> None:
+    first, again = simulate("--seed", "3"), simulate("--seed", "3")
+    assert first.returncode == again.returncode == 0, first.stdout + first.stderr
+    assert first.stdout == again.stdout
+    assert first.stdout.startswith("trace ")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_match_the_code(name: str) -> None:
+    fault = FAULTS[name]
+    assert (_ROOT / fault.file).read_text("utf-8").count(fault.old) == 1
