@@ -31,11 +31,11 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print the events of the network")
     parser.add_argument("--shrink", action="store_true", help="find the smallest failing part")
     parser.add_argument("--until-failure", action="store_true", help="stop at a seed that fails")
-    parser.add_argument("--planted", action="store_true", help="plant each fault of `planted`")
+    parser.add_argument("--planted", nargs="*", metavar="NAME", help="plant faults, or all of them")
     parser.add_argument("--proxy", help="the folder that contains the package `proxy`")
     choice = parser.parse_args()
-    if choice.planted:
-        return _plant_all(choice.seeds)
+    if choice.planted is not None:
+        return _plant(choice.planted or [*FAULTS], choice.seeds)
     if choice.proxy:
         sys.path.insert(0, choice.proxy)
     clock.install()
@@ -90,10 +90,11 @@ def _examine(seed: int, *, is_traced: bool, is_shrunk: bool) -> int:
     return bool(first.problems) or names[0] != names[1]
 
 
-def _plant_all(seeds: int) -> int:
+def _plant(names: list[str], seeds: int) -> int:
     """Plant each fault in a copy of the package; all of them must be found."""
     missed = 0
-    for name, fault in FAULTS.items():
+    for name in names:
+        fault = FAULTS[name]
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(_ROOT / "proxy", Path(folder) / "proxy")
             (Path(folder) / "config").symlink_to(_ROOT / "config")  # the profiles of models

@@ -51,8 +51,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "one retry too many": Planted(
         "proxy/inference/turn.py",
-        "        return facts.attempts(self.facts) < self._plan.policy.attempts",
-        "        return facts.attempts(self.facts) <= self._plan.policy.attempts",
+        "            policy.attempts,\n            policy.left_out,",
+        "            policy.attempts + 1,\n            policy.left_out,",
     ),
     "two requests with one idempotency key both run": Planted(
         "proxy/api/idempotency.py",
@@ -64,10 +64,10 @@ FAULTS: Mapping[str, Planted] = {
         "        self._timeout = asyncio.timeout(self._seconds)",
         "        self._timeout = asyncio.timeout(None)",
     ),
-    "a silent engine is waited for": Planted(
-        "proxy/backends/connection_pool.py",
-        "        if self._loop.time() >= self._deadline:\n            self._waiter",
-        "        if False:\n            self._waiter",
+    "a response that has begun is sent to another engine": Planted(
+        "proxy/backends/pool.py",
+        "                if has_begun or not _is_worth_another",
+        "                if not _is_worth_another",
     ),
     "a character that is cut in two is replaced": Planted(
         "proxy/dialects/sse.py",
