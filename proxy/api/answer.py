@@ -37,6 +37,7 @@ from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 from proxy.serving.admission import Priority, Slot
 from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned, RequestPreparation
+from proxy.serving.rereading import PromptReading, WatchedPrompt
 
 _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
@@ -45,7 +46,7 @@ class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may still be on the way.
 
     Requests with the same `queue_key` share their turn for a slot. The `upstream` headers are sent
-    to the backend. `planned` is set once the request has come that far.
+    to the backend. `planned` and the `watched` prompt are set once the request has come that far.
     """
 
     connection: ClientConnection
@@ -57,6 +58,7 @@ class Received(msgspec.Struct):
     may_retry: MayRetry
     recorder: ExchangeRecorder | None = None
     planned: Planned | None = None
+    watched: WatchedPrompt | None = None
 
 
 @dataclass(eq=False)
@@ -113,6 +115,7 @@ class Answer:
     def close(self) -> None:
         """Record the outcome, and break the reference cycle with the live request."""
         live = self.live
+        self._note_reading(self.turn)
         live.facts, live.facts_so_far = self.facts, None
         live.set_backend(self.backend_name)
         if self.is_done:
@@ -225,6 +228,16 @@ class Answer:
                 self.live.note_progress(event)
             case _:
                 pass
+
+    def _note_reading(self, turn: Turn) -> None:
+        """Note once how the prompt of a turn was read; later attempts continue that prompt."""
+        watched, self.received.watched = self.received.watched, None
+        if watched is None or not turn.spent:
+            return
+        live, fitting = self.live, self.planned.service.fitting
+        measured = live.until_first_token
+        reading = PromptReading(turn.spent[0], self.backend_name, turn.facts, measured)
+        live.reread = live.reread or fitting.note_reading(watched, reading)
 
     def _sink_to(self, stream: AnswerStream) -> EventSink:
         """Return a sink that accepts content while the stream can be written directly."""

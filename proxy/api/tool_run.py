@@ -88,7 +88,9 @@ class ToolRun(Answer):
         if self.received.recorder is not None:
             self.received.recorder.begin_round()
         self.turn = await self._turns.begin(ask)
-        self.live.prefix_broken = self.live.prefix_broken or self._turns.prefix_broken
+        if (watched := self._turns.watched) is not None:
+            self.received.watched = watched
+            self.live.prefix_broken = self.live.prefix_broken or watched.broken
         return self.turn
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
@@ -111,6 +113,7 @@ class ToolRun(Answer):
                         self._turns.note(batch)
                         yield batch
             finally:
+                self._note_reading(turn)
                 live.release()  # the record counts the time of tools separately
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:

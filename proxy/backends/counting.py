@@ -104,14 +104,27 @@ class TokenCounter:
             counted += [count for count in counts if count is not None]
         return tuple(counted)
 
-    async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
+    async def tokenize_prompt(
+        self, body: bytes, headers: Mapping[str, str], reply: str = ""
+    ) -> list[JsonValue] | None:
+        """Return the tokens of a chat request's prompt, followed by those of its reply.
+
+        A llama-server has exactly these tokens in its cache after the reply.
+        """
         prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
         # the server tokenizes a prompt with these options before it generates
         wanted: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
         tokens = await self._tokenize(wanted, headers)
+        if tokens is None or not reply:
+            return tokens
+        generated = await self._tokenize({"content": reply, "parse_special": True}, headers)
+        return None if generated is None else tokens + generated
+
+    async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
+        tokens = await self.tokenize_prompt(body, headers)
         return None if tokens is None else len(tokens)
 
     async def _count_batch(

@@ -21,7 +21,7 @@ from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import OutgoingRequest
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
@@ -145,9 +145,18 @@ class LlamaServer(OpenAICompatible):
     async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         if not self._counter.can_count:  # saves writing the body
             return None
+        return await self._counter.count_prompt(self._body(upstream_request, headers), headers)
+
+    async def tokenize(
+        self, upstream_request: UpstreamRequest, headers: client.Headers, reply: str = ""
+    ) -> list[JsonValue] | None:
+        """Return the tokens of a prompt and its reply; None if unknown, never raises."""
+        body = self._body(upstream_request, headers)
+        return await self._counter.tokenize_prompt(body, headers, reply)
+
+    def _body(self, upstream_request: UpstreamRequest, headers: client.Headers) -> bytes:
         lacks = self.lacks_of(upstream_request, headers)
-        body = self.body_of(simplify_tools(without(upstream_request, lacks)), lacks)
-        return await self._counter.count_prompt(body, headers)
+        return self.body_of(simplify_tools(without(upstream_request, lacks)), lacks)
 
     async def count_texts(
         self, texts: Iterable[str], headers: client.Headers

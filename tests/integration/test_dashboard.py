@@ -118,6 +118,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
             "prompt": record.tokens.prompt,
             "cached": record.tokens.cached,
             "output": record.tokens.output,
+            "reading": record.tokens.reading,
         }
         assert len(objects(row["attempts"])) == len(record.attempts)
     totals = state["totals"]
