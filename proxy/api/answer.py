@@ -78,6 +78,7 @@ class Answer:
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
+        self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
@@ -90,6 +91,11 @@ class Answer:
     @property
     def backend_name(self) -> str:
         return self.backend.name
+
+    @property
+    def latest(self) -> Planned:
+        """The plan of the latest turn."""
+        return self.planned
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -120,6 +126,15 @@ class Answer:
         live.set_backend(self.backend_name)
         if self.is_done:
             live.outcome = outcome(live.facts)
+
+    async def explain(self) -> None:
+        """Log why the prompt was read again, if it was; the client has its answer already."""
+        reread, watched, planned = self.live.reread, self._reread, self.latest
+        self._reread = None
+        if reread is not None and watched is not None:
+            self.live.reread = await planned.service.fitting.log_reread(
+                reread, watched, planned.plan, planned.headers
+            )
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Wait for a slot and run the turn; yields batches of events while holding the slot.
@@ -237,7 +252,9 @@ class Answer:
         live, fitting = self.live, self.planned.service.fitting
         measured = live.until_first_token
         reading = PromptReading(turn.spent[0], self.backend_name, turn.facts, measured)
-        live.reread = live.reread or fitting.note_reading(watched, reading)
+        reread = fitting.note_reading(watched, reading)
+        if reread is not None and live.reread is None:
+            live.reread, self._reread = reread, watched
 
     def _sink_to(self, stream: AnswerStream) -> EventSink:
         """Return a sink that accepts content while the stream can be written directly."""

@@ -28,6 +28,7 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.record import Load, ToolRecord
+from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
 from proxy.tools.run import Ask, Run, RunTerms, Stop
 from proxy.tools.runner import carry_out
@@ -83,7 +84,13 @@ class ToolRun(Answer):
     def is_done(self) -> bool:
         return self._run.stop not in (None, Stop.CANCELLED)
 
+    @property
+    def latest(self) -> Planned:
+        return self._turns.planned
+
     async def begin(self, ask: Ask) -> Turn:
+        if self._reread is not None:  # by the previous turn
+            await self.explain()
         self.live.round += 1
         if self.received.recorder is not None:
             self.received.recorder.begin_round()

@@ -105,22 +105,15 @@ class TokenCounter:
         return tuple(counted)
 
     async def tokenize_prompt(
-        self, body: bytes, headers: Mapping[str, str], reply: str = ""
+        self, body: bytes, headers: Mapping[str, str]
     ) -> list[JsonValue] | None:
-        """Return the tokens of a chat request's prompt, followed by those of its reply.
-
-        A llama-server has exactly these tokens in its cache after the reply.
-        """
+        """Return the tokens of a chat request's prompt, as a llama-server caches them."""
         prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
         # the server tokenizes a prompt with these options before it generates
         wanted: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
-        tokens = await self._tokenize(wanted, headers)
-        if tokens is None or not reply:
-            return tokens
-        generated = await self._tokenize({"content": reply, "parse_special": True}, headers)
-        return None if generated is None else tokens + generated
+        return await self._tokenize(wanted, headers)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Count in two steps, for llama-server builds without an endpoint that counts chats."""

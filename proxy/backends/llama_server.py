@@ -21,7 +21,7 @@ from proxy.backends.counting import TokenCounter
 from proxy.backends.http_backend import OutgoingRequest
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
@@ -147,12 +147,11 @@ class LlamaServer(OpenAICompatible):
             return None
         return await self._counter.count_prompt(self._body(upstream_request, headers), headers)
 
-    async def tokenize(
-        self, upstream_request: UpstreamRequest, headers: client.Headers, reply: str = ""
-    ) -> list[JsonValue] | None:
-        """Return the tokens of a prompt and its reply; None if unknown, never raises."""
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: client.Headers
+    ) -> client.PromptTokens:
         body = self._body(upstream_request, headers)
-        return await self._counter.tokenize_prompt(body, headers, reply)
+        return await self._counter.tokenize_prompt(body, headers)
 
     def _body(self, upstream_request: UpstreamRequest, headers: client.Headers) -> bytes:
         lacks = self.lacks_of(upstream_request, headers)

@@ -118,6 +118,13 @@ def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
     return PrefixBroken(index, reason, now.messages[index].kind)
 
 
+def common_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return the length of the longest common prefix."""
+    pairs = enumerate(zip(first, second, strict=False))
+    end = min(len(first), len(second))
+    return next((index for index, (old, new) in pairs if old != new), end)
+
+
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:,.0f} s"
 

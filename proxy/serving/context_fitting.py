@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from msgspec import structs
+
 from proxy.backends.client import Backend, Headers
 from proxy.backends.learning import PromptLearning
 from proxy.context.budget import BudgetMode, Window
@@ -30,7 +32,7 @@ from proxy.context.compaction import (
     leave_unchanged,
 )
 from proxy.context.message_sizes import Latest, MessageSizes, countable
-from proxy.context.prefix import Reread, compare, trace
+from proxy.context.prefix import Reread, common_length, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
@@ -42,7 +44,7 @@ from proxy.errors import ContextOverflow
 from proxy.inference.plan import RequestPlan
 from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel
-from proxy.serving.rereading import SLACK, PromptReading, SentPrompt, WatchedPrompt, explain
+from proxy.serving.rereading import SLACK, PromptReading, SentPrompt, WatchedPrompt, explain, refine
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +257,7 @@ class Fitting:
         return WatchedPrompt(now, before, broken)
 
     def note_reading(self, watched: WatchedPrompt, reading: PromptReading) -> Reread | None:
-        """Note how a prompt was read; return and log why the engine read a part of it again."""
+        """Note how a prompt was read; return why the engine read a part of it again."""
         usage, now = reading.reported.usage, watched.now
         tokens = usage.get("prompt_tokens")
         if not isinstance(tokens, int):
@@ -269,10 +271,32 @@ class Fitting:
         is_reused = cached is None or cached >= min(before.tokens, tokens) - SLACK
         if watched.broken is None and is_reused:  # nearly always
             return None
-        reread = explain(watched, before, reading)
-        if reread is not None and (reread.seconds or 0.0) >= self._policy.reread_seconds:
-            logger.warning("prompt re-read: %s", reread)
+        return explain(watched, before, reading)
+
+    async def log_reread(
+        self, reread: Reread, watched: WatchedPrompt, plan: RequestPlan, headers: Headers
+    ) -> Reread:
+        """Log an expensive reread, after a comparison of the prompts' tokens if that may help."""
+        if (reread.seconds or 0.0) < self._policy.reread_seconds:
+            return reread
+        if reread.causer == "engine" and watched.before is not None:
+            count = len(watched.before.trace.messages)
+            offset = await self._first_difference(plan, count, headers)
+            reread = reread if offset is None else refine(reread, offset)
+        logger.warning("prompt re-read: %s", reread)
         return reread
+
+    async def _first_difference(
+        self, plan: RequestPlan, count: int, headers: Headers
+    ) -> int | None:
+        """Return the first token that differs from the prompt of the first `count` messages."""
+        whole = plan.upstream_request()
+        if whole.messages is not plan.messages:  # tools are described in the first message
+            return None
+        earlier = structs.replace(whole, messages=whole.messages[:count])
+        before = await self._backend.prompt_tokens(earlier, headers)
+        now = await self._backend.prompt_tokens(whole, headers) if before is not None else None
+        return None if before is None or now is None else common_length(before, now)
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
         """Measure messages; yields to other tasks while measuring long ones."""

@@ -71,6 +71,26 @@ def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) 
     return Reread(now.tokens, cached, seconds, causer, reason, is_measured)
 
 
+def refine(reread: Reread, offset: int) -> Reread:
+    """Compare the tokens from the cache with the first token that differs from the prompt before.
+
+    If the engine has reused all tokens up to there, it is not the cause. If it has not, it had lost
+    even more than the change explains.
+    """
+    if reread.cached is None:
+        return reread
+    lost = min(offset, reread.prompt - 1) - reread.cached
+    if reread.causer == "engine":
+        if lost > SLACK:
+            return reread
+        reason = "the chat template writes an earlier message differently than before"
+        return msgspec.structs.replace(reread, causer="template", reason=reason)
+    if lost <= SLACK:
+        return reread
+    reason = f"{reread.reason}; the engine had also lost the {lost:,} tokens before that"
+    return msgspec.structs.replace(reread, reason=reason)
+
+
 def _cause(broken: PrefixBroken | None, cut: Compacted | None) -> tuple[Causer, str] | None:
     # a cut changes the first messages, but neither the system prompt nor the tools before them
     if broken is not None and (cut is None or broken.place in (None, 0)):

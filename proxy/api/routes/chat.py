@@ -109,6 +109,8 @@ class Chat:
                 await answer.send(self.timeouts)
             finally:
                 answer.close()
+            if received.live.reread is not None:
+                await answer.explain()
 
     def receive(self, connection: ClientConnection, ticket: RetryTicket) -> Received:
         """Begin the record of a request."""

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import ChatBackend, ReplyEvents
+from proxy.backends.client import ChatBackend, PromptTokens, ReplyEvents
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
 from proxy.context.prefix import Reread
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import (
     EventSink,
@@ -35,7 +35,7 @@ from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
 from proxy.serving.context_fitting import ContextPolicy, Fitting, FittingMode, Strategy
-from proxy.serving.rereading import PromptReading
+from proxy.serving.rereading import PromptReading, refine
 from tests.fakes.backend import FollowedBackend, ScriptedBackend, every
 from tests.fakes.playbook import make_request
 from tests.fakes.tokenizing import TokenizingBackend
@@ -357,11 +357,11 @@ def reads(
     *,
     server: str = "http://a",
     facts: tuple[Fact, ...] = (),
-    **timings: JsonValue,
+    timings: JsonObject | None = None,
 ) -> Reread | None:
     """Note a prompt of so many tokens that an engine has read."""
     watched = fitting.watch_prompt("m", plan)
-    usage = UsageReported(write_usage(tokens, 1, cached), timings or None)
+    usage = UsageReported(write_usage(tokens, 1, cached), timings)
     return fitting.note_reading(watched, PromptReading(usage, server, facts, 7.0))
 
 
@@ -371,25 +371,14 @@ def rewritten() -> RequestPlan:
     )
 
 
-def test_a_prompt_that_was_read_again_is_explained_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_prompt_that_was_read_again_is_explained() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    assert reads(fitting, drafted(1), 1000, 0, prompt_ms=9000.0) is None  # the first one
-    assert reads(fitting, drafted(2), 1400, 990, prompt_ms=9000.0) is None
-    assert caplog.messages == []
+    assert reads(fitting, drafted(1), 1000, 0, timings={"prompt_ms": 9e3}) is None  # the first one
+    assert reads(fitting, drafted(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
     reason = "a message was inserted before number 1"
-    reread = reads(fitting, rewritten(), 13_020, 589, prompt_ms=38_123.0)
-    assert reread == Reread(13_020, 589, pytest.approx(38.123), "client", reason)
-    assert caplog.messages == [f"prompt re-read: 12,431 of 13,020 tokens (38 s), because {reason}"]
-
-
-def test_a_cheap_reread_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    for seconds, is_logged in ((5.0, False), (2.0, True)):
-        fitting = Fitting(ScriptedBackend(), ContextPolicy(reread_seconds=seconds))
-        reads(fitting, drafted(1), 1000, 0)
-        assert reads(fitting, rewritten(), 1000, 100, prompt_ms=2500) is not None
-        assert bool(caplog.messages) is is_logged
+    reread = reads(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
+    assert reread == Reread(13_020, 589, 38.0, "client", reason)
+    assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
 
 def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
@@ -397,15 +386,65 @@ def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
     reads(fitting, drafted(1), 1000, None)
     assert reads(fitting, drafted(2), 1400, None) is None  # nothing is known, nothing has changed
     reread = reads(fitting, rewritten(), 1400, None)
-    assert str(reread).startswith(
-        "up to 1,400 tokens (about 7.0 s), because a message was inserted"
-    )
+    assert str(reread).startswith("up to 1,400 tokens (about 7.0 s), because a message was")
 
 
 def test_a_change_that_costs_nothing_is_no_reread() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     reads(fitting, drafted(2), 1000, 0)
     assert reads(fitting, rewritten(), 1000, 999) is None
+
+
+class Tokenizing(ScriptedBackend):
+    """Has a letter of the last message as each token; a template may change the first ones."""
+
+    def __init__(self, rewrites: int = 0) -> None:
+        super().__init__()
+        self.rendered = 0
+        self._rewrites = rewrites
+
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: dict[str, str]
+    ) -> PromptTokens:
+        self.rendered += 1
+        count = len(upstream_request.messages)
+        return [*range(1000 - self._rewrites), *(-count for _ in range(100 * count))]
+
+
+async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for threshold, is_logged in ((5.0, False), (2.0, True)):
+        fitting = Fitting(backend := Tokenizing(), ContextPolicy(reread_seconds=threshold))
+        reads(fitting, drafted(1), 1000, 0)
+        watched, plan = fitting.watch_prompt("m", drafted(1)), drafted(2)
+        reread = Reread(1400, 10, 2.5, "client", "the order of the tools changed")
+        assert await fitting.log_reread(reread, watched, plan, {}) == reread
+        expected = "prompt re-read: 1,390 of 1,400 tokens (2.5 s), because the order of the tools"
+        assert caplog.text.count(expected) == is_logged
+        assert backend.rendered == 0  # the cause is known
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "cached", "causer"), [(0, 400, "engine"), (600, 400, "template"), (0, 0, "engine")]
+)
+async def test_tokens_tell_the_template_from_the_engine(
+    rewrites: int, cached: int, causer: str
+) -> None:
+    fitting = Fitting(Tokenizing(rewrites), ContextPolicy())
+    reads(fitting, drafted(1), 1000, 0)
+    watched = fitting.watch_prompt("m", drafted(2))
+    reread = Reread(1400, cached, 9.0, "engine", "3 other requests used the model's cache")
+    explained = await fitting.log_reread(reread, watched, drafted(2), {})
+    assert explained.causer == causer
+
+
+def test_a_loss_beyond_the_change_is_added() -> None:
+    reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
+    assert refine(reread, 60) == reread
+    lost = refine(reread, 700)
+    assert lost.causer == "client"
+    assert lost.reason.endswith("; the engine had also lost the 690 tokens before that")
+    silent = Reread(1400, None, 9.0, "client", "the order of the tools changed")
+    assert refine(silent, 700) == silent
 
 
 @pytest.mark.parametrize(
@@ -427,7 +466,7 @@ def test_a_reread_that_the_client_did_not_cause_is_named(
     for number in range(others):
         other = plan_request(make_request(user_message(f"session {number}")), Policy())
         fitting.watch_prompt("m", other)
-    reread = reads(fitting, drafted(2), 1400, cached, server=server, **timings)
+    reread = reads(fitting, drafted(2), 1400, cached, server=server, timings=timings)
     assert reread is not None
     assert (reread.causer, reread.reason[: len(expected)]) == ("engine", expected)
 
