@@ -119,7 +119,8 @@ def row_of(
         queued=_or_none(record.queued),
         tokens=record.tokens,
         context=next((fact for fact in record.facts if isinstance(fact, Compacted)), None),
-        cache=broken and msgspec.structs.replace(broken, reason=cut(broken.reason, 400)),
+        cache=broken
+        and msgspec.structs.replace(broken, reason=cut(broken.reason, 400), role=cut(broken.role)),
         reread=reread and msgspec.structs.replace(reread, reason=cut(reread.reason, 400)),
         finish_reason=_cut(record.finish_reason),
         backend=_cut(record.backend),

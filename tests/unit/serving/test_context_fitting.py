@@ -31,11 +31,12 @@ from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.plan import Policy, RequestPlan
 from proxy.inference.preparation import plan_request
+from proxy.processes.process import ServerAddress
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
 from proxy.serving.context_fitting import ContextPolicy, Fitting, FittingMode, Strategy
-from proxy.serving.rereading import PromptReading, refine
+from proxy.serving.rereading import PromptReading, WatchedPrompt, explain, refine
 from tests.fakes.backend import FollowedBackend, ScriptedBackend, every
 from tests.fakes.playbook import make_request
 from tests.fakes.tokenizing import TokenizingBackend
@@ -469,6 +470,17 @@ def test_a_reread_that_the_client_did_not_cause_is_named(
     reread = reads(fitting, drafted(2), 1400, cached, server=server, timings=timings)
     assert reread is not None
     assert (reread.causer, reread.reason[: len(expected)]) == ("engine", expected)
+
+
+def test_a_managed_server_that_was_started_again_is_named() -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    before, later = (fitting.watch_prompt("m", drafted(number)).now for number in (1, 2))
+    before.tokens, before.address = 1000, ServerAddress("http://a", "one")
+    later.tokens, later.address = 1400, ServerAddress("http://b", "two")
+    reading = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
+    reread = explain(WatchedPrompt(later, before, None), before, reading)
+    assert reread is not None
+    assert "started again" in reread.reason
 
 
 def test_a_new_cut_of_temper_is_named_unless_the_system_prompt_changed() -> None:
