@@ -61,7 +61,7 @@ def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) 
     now, reported = watched.now, reading.reported
     cached = cached_tokens(reported.usage)
     cuts = (fact for fact in reading.facts if isinstance(fact, Compacted) and fact.is_new)
-    cut = next(cuts, None)
+    cut = next((cut for cut in cuts if cut.sent < cut.client), None)  # equal if it only reports
     if cached is not None and cached >= min(before.tokens, now.tokens) - 1:
         return None
     causer, reason = _cause(watched.broken, cut) or _engine_cause(before, now, reported)
