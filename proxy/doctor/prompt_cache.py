@@ -111,9 +111,9 @@ class CacheExamination:
         except (InvalidRequest, ValueError, LookupError):
             return  # a recording may contain requests that were refused
         first = next((each.text for each in request.messages if each.role == "user"), "")
-        key = (request.model, first)
+        key = (request.model or next(iter(exchange.model.names), ""), first)
         before, self._last[key] = self._last.get(key), sent
-        found = self.conversations.setdefault(key, Conversation(request.model, cut(first), []))
+        found = self.conversations.setdefault(key, Conversation(key[0], cut(first), []))
         found.rows.append(await self._row(exchange, before, sent))
 
     async def _row(self, exchange: RecordedExchange, before: _Sent | None, now: _Sent) -> PromptRow:
@@ -221,8 +221,8 @@ def summary(conversations: Sequence[Conversation]) -> str:
         causes.setdefault(_remedy(row), []).append(row)
     remedy, main = max(causes.items(), key=lambda item: (_seconds(item[1]), len(item[1])))
     return (
-        f"{len(again)} of {len(rows)} prompts were read again ({tokens:,} tokens, {seconds:.1f} s)."
-        f" Main cause ({len(main)} prompts, {_seconds(main):.1f} s):"
+        f"{_prompts(again)} of {len(rows)} read again ({tokens:,} tokens, {seconds:.1f} s)."
+        f" Main cause ({_prompts(main)}, {_seconds(main):.1f} s):"
         f" {visible(main[0].reason)}. {remedy}{silent}"
     )
 
@@ -253,8 +253,12 @@ def _remedy(row: PromptRow) -> str:
 
 
 def _place(row: PromptRow) -> str:
-    token = "" if row.offset is None else f"token {row.offset:,}"
+    token = "" if row.offset is None else f"after token {row.offset:,}"
     return ", ".join(filter(None, (row.section, token)))
+
+
+def _prompts(rows: Sequence[PromptRow]) -> str:
+    return "1 prompt" if len(rows) == 1 else f"{len(rows)} prompts"
 
 
 def _seconds(rows: Sequence[PromptRow]) -> float:

@@ -69,7 +69,7 @@ async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: P
     (_, row) = conversations[0].rows
     assert (row.section, row.causer, row.reason) == ("the system prompt", "client", reason)
     told = summary(conversations)
-    assert told.startswith("1 of 2 prompts were read again (996 tokens, 2.0 s). Main cause")
+    assert told.startswith("1 prompt of 2 read again (996 tokens, 2.0 s). Main cause")
     assert "Keep the system prompt the same" in told
     (table,) = tables(conversations)
     assert table.row_count == 2

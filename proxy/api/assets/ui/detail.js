@@ -145,7 +145,7 @@ function promptCache(row) {
     ${reread
       ? html`<p class="note"><strong>${rereadOf(reread)}</strong> ${sentence(reread.reason)}
           ${cache ? `First difference: ${sectionOf(cache)}.` : ""}
-          ${reread.cached === null ? "" : `Read from token ${count(reread.cached + 1)} on.`}</p>`
+          ${reread.cached === null ? "" : `Read after token ${count(reread.cached)}.`}</p>`
       : cache
         ? html`<p class="note">The prompt changed: ${cache.reason}.</p>`
         : nothing}
