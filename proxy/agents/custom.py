@@ -16,6 +16,7 @@ from proxy.backends.client import (
     Health,
     PassthroughRequest,
     Pieces,
+    PromptTokens,
     ReplyEvents,
 )
 from proxy.context.budget import Window
@@ -82,6 +83,11 @@ class ClientBackend:
         return None
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
+        return None
+
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: Headers
+    ) -> PromptTokens:
         return None
 
     async def models(self) -> tuple[BackendModel, ...]:

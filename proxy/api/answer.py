@@ -37,6 +37,7 @@ from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 from proxy.serving.admission import Priority, Slot
 from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned, RequestPreparation
+from proxy.serving.rereading import PromptReading, WatchedPrompt
 
 _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
@@ -45,7 +46,7 @@ class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may still be on the way.
 
     Requests with the same `queue_key` share their turn for a slot. The `upstream` headers are sent
-    to the backend. `planned` is set once the request has come that far.
+    to the backend. `planned` and the `watched` prompt are set once the request has come that far.
     """
 
     connection: ClientConnection
@@ -57,6 +58,7 @@ class Received(msgspec.Struct):
     may_retry: MayRetry
     recorder: ExchangeRecorder | None = None
     planned: Planned | None = None
+    watched: WatchedPrompt | None = None
 
 
 @dataclass(eq=False)
@@ -76,6 +78,7 @@ class Answer:
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
+        self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
@@ -88,6 +91,11 @@ class Answer:
     @property
     def backend_name(self) -> str:
         return self.backend.name
+
+    @property
+    def latest(self) -> Planned:
+        """The plan of the latest turn."""
+        return self.planned
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -113,10 +121,20 @@ class Answer:
     def close(self) -> None:
         """Record the outcome, and break the reference cycle with the live request."""
         live = self.live
+        self._note_reading(self.turn)
         live.facts, live.facts_so_far = self.facts, None
         live.set_backend(self.backend_name)
         if self.is_done:
             live.outcome = outcome(live.facts)
+
+    async def explain(self) -> None:
+        """Log why the prompt was read again, if it was; the client has its answer already."""
+        reread, watched, planned = self.live.reread, self._reread, self.latest
+        self._reread = None
+        if reread is not None and watched is not None:
+            self.live.reread = await planned.service.fitting.log_reread(
+                reread, watched, planned.plan, planned.headers
+            )
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Wait for a slot and run the turn; yields batches of events while holding the slot.
@@ -225,6 +243,18 @@ class Answer:
                 self.live.note_progress(event)
             case _:
                 pass
+
+    def _note_reading(self, turn: Turn) -> None:
+        """Note once how the prompt of a turn was read; later attempts continue that prompt."""
+        watched, self.received.watched = self.received.watched, None
+        if watched is None or not turn.spent:
+            return
+        live, fitting = self.live, self.planned.service.fitting
+        measured = live.until_first_token
+        reading = PromptReading(turn.spent[0], self.backend_name, turn.facts, measured)
+        reread = fitting.note_reading(watched, reading)
+        if reread is not None and live.reread is None:
+            live.reread, self._reread = reread, watched
 
     def _sink_to(self, stream: AnswerStream) -> EventSink:
         """Return a sink that accepts content while the stream can be written directly."""

@@ -28,6 +28,7 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.record import Load, ToolRecord
+from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
 from proxy.tools.run import Ask, Run, RunTerms, Stop
 from proxy.tools.runner import carry_out
@@ -83,12 +84,20 @@ class ToolRun(Answer):
     def is_done(self) -> bool:
         return self._run.stop not in (None, Stop.CANCELLED)
 
+    @property
+    def latest(self) -> Planned:
+        return self._turns.planned
+
     async def begin(self, ask: Ask) -> Turn:
+        if self._reread is not None:  # by the previous turn
+            await self.explain()
         self.live.round += 1
         if self.received.recorder is not None:
             self.received.recorder.begin_round()
         self.turn = await self._turns.begin(ask)
-        self.live.prefix_broken = self.live.prefix_broken or self._turns.prefix_broken
+        if (watched := self._turns.watched) is not None:
+            self.received.watched = watched
+            self.live.prefix_broken = self.live.prefix_broken or watched.broken
         return self.turn
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
@@ -111,6 +120,7 @@ class ToolRun(Answer):
                         self._turns.note(batch)
                         yield batch
             finally:
+                self._note_reading(turn)
                 live.release()  # the record counts the time of tools separately
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:

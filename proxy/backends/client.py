@@ -1,7 +1,7 @@
 """The contract of a backend, for the rest of Temper."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import UpstreamRequest
 
@@ -19,6 +19,8 @@ from proxy.inference.driver import Headers as Headers
 from proxy.inference.driver import ReplyEvents as ReplyEvents
 
 Pieces: TypeAlias = AsyncGenerator[bytes, None]
+# ids of tokens, which are only compared
+PromptTokens: TypeAlias = Sequence[JsonValue] | None
 
 
 class Health(Enum):
@@ -112,6 +114,11 @@ class Backend(ChatBackend, Protocol):
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         """Return the tokens of each text; None if unknown, never raises."""
 
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: Headers
+    ) -> PromptTokens:
+        """Return the tokens of a request's prompt; None if unknown, never raises."""
+
     async def models(self) -> tuple[BackendModel, ...]:
         """List the served models; raises BackendFailed."""
 
@@ -152,3 +159,9 @@ class DeferredBackend(ABC):
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         backend = await self._present()
         return await backend.count_texts(texts, headers) if backend else None
+
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: Headers
+    ) -> PromptTokens:
+        backend = await self._present()
+        return await backend.prompt_tokens(upstream_request, headers) if backend else None

@@ -104,14 +104,20 @@ class TokenCounter:
             counted += [count for count in counts if count is not None]
         return tuple(counted)
 
-    async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
+    async def tokenize_prompt(
+        self, body: bytes, headers: Mapping[str, str]
+    ) -> list[JsonValue] | None:
+        """Return the tokens of a chat request's prompt, as a llama-server caches them."""
         prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
         # the server tokenizes a prompt with these options before it generates
         wanted: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
-        tokens = await self._tokenize(wanted, headers)
+        return await self._tokenize(wanted, headers)
+
+    async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
+        tokens = await self.tokenize_prompt(body, headers)
         return None if tokens is None else len(tokens)
 
     async def _count_batch(

@@ -395,6 +395,11 @@ class HttpBackend(ABC):
     ) -> tuple[int, ...] | None:
         return None
 
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: client.Headers
+    ) -> client.PromptTokens:
+        return None
+
     async def models(self) -> tuple[client.BackendModel, ...]:
         return self.read_models(await self.fetch(MODELS))
 

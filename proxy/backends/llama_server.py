@@ -145,9 +145,17 @@ class LlamaServer(OpenAICompatible):
     async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         if not self._counter.can_count:  # saves writing the body
             return None
+        return await self._counter.count_prompt(self._body(upstream_request, headers), headers)
+
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: client.Headers
+    ) -> client.PromptTokens:
+        body = self._body(upstream_request, headers)
+        return await self._counter.tokenize_prompt(body, headers)
+
+    def _body(self, upstream_request: UpstreamRequest, headers: client.Headers) -> bytes:
         lacks = self.lacks_of(upstream_request, headers)
-        body = self.body_of(simplify_tools(without(upstream_request, lacks)), lacks)
-        return await self._counter.count_prompt(body, headers)
+        return self.body_of(simplify_tools(without(upstream_request, lacks)), lacks)
 
     async def count_texts(
         self, texts: Iterable[str], headers: client.Headers

@@ -125,6 +125,12 @@ class Pool:
         member = self.order(headers.get(PREFIX_HEADER, ""))[0]
         return await member.backend.count_texts(texts, headers)
 
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: client.Headers
+    ) -> client.PromptTokens:
+        member = self.order(_key(upstream_request, headers))[0]
+        return await member.backend.prompt_tokens(upstream_request, headers)
+
     async def models(self) -> tuple[client.BackendModel, ...]:
         """List the models of the first member that answers; all members serve the same."""
         failure: errors.BackendFailed | None = None

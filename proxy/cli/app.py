@@ -232,6 +232,11 @@ def models(
     type=click.Choice(CLIENTS),
     help="Check for this client, and print its configuration.",
 )
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Recording (recording.path): explain which prompts were read again.",
+)
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -240,13 +245,21 @@ def doctor(
     *,
     bundle: Path | None,
     client: str | None,
+    cache: Path | None,
     as_json: bool,
     look_at: tuple[str, ...],
     **flags: str | Path | None,
 ) -> None:
-    """Check the machine and the server, and suggest fixes."""
+    """Check the machine and the server, and suggest fixes.
+
+    With --cache, check a recording instead: which prompts the engine read again, and why. With the
+    --backend-url of a llama-server, the first difference is exact to the token.
+    """
     # no log lines: the findings report all problems
     settings = load(config, _backend_flags(flags), level="critical")
+    if cache is not None:
+        run(commands.examine_recording(settings, cache, as_json=as_json), FAILED)
+        return
     run(commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json), FAILED)
 
 

@@ -185,6 +185,26 @@ def examine_servers(
     return work()
 
 
+def examine_recording(settings: Settings, recording: Path, *, as_json: bool) -> Work:
+    """Show which prompts of a recording were read again, and why."""
+    from proxy.cli.safe_console import SafeConsole
+    from proxy.doctor import prompt_cache
+
+    async def work() -> bool:
+        conversations = await prompt_cache.examine_cache(recording, settings)
+        if as_json:
+            print_json(prompt_cache.document(conversations))
+            return True
+        console = SafeConsole()
+        for table in prompt_cache.tables(conversations):
+            console.print(table)
+            console.print()
+        console.print(prompt_cache.summary(conversations), soft_wrap=True)
+        return True
+
+    return work()
+
+
 async def _show_findings(
     examining: "AsyncGenerator[CheckResult, None]", status: "StatusLine | None"
 ) -> "list[CheckResult]":

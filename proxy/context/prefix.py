@@ -1,4 +1,4 @@
-"""Why a prompt does not continue the previous one: the first difference and a likely cause.
+"""Why a prompt does not continue the previous one: the first difference, its cause and its cost.
 
 An engine reuses its cache of a prompt for the next one as far as both begin with the same tokens.
 """
@@ -6,12 +6,18 @@ An engine reuses its cache of a prompt for the next one as far as both begin wit
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
+
+# The party that caused an engine to read a prompt again: the client changed the beginning of the
+# prompt, Temper moved its cut, the chat template wrote an earlier message differently, the engine
+# no longer had the prompt, or the engine does not report its cache.
+Causer: TypeAlias = Literal["client", "temper", "template", "engine", "unknown"]
 
 _OPENING = 4_000  # characters of a system message that are stored
 _EXCERPT = 24
@@ -38,10 +44,50 @@ class PromptTrace(msgspec.Struct, frozen=True):
 
 
 class PrefixBroken(msgspec.Struct, frozen=True):
-    """A difference to the previous prompt; `place` is the message's index, None for the tools."""
+    """A difference to the previous prompt; `place` is the message's index, None for the tools.
+
+    `reason` is a clause that continues "because", `role` is that of the message.
+    """
 
     place: int | None  # the name of the field in records and in the dashboard's API
     reason: str
+    role: str = ""
+
+    @property
+    def section(self) -> str:
+        """The part of the prompt with the difference, e.g. `message 3 (tool)`."""
+        if self.place is None:
+            return "the tools"
+        if self.place == 0 and self.role in roles.SYSTEM:
+            return "the system prompt"
+        return f"message {self.place} ({self.role})"
+
+
+class Reread(msgspec.Struct, frozen=True):
+    """A prompt of which the engine read a part again that it had read before.
+
+    `cached` of its `prompt` tokens came from the cache; None if the engine does not report that.
+    Reading the others took `seconds`, of which None is unknown; `is_measured` means that the engine
+    did not report them either, so they are those until the first token. `causer` is the party that
+    changed something, and `reason` a clause that continues "because".
+    """
+
+    prompt: int
+    cached: int | None
+    seconds: float | None
+    causer: Causer
+    reason: str
+    is_measured: bool = False
+
+    def __str__(self) -> str:
+        about = "about " if self.is_measured else ""
+        cost = "" if self.seconds is None else f" ({about}{_seconds(self.seconds)})"
+        read = (
+            f"up to {self.prompt:,} tokens"
+            if self.cached is None
+            else f"{self.prompt - self.cached:,} of {self.prompt:,} tokens"
+        )
+        return f"{read}{cost}, because {self.reason}"
 
 
 def trace(messages: Sequence[Message], tools: Sequence[Tool]) -> PromptTrace:
@@ -68,7 +114,19 @@ def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
         return None
     pairs = enumerate(zip(before.messages, now.messages, strict=False))
     index = next(index for index, (old, new) in pairs if old != new)
-    return PrefixBroken(index, _reason(index, before.messages, now.messages))
+    reason = _reason(index, before.messages, now.messages)
+    return PrefixBroken(index, reason, now.messages[index].kind)
+
+
+def common_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return the length of the longest common prefix."""
+    pairs = enumerate(zip(first, second, strict=False))
+    end = min(len(first), len(second))
+    return next((index for index, (old, new) in pairs if old != new), end)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:,.0f} s"
 
 
 @lru_cache(maxsize=1024)
@@ -92,9 +150,12 @@ def _reason(index: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> st
     old, new = before[index], now[index]
     if new in before[index:]:
         count = before[index:].index(new)
-        return f"the client removed {count} messages, starting at number {index}"
+        removed = "a message" if count == 1 else f"{count} messages"
+        return f"the client removed {removed}, starting at number {index}"
     if old in now[index:]:
-        return f"{now[index:].index(old)} messages were inserted before number {index}"
+        count = now[index:].index(old)
+        inserted = "a message was" if count == 1 else f"{count} messages were"
+        return f"{inserted} inserted before number {index}"
     if new.opening and old.opening:
         return _reason_in_text(new.kind, old.opening, new.opening)
     return f"message number {index} ({new.kind}) was rewritten"
@@ -107,4 +168,4 @@ def _reason_in_text(role: str, old: str, new: str) -> str:
     excerpt = new[max(0, position - _EXCERPT) : position + _EXCERPT]
     cause = next((cause for pattern, cause in _CAUSES if pattern.search(excerpt)), "")
     guess = f" (it seems to contain {cause})" if cause else ""
-    return f"{changed}{guess}: nothing after that can be cached"
+    return f"{changed}{guess}"

@@ -89,6 +89,20 @@ def read_usage(usage: JsonObject | None) -> TokenCounts:
     )
 
 
+def cached_tokens(usage: JsonObject) -> int | None:
+    """Return the tokens of a prompt that came from the cache; None if the engine omits them."""
+    return as_whole(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+
+
+def prompt_seconds(timings: JsonObject | None) -> float | None:
+    """Return the time of reading a prompt, as llama-server (in ms) or Ollama (in ns) reports it."""
+    for name, unit in (("prompt_ms", 1e-3), ("prompt_eval_duration", 1e-9)):
+        value = (timings or {}).get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            return value * unit
+    return None
+
+
 def write_usage(prompt: int, answer: int, cached: int | None, thoughts: int = 0) -> JsonObject:
     """Write the `usage` of a chat completion; `cached` is None if the engine omits it."""
     usage: JsonObject = {

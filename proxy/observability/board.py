@@ -200,7 +200,7 @@ class Board:
 
 def _is_small(record: RequestRecord) -> bool:
     """Return whether a record may be stored unchanged: it has no long text of a client or model."""
-    if record.tools or record.prefix_broken is not None:
+    if record.tools or record.prefix_broken is not None or record.reread is not None:
         return False
     if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:
         return False

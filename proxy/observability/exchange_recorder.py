@@ -18,11 +18,13 @@ from msgspec.structs import astuple
 from proxy.conversation import json, replies
 from proxy.conversation.endings import STOP, ending_of
 from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
+from proxy.dialects.lenient_json import as_count, as_object, cached_tokens, prompt_seconds
 from proxy.errors import BackendFailed, InvalidRequest
-from proxy.facts import repairs
+from proxy.facts import Compacted, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.inference.driver import BackendPolicy, Batch, Failure, ReplyEvents
 from proxy.inference.plan import Policy, RequestPlan
@@ -36,6 +38,7 @@ from proxy.observability.recording import (
     RecordedModel,
     RecordedOutcome,
     RecordedPolicy,
+    RecordedReading,
     RecordedRound,
     RecordedRun,
     RecordedVerdict,
@@ -63,6 +66,8 @@ class ExchangeRecorder(BackendPolicy):
         self._answer = replies.ReplyInProgress()
         self._finish_reason: str | None = None
         self._characters = 0
+        self._sent: Sequence[Message] = ()
+        self._reported: replies.UsageReported | None = None
 
     async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
         """Pass the client's events on unchanged, and collect the answer from them."""
@@ -75,10 +80,15 @@ class ExchangeRecorder(BackendPolicy):
     def begin(self, upstream_request: UpstreamRequest, sink: replies.EventSink | None) -> None:
         """Begin a generation."""
         # a sink would take content past this policy, but a recording needs the whole reply
-        del upstream_request, sink
+        del sink
         self._generations.append([])
+        if self._reported is None:  # after an overflow, the shorter prompt is the first one
+            self._sent = upstream_request.messages
 
     def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
+        if self._reported is None:
+            reports = (event for event in batch if isinstance(event, replies.UsageReported))
+            self._reported = next(reports, None)
         for piece in filter(None, map(piece_of, batch)):
             self.note(piece)
         return batch, None
@@ -140,6 +150,7 @@ class ExchangeRecorder(BackendPolicy):
                 tuple([*head, "".join(texts)] for head, texts in each) for each in self._generations
             ),
             run=self._run,
+            reading=self._reading(record),
             answer=answer_of(self._answer, self._finish_reason),
             verdict=RecordedVerdict(
                 outcome=record.outcome.value if record.outcome is not None else None,
@@ -152,6 +163,20 @@ class ExchangeRecorder(BackendPolicy):
     def is_whole(self) -> bool:
         """False if the exchange is too large, and not recorded."""
         return self._characters <= _MOST_CHARACTERS
+
+    def _reading(self, record: RequestRecord) -> RecordedReading | None:
+        if self._reported is None:
+            return None
+        usage, cuts = self._reported.usage, (f for f in record.facts if isinstance(f, Compacted))
+        is_shortened = any(cut.sent < cut.client for cut in cuts)
+        sent = (as_object(json.parse(message.source)) for message in self._sent)
+        return RecordedReading(
+            tokens=as_count(usage.get("prompt_tokens")),
+            cached=cached_tokens(usage),
+            seconds=prompt_seconds(self._reported.timings),
+            reread=record.reread,
+            messages=tuple(sent) if is_shortened else None,
+        )
 
     def _note_answer(self, event: replies.ReplyEvent) -> None:
         # a later round's answer replaces the texts that came before its tool calls

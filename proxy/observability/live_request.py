@@ -13,10 +13,10 @@ import msgspec
 
 from proxy import errors
 from proxy.backends.client import Headers
-from proxy.context.prefix import PrefixBroken
+from proxy.context.prefix import PrefixBroken, Reread
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import PromptProgress, UsageReported
-from proxy.dialects.lenient_json import as_object, as_whole
+from proxy.dialects.lenient_json import as_whole, cached_tokens, prompt_seconds
 from proxy.facts import Fact, JudgedAttempt, ReplyOutcome, judged_attempts
 from proxy.observability.board import Board
 from proxy.observability.record import (
@@ -101,6 +101,7 @@ class LiveRequest:
     priority = "normal"
     round = 0
     prefix_broken: PrefixBroken | None = None
+    reread: Reread | None = None
     facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
     client: str | None = None
     _joined: float | None = None
@@ -234,6 +235,13 @@ class LiveRequest:
         self._enter(self._tool_stage)
 
     @property
+    def until_first_token(self) -> float | None:
+        """The seconds from the first upstream request to the first token of its reply."""
+        if self._first_token is None or len(self._attempts) != 1:
+            return None
+        return self._first_token - self._attempts[0].begun
+
+    @property
     def row_name(self) -> str:
         """The request's name on the dashboard, "" without a dashboard."""
         return self._link.board.name_of(self.number) if self._link is not None else ""
@@ -270,6 +278,7 @@ class LiveRequest:
             left=self._phase() if self.status == CLIENT_LEFT else None,
             trace=self._trace,
             prefix_broken=self.prefix_broken,
+            reread=self.reread,
             number=self.number,
             client=self.client,
             refusal=self.refusal,
@@ -362,6 +371,7 @@ def _tokens(reported: UsageReported | None) -> Tokens:
     usage = reported.usage
     return Tokens(
         as_whole(usage.get("prompt_tokens")),
-        as_whole(as_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        cached_tokens(usage),
         as_whole(usage.get("completion_tokens")),
+        prompt_seconds(reported.timings),
     )

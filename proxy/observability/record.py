@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from proxy.context.prefix import PrefixBroken
+from proxy.context.prefix import PrefixBroken, Reread
 from proxy.facts import Fact, ReplyOutcome
 from proxy.observability.trace_context import TraceContext
 
@@ -85,11 +85,15 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """The token counts of a reply as reported by the backend; None if it did not report them."""
+    """The token counts of a reply as reported by the backend; None if it did not report them.
+
+    `reading` are the seconds in which it read the part of the prompt that was not cached.
+    """
 
     prompt: int | None = None
     cached: int | None = None
     output: int | None = None
+    reading: float | None = None
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -124,6 +128,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace: TraceContext | None = None
     tools: tuple[ToolRecord, ...] = ()
     prefix_broken: PrefixBroken | None = None
+    reread: Reread | None = None
     number: int = 0
     client: str | None = None
     refusal: str = ""

@@ -20,6 +20,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from proxy import bounds
+from proxy.context.prefix import Reread
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.workflows import Workflow
@@ -215,11 +216,24 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     repairs: str
 
 
+class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The engine's report about the prompt of the first generation, and why it was read again.
+
+    `messages` are those of the prompt if Temper had shortened the conversation, else None.
+    """
+
+    tokens: int
+    cached: int | None
+    seconds: float | None
+    reread: Reread | None = None
+    messages: tuple[Mapping[str, object], ...] | None = None
+
+
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request from arrival to answer; `request` is in the chat dialect, converted if needed.
 
-    Version 1 has no `run`. `failed` has the failure marks of tool results by the index of their
-    messages: the chat dialect has no field for them.
+    Version 1 has no `run`, and older recordings have no `reading`. `failed` has the failure marks
+    of tool results by the index of their messages: the chat dialect has no field for them.
     """
 
     version: Literal[1, 2] = 2
@@ -232,6 +246,7 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     failed: Mapping[int, bool] = msgspec.field(default_factory=dict)
     generations: tuple[tuple[Piece, ...], ...]
     run: RecordedRun | None = None
+    reading: RecordedReading | None = None
     answer: RecordedAnswer
     verdict: RecordedVerdict
 

@@ -7,7 +7,7 @@ of `/ui/api`, which `temper top` reads as well.
 
 import msgspec
 
-from proxy.context.prefix import PrefixBroken
+from proxy.context.prefix import PrefixBroken, Reread
 from proxy.facts import Compacted
 from proxy.observability.record import (
     RUNNING,
@@ -54,7 +54,8 @@ class ToolRow(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request; `phase` is a value of `RequestStage` or `over`, `progress` is between 0 and 1.
 
-    `cache` has the first difference from the conversation's previous prompt.
+    `cache` has the first difference from the conversation's previous prompt, `reread` the tokens
+    that the engine read again, and why.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens
     context: Compacted | None
     cache: PrefixBroken | None
+    reread: Reread | None = None
     finish_reason: str | None
     backend: str | None
     trace: str | None
@@ -91,7 +93,7 @@ def row_of(
     record: RequestRecord, name: str, *, phase: str = OVER, progress: float | None = None
 ) -> Row:
     """Make the row `name` of a request that is over or in a running `phase`."""
-    broken = record.prefix_broken
+    broken, reread = record.prefix_broken, record.reread
     return Row(
         id=name,
         request_id=cut(record.id),
@@ -117,7 +119,9 @@ def row_of(
         queued=_or_none(record.queued),
         tokens=record.tokens,
         context=next((fact for fact in record.facts if isinstance(fact, Compacted)), None),
-        cache=broken and msgspec.structs.replace(broken, reason=cut(broken.reason, 400)),
+        cache=broken
+        and msgspec.structs.replace(broken, reason=cut(broken.reason, 400), role=cut(broken.role)),
+        reread=reread and msgspec.structs.replace(reread, reason=cut(reread.reason, 400)),
         finish_reason=_cut(record.finish_reason),
         backend=_cut(record.backend),
         trace=f"{record.trace.trace_id:032x}" if record.trace is not None else None,

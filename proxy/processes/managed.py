@@ -59,6 +59,11 @@ class ManagedBackend(DeferredBackend):
         return self.server.status.restarts
 
     @property
+    def address(self) -> ServerAddress | None:
+        """The address of the latest start that was used; no other start has the same."""
+        return self._connected[0] if self._connected is not None else None
+
+    @property
     def problem(self) -> str:
         """The reason why the server does not run, "" while it runs or starts."""
         status = self.server.status

@@ -121,4 +121,5 @@ def _context(everything: Settings) -> ContextPolicy:
         rules,
         # only part of a running server's window may be used; a managed server has the right size
         "backend" if is_ours else settings.budget,
+        settings.reread_seconds,
     )

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from msgspec import structs
+
 from proxy.backends.client import Backend, Headers
 from proxy.backends.learning import PromptLearning
 from proxy.context.budget import BudgetMode, Window
@@ -30,16 +32,19 @@ from proxy.context.compaction import (
     leave_unchanged,
 )
 from proxy.context.message_sizes import Latest, MessageSizes, countable
-from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
+from proxy.context.prefix import Reread, common_length, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
 from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import UpstreamRequest
+from proxy.dialects.lenient_json import cached_tokens
 from proxy.errors import ContextOverflow
 from proxy.inference.plan import RequestPlan
+from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel
+from proxy.serving.rereading import SLACK, PromptReading, SentPrompt, WatchedPrompt, explain, refine
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +72,9 @@ Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 class ContextPolicy:
     """The operator's settings; `limit` is an upper bound for the window, in tokens.
 
-    The `budget` applies to servers that Temper did not start. A program that embeds Temper may set
-    `create_compaction` to use a different compaction.
+    The `budget` applies to servers that Temper did not start. Prompts that were read again are
+    logged if that took `reread_seconds`. A program that embeds Temper may set `create_compaction`
+    to use a different compaction.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -76,6 +82,7 @@ class ContextPolicy:
     limit: int | None = None
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = "backend"
+    reread_seconds: float = 5.0
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
     create_compaction: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
 
@@ -109,7 +116,8 @@ class Fitting:
         self._policy = policy
         self._sizes = MessageSizes()
         self._books: Latest[str, TokenBook] = Latest(_MOST_MODELS)
-        self._sessions: Latest[int, PromptTrace] = Latest(_MOST_SESSIONS)
+        self._sessions: Latest[int, SentPrompt] = Latest(_MOST_SESSIONS)
+        self._prompts = 0
 
     async def fit(
         self,
@@ -233,22 +241,62 @@ class Fitting:
         """Return the policy that learns the length of a model's prompts."""
         return PromptLearning(self._book(model), window)
 
-    def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
-        """Return and log the first difference from the session's last prompt, if it has one.
+    def watch_prompt(self, model: str, plan: RequestPlan) -> WatchedPrompt:
+        """Compare a prompt with the session's last one.
 
         A session is identified by the user's first message.
         """
         messages = plan.messages
         beginning = next((message.text for message in messages if message.role == "user"), "")
         key = hash((model, beginning))
-        now = trace(messages, plan.prompt_format.tools)
+        self._prompts += 1
+        now = SentPrompt(trace(messages, plan.prompt_format.tools), self._prompts)
         before = self._sessions.find(key)
-        broken = compare(before, now) if before is not None else None
-        if broken is not None:
-            where = "the tools" if broken.place is None else f"message {broken.place}"
-            logger.info("the prompt cache broke at %s: %s", where, broken.reason)
+        broken = compare(before.trace, now.trace) if before is not None else None
         self._sessions.keep(key, now)
-        return broken
+        return WatchedPrompt(now, before, broken)
+
+    def note_reading(self, watched: WatchedPrompt, reading: PromptReading) -> Reread | None:
+        """Note how a prompt was read; return why the engine read a part of it again."""
+        usage, now = reading.reported.usage, watched.now
+        tokens = usage.get("prompt_tokens")
+        if not isinstance(tokens, int):
+            return None
+        backend, before = self._backend, watched.before
+        now.tokens, now.server = tokens, reading.server
+        now.address = backend.address if isinstance(backend, ManagedBackend) else None
+        if before is None or not before.tokens:
+            return None
+        cached = cached_tokens(usage)
+        is_reused = cached is None or cached >= min(before.tokens, tokens) - SLACK
+        if watched.broken is None and is_reused:  # nearly always
+            return None
+        return explain(watched, before, reading)
+
+    async def log_reread(
+        self, reread: Reread, watched: WatchedPrompt, plan: RequestPlan, headers: Headers
+    ) -> Reread:
+        """Log an expensive reread, after a comparison of the prompts' tokens if that may help."""
+        if (reread.seconds or 0.0) < self._policy.reread_seconds:
+            return reread
+        if reread.causer == "engine" and watched.before is not None:
+            count = len(watched.before.trace.messages)
+            offset = await self._first_difference(plan, count, headers)
+            reread = reread if offset is None else refine(reread, offset)
+        logger.warning("prompt re-read: %s", reread)
+        return reread
+
+    async def _first_difference(
+        self, plan: RequestPlan, count: int, headers: Headers
+    ) -> int | None:
+        """Return the first token that differs from the prompt of the first `count` messages."""
+        whole = plan.upstream_request()
+        if whole.messages is not plan.messages:  # tools are described in the first message
+            return None
+        earlier = structs.replace(whole, messages=whole.messages[:count])
+        before = await self._backend.prompt_tokens(earlier, headers)
+        now = await self._backend.prompt_tokens(whole, headers) if before is not None else None
+        return None if before is None or now is None else common_length(before, now)
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
         """Measure messages; yields to other tasks while measuring long ones."""

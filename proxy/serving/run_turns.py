@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proxy.context.prefix import PrefixBroken
 from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
 from proxy.errors import ContextOverflow
@@ -18,6 +17,7 @@ from proxy.serving.request_preparation import (
     RequestPreparation,
     Resolved,
 )
+from proxy.serving.rereading import WatchedPrompt
 
 if TYPE_CHECKING:
     from proxy.tools.run import Ask
@@ -28,7 +28,7 @@ class RunTurns:
     """Plans and fits each turn of a run like a separate request.
 
     `resolved` is the first request. The `upstream` headers are sent to the backend, whose slots
-    `workers` processes share.
+    `workers` processes share. `watched` is the prompt of the latest turn.
     """
 
     preparation: RequestPreparation
@@ -37,7 +37,7 @@ class RunTurns:
     may_retry: MayRetry
     workers: int = 1
     turns: list[Turn] = field(default_factory=list)
-    prefix_broken: PrefixBroken | None = None
+    watched: WatchedPrompt | None = None
     _planned: Planned | None = None
     _is_begun: bool = False
     _is_last: bool = False
@@ -67,8 +67,7 @@ class RunTurns:
         service, known = planned.service, planned.known
         # the server may have been restarted with other slots while the tools ran
         service.resize(known, self.workers)
-        broken = service.fitting.watch_prefix(known.model, planned.plan)
-        self.prefix_broken = self.prefix_broken or broken
+        self.watched = service.fitting.watch_prompt(known.model, planned.plan)
         turn = await self.preparation.fit(planned, self.may_retry, is_last=self._is_last)
         self.turns.append(turn)
         return turn

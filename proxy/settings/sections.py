@@ -335,6 +335,10 @@ class Context(Section):
         3, "number of latest tool calls whose results are never shortened", ge=1
     )
     never_clear: list[str] = setting([], "names of tools whose results are never shortened")
+    reread_seconds: Patience = setting(
+        5,
+        "log why the engine read a prompt again if that took at least this long, in seconds",
+    )
 
 
 class Profile(Section):

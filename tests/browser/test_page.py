@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from proxy import facts
 from proxy.api.errors import DASHBOARD_PROBLEMS
 from proxy.backends.client import Health
-from proxy.context.prefix import PrefixBroken
+from proxy.context.prefix import PrefixBroken, Reread
 from proxy.conversation.json import JsonObject
 from proxy.facts import ReplyOutcome
 from proxy.observability.record import (
@@ -133,7 +133,8 @@ def show(stage: Served, text: str) -> None:
         facts=(facts.Renamed(text, text), facts.Coerced(text, text), facts.Dropped(text)),
         attempts=(AttemptRecord(text, 0.0, 1.0, text, text),),
         tools=(ToolRecord(text, text, text, 1, 0.1, 0.2, "done"),),
-        prefix_broken=PrefixBroken(1, text),
+        prefix_broken=PrefixBroken(1, text, text),
+        reread=Reread(100, 60, 1.5, "client", text),
     )
     request: JsonObject = {
         "model": shown,

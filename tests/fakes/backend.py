@@ -11,6 +11,7 @@ from proxy.backends.client import (
     Health,
     PassthroughRequest,
     Pieces,
+    PromptTokens,
     ReplyEvents,
 )
 from proxy.conversation.replies import EventSink, ReplyEvent
@@ -116,6 +117,11 @@ class ScriptedBackend:
         self, texts: Iterable[str], headers: dict[str, str]
     ) -> tuple[int, ...] | None:
         return tuple(len(text.split()) for text in texts) if self.counts else None
+
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: dict[str, str]
+    ) -> PromptTokens:
+        return None
 
     async def models(self) -> tuple[BackendModel, ...]:
         return tuple(

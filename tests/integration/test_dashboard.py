@@ -118,6 +118,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
             "prompt": record.tokens.prompt,
             "cached": record.tokens.cached,
             "output": record.tokens.output,
+            "reading": record.tokens.reading,
         }
         assert len(objects(row["attempts"])) == len(record.attempts)
     totals = state["totals"]
@@ -127,6 +128,45 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
     assert isinstance(everything, dict)
     counts = [everything[name] for name in ("clean", "repaired", "retried", "exhausted", "failed")]
     assert counts == [1, 1, 1, 1, 2]
+
+
+def read(prompt: int, cached: int, milliseconds: float) -> bytes:
+    """Return a reply of a llama-server, with the counts of its prompt."""
+    usage: JsonObject = {
+        "prompt_tokens": prompt,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    end = sse.part([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    counts = sse.part([], usage=usage, timings={"prompt_ms": milliseconds})
+    return sse.START + sse.text("Good.") + end + counts + sse.DONE
+
+
+async def test_a_prompt_that_was_read_again_is_explained_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replies = (read(13_000, 0, 39_000), read(13_020, 589, 38_000), read(13_020, 13_019, 3))
+    async with temper(*replies, observers=watched()) as front:
+        for clock in ("12:30", "12:31", "12:31"):
+            messages: list[JsonValue] = [
+                {"role": "system", "content": f"It is {clock}."},
+                {"role": "user", "content": "Hi"},
+            ]
+            await front.ask(request(messages=messages, tools=[]))
+        last, second, first = await rows_of(front)
+    reason = "the system prompt changed at character 10 (it seems to contain a timestamp)"
+    assert second["reread"] == {
+        "prompt": 13_020,
+        "cached": 589,
+        "seconds": 38.0,
+        "causer": "client",
+        "reason": reason,
+        "is_measured": False,
+    }
+    assert second["cache"] == {"place": 0, "reason": reason, "role": "system"}
+    assert (first["reread"], last["reread"]) == (None, None)
+    warned = [line for line in caplog.messages if line.startswith("prompt re-read")]
+    assert warned == [f"prompt re-read: 12,431 of 13,020 tokens (38 s), because {reason}"]
 
 
 async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:

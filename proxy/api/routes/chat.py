@@ -109,6 +109,8 @@ class Chat:
                 await answer.send(self.timeouts)
             finally:
                 answer.close()
+            if received.live.reread is not None:
+                await answer.explain()
 
     def receive(self, connection: ClientConnection, ticket: RetryTicket) -> Received:
         """Begin the record of a request."""
@@ -154,7 +156,8 @@ class Chat:
         """
         service, known, preparation = planned.service, planned.known, self.preparation
         service.resize(known, self.process_count)
-        received.live.prefix_broken = service.fitting.watch_prefix(known.model, planned.plan)
+        received.watched = service.fitting.watch_prompt(known.model, planned.plan)
+        received.live.prefix_broken = received.watched.broken
         turn = await preparation.fit(planned, received.may_retry)
         load = self.observers.load(service.title)
         if self.tools is None or not tools:

@@ -41,18 +41,24 @@ def test_a_changed_system_prompt_is_reported_with_its_position(
         "number": " (it seems to contain a counter)",
     }
     changed = f"the system prompt changed at character {expected_reason.format(**causes)}"
-    reason = f"{changed}: nothing after that can be cached"
-    assert change == PrefixBroken(0, reason)
+    assert change == PrefixBroken(0, changed, "system")
+    assert change.section == "the system prompt"
 
 
 def test_removed_messages_are_counted() -> None:
     change = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
-    assert change == PrefixBroken(1, "the client removed 2 messages, starting at number 1")
+    removed = "the client removed 2 messages, starting at number 1"
+    assert change == PrefixBroken(1, removed, "user")
+    change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, ANSWER))
+    removed = "the client removed a message, starting at number 1"
+    assert change == PrefixBroken(1, removed, "assistant")
 
 
 def test_inserted_messages_are_counted() -> None:
     change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
-    assert change == PrefixBroken(1, "1 messages were inserted before number 1")
+    assert change == PrefixBroken(1, "a message was inserted before number 1", "user")
+    change = broken((SYSTEM, ONE), (SYSTEM, TWO, THREE, ONE))
+    assert change == PrefixBroken(1, "2 messages were inserted before number 1", "user")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,8 @@ def test_inserted_messages_are_counted() -> None:
 )
 def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, role: str) -> None:
     change = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
-    assert change == PrefixBroken(2, f"message number 2 ({role}) was rewritten")
+    assert change == PrefixBroken(2, f"message number 2 ({role}) was rewritten", role)
+    assert change.section == f"message 2 ({role})"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,9 @@ def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, ro
 def test_tools_that_change_are_named(
     before: tuple[Tool, ...], now: tuple[Tool, ...], reason: str
 ) -> None:
-    assert compare(trace((ONE,), before), trace((TWO,), now)) == PrefixBroken(None, reason)
+    change = compare(trace((ONE,), before), trace((TWO,), now))
+    assert change == PrefixBroken(None, reason)
+    assert change.section == "the tools"
 
 
 def test_reformatted_tools_are_the_same() -> None:

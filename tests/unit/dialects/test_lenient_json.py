@@ -14,6 +14,7 @@ from proxy.dialects.lenient_json import (
     as_whole,
     member,
     parse_object,
+    prompt_seconds,
     read_usage,
     write_usage,
 )
@@ -78,6 +79,24 @@ def test_a_time_must_be_in_the_range_of_the_calendar(value: JsonValue, seconds: 
 def test_only_an_object_is_parsed() -> None:
     assert parse_object(b'{"a":1}') == {"a": 1}
     assert [parse_object(other) for other in ("[]", "{", "")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("timings", "seconds"),
+    [
+        ({"prompt_n": 3, "prompt_ms": 1500}, 1.5),
+        ({"prompt_eval_duration": 250_000_000}, 0.25),
+        ({"prompt_ms": True}, None),
+        ({"prompt_ms": "soon"}, None),
+        ({"prompt_ms": -1.0}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_the_time_of_reading_a_prompt_is_in_seconds(
+    timings: JsonObject | None, seconds: float | None
+) -> None:
+    assert prompt_seconds(timings) == seconds
 
 
 def test_an_encoded_usage_is_decoded_again() -> None:

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy import facts
-from proxy.context.prefix import PrefixBroken
+from proxy.context.prefix import PrefixBroken, Reread
 from proxy.facts import ReplyOutcome
 from proxy.observability.record import (
     RUNNING,
@@ -37,6 +37,7 @@ RECORD = RequestRecord(
         ToolRecord("files", "write", "2", 1, 2.0, 0.0, RUNNING),
     ),
     prefix_broken=PrefixBroken(3, "the user prompt changed"),
+    reread=Reread(100, 60, 1.5, "client", "the user prompt changed"),
     trace=TraceContext(7, 1),
 )
 
@@ -62,6 +63,7 @@ def test_a_row_has_the_fields_of_the_record() -> None:
     )
     assert row.context == facts.Compacted(0, 0, 0, 0, 100, 100, 512)
     assert row.cache == PrefixBroken(3, "the user prompt changed")
+    assert row.reread == Reread(100, 60, 1.5, "client", "the user prompt changed")
     assert row.trace == f"{7:032x}"
 
 
@@ -78,7 +80,7 @@ def test_a_row_is_small_for_any_content() -> None:
     tools = (ToolRecord(long, long, long, 1, 0.0, 0.0, long),) * 1000
     attempts = (AttemptRecord("as_asked", 0.0, 0.0, long),) * 1000
     happened = tuple(facts.Coerced(long, f"{number}{long}") for number in range(200))
-    broken = PrefixBroken(0, long)
+    broken, reread = PrefixBroken(0, long, long), Reread(100, 60, 1.0, "client", long)
     row = row_of(
         replace(
             RECORD,
@@ -91,6 +93,7 @@ def test_a_row_is_small_for_any_content() -> None:
             attempts=attempts,
             facts=happened,
             prefix_broken=broken,
+            reread=reread,
             client=long,
         ),
         "abc-1",

@@ -78,9 +78,11 @@ async def test_a_request_waits_for_the_start_and_is_sent_to_the_current_address(
     scene.server.note(READY)
     assert (await request)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
     await scene.ask()
+    assert scene.backend.address == FIRST
     scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
     await scene.ask()
     assert scene.connected == [FIRST.base_url, SECOND.base_url]
+    assert scene.backend.address == SECOND
     assert scene.backend.name == "llama-server/qwen"
     await scene.backend.close()
 

@@ -1,5 +1,4 @@
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
@@ -8,9 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import ChatBackend, ReplyEvents
+from proxy.backends.client import ChatBackend, PromptTokens, ReplyEvents
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
+from proxy.context.prefix import Reread
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -24,16 +24,19 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.lenient_json import read_usage
+from proxy.dialects.lenient_json import read_usage, write_usage
 from proxy.errors import ContextOverflow
+from proxy.facts import Compacted, Fact
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.plan import Policy, RequestPlan
 from proxy.inference.preparation import plan_request
+from proxy.processes.process import ServerAddress
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
 from proxy.serving.context_fitting import ContextPolicy, Fitting, FittingMode, Strategy
+from proxy.serving.rereading import PromptReading, WatchedPrompt, explain, refine
 from tests.fakes.backend import FollowedBackend, ScriptedBackend, every
 from tests.fakes.playbook import make_request
 from tests.fakes.tokenizing import TokenizingBackend
@@ -347,41 +350,166 @@ async def test_a_usage_that_an_engine_reports_stays() -> None:
     assert reported in await run_reply(FollowedBackend(backend, learning), drafted(40))
 
 
-def test_a_session_with_a_changed_beginning_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
+def reads(
+    fitting: Fitting,
+    plan: RequestPlan,
+    tokens: int,
+    cached: int | None,
+    *,
+    server: str = "http://a",
+    facts: tuple[Fact, ...] = (),
+    timings: JsonObject | None = None,
+) -> Reread | None:
+    """Note a prompt of so many tokens that an engine has read."""
+    watched = fitting.watch_prompt("m", plan)
+    usage = UsageReported(write_usage(tokens, 1, cached), timings)
+    return fitting.note_reading(watched, PromptReading(usage, server, facts, 7.0))
+
+
+def rewritten() -> RequestPlan:
+    return plan_request(
+        make_request(user_message("Hi"), user_message("else"), *rounds(2)), Policy()
+    )
+
+
+def test_a_prompt_that_was_read_again_is_explained() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
-    fitting.watch_prefix("m", drafted(1))
-    fitting.watch_prefix("m", drafted(2))
-    assert caplog.messages == []
-    request = make_request(user_message("Hi"), user_message("else"), *rounds(2))
-    broken = fitting.watch_prefix("m", plan_request(request, Policy()))
-    assert broken is not None
-    assert broken.place == 1
-    fitting.watch_prefix("m", plan_request(make_request(user_message("Hi"), tools=()), Policy()))
-    assert "broke at message 1" in caplog.messages[0]
-    assert "broke at the tools" in caplog.messages[1]
+    assert reads(fitting, drafted(1), 1000, 0, timings={"prompt_ms": 9e3}) is None  # the first one
+    assert reads(fitting, drafted(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
+    reason = "a message was inserted before number 1"
+    reread = reads(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
+    assert reread == Reread(13_020, 589, 38.0, "client", reason)
+    assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
 
-def test_tools_added_by_a_policy_do_not_break_the_prefix(
-    caplog: pytest.LogCaptureFixture,
+def test_an_engine_without_timings_is_measured_until_its_first_token() -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    reads(fitting, drafted(1), 1000, None)
+    assert reads(fitting, drafted(2), 1400, None) is None  # nothing is known, nothing has changed
+    reread = reads(fitting, rewritten(), 1400, None)
+    assert str(reread).startswith("up to 1,400 tokens (about 7.0 s), because a message was")
+
+
+def test_a_change_that_costs_nothing_is_no_reread() -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    reads(fitting, drafted(2), 1000, 0)
+    assert reads(fitting, rewritten(), 1000, 999) is None
+
+
+class Tokenizing(ScriptedBackend):
+    """Has a letter of the last message as each token; a template may change the first ones."""
+
+    def __init__(self, rewrites: int = 0) -> None:
+        super().__init__()
+        self.rendered = 0
+        self._rewrites = rewrites
+
+    async def prompt_tokens(
+        self, upstream_request: UpstreamRequest, headers: dict[str, str]
+    ) -> PromptTokens:
+        self.rendered += 1
+        count = len(upstream_request.messages)
+        return [*range(1000 - self._rewrites), *(-count for _ in range(100 * count))]
+
+
+async def test_only_an_expensive_reread_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for threshold, is_logged in ((5.0, False), (2.0, True)):
+        fitting = Fitting(backend := Tokenizing(), ContextPolicy(reread_seconds=threshold))
+        reads(fitting, drafted(1), 1000, 0)
+        watched, plan = fitting.watch_prompt("m", drafted(1)), drafted(2)
+        reread = Reread(1400, 10, 2.5, "client", "the order of the tools changed")
+        assert await fitting.log_reread(reread, watched, plan, {}) == reread
+        expected = "prompt re-read: 1,390 of 1,400 tokens (2.5 s), because the order of the tools"
+        assert caplog.text.count(expected) == is_logged
+        assert backend.rendered == 0  # the cause is known
+
+
+@pytest.mark.parametrize(
+    ("rewrites", "cached", "causer"), [(0, 400, "engine"), (600, 400, "template"), (0, 0, "engine")]
+)
+async def test_tokens_tell_the_template_from_the_engine(
+    rewrites: int, cached: int, causer: str
 ) -> None:
-    caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
+    fitting = Fitting(Tokenizing(rewrites), ContextPolicy())
+    reads(fitting, drafted(1), 1000, 0)
+    watched = fitting.watch_prompt("m", drafted(2))
+    reread = Reread(1400, cached, 9.0, "engine", "3 other requests used the model's cache")
+    explained = await fitting.log_reread(reread, watched, drafted(2), {})
+    assert explained.causer == causer
+
+
+def test_a_loss_beyond_the_change_is_added() -> None:
+    reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
+    assert refine(reread, 60) == reread
+    lost = refine(reread, 700)
+    assert lost.causer == "client"
+    assert lost.reason.endswith("; the engine had also lost the 690 tokens before that")
+    silent = Reread(1400, None, 9.0, "client", "the order of the tools changed")
+    assert refine(silent, 700) == silent
+
+
+@pytest.mark.parametrize(
+    ("others", "server", "timings", "cached", "expected"),
+    [
+        (0, "http://b", {}, 0, "the request went to another server (http://b)"),
+        (0, "http://a", {"load_duration": 2e9}, 0, "the engine had unloaded the model"),
+        (1, "http://a", {}, 40, "another request used the model's cache"),
+        (3, "http://a", {}, 40, "3 other requests used the model's cache"),
+        (0, "http://a", {}, 400, "the chat template writes an earlier message differently"),
+        (0, "http://a", {}, 0, "the engine no longer had the prompt"),
+    ],
+)
+def test_a_reread_that_the_client_did_not_cause_is_named(
+    others: int, server: str, timings: JsonObject, cached: int, expected: str
+) -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    reads(fitting, drafted(1), 1000, 0)
+    for number in range(others):
+        other = plan_request(make_request(user_message(f"session {number}")), Policy())
+        fitting.watch_prompt("m", other)
+    reread = reads(fitting, drafted(2), 1400, cached, server=server, timings=timings)
+    assert reread is not None
+    assert (reread.causer, reread.reason[: len(expected)]) == ("engine", expected)
+
+
+def test_a_managed_server_that_was_started_again_is_named() -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    before, later = (fitting.watch_prompt("m", drafted(number)).now for number in (1, 2))
+    before.tokens, before.address = 1000, ServerAddress("http://a", "one")
+    later.tokens, later.address = 1400, ServerAddress("http://b", "two")
+    reading = PromptReading(UsageReported(write_usage(1400, 1, 0)), "")
+    reread = explain(WatchedPrompt(later, before, None), before, reading)
+    assert reread is not None
+    assert "started again" in reread.reason
+
+
+def test_a_new_cut_of_temper_is_named_unless_the_system_prompt_changed() -> None:
+    cut = Compacted(1, 4, 0, 2, 1000, 9000, 4096, is_new=True)
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    reads(fitting, drafted(1), 1000, 0)
+    reread = reads(fitting, rewritten(), 1000, 100, facts=(cut,))
+    assert reread is not None
+    expected = ("temper", "Temper shortened the conversation (cut number 2)")
+    assert (reread.causer, reread.reason) == expected
+    without_tools = plan_request(make_request(user_message("Hi"), tools=()), Policy())
+    reread = reads(fitting, without_tools, 1000, 100, facts=(cut,))
+    assert reread is not None
+    assert (reread.causer, reread.reason) == ("client", "tools were removed: get_weather, get_time")
+
+
+def test_tools_added_by_a_policy_do_not_break_the_prefix() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for policy in (TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.RESPOND):
-        fitting.watch_prefix("m", drafted(1, Policy(text_policy=policy)))
-    assert caplog.messages == []
+        watched = fitting.watch_prompt("m", drafted(1, Policy(text_policy=policy)))
+        assert watched.broken is None
 
 
-def test_only_so_many_sessions_and_models_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
+def test_only_so_many_sessions_and_models_are_remembered() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for number in range(300):
         plan = plan_request(make_request(user_message(f"session {number}")), Policy())
-        fitting.watch_prefix("m", plan)
+        fitting.watch_prompt("m", plan)
     changed = make_request(user_message("session 0"), tools=())
-    fitting.watch_prefix("m", plan_request(changed, Policy()))
-    assert caplog.messages == []
+    assert fitting.watch_prompt("m", plan_request(changed, Policy())).before is None
     for number in range(100):
         fitting.learning(f"model {number}")

@@ -48,7 +48,8 @@ async def test_each_turn_is_planned_and_fitted_like_a_request() -> None:
     assert upstream_request is not None
     assert [message.role for message in upstream_request.messages] == ["user", "assistant", "tool"]
     assert turns.planned.headers["x-request-id"] == "r"
-    assert turns.prefix_broken is None
+    assert turns.watched is not None
+    assert turns.watched.broken is None
     queue = turns.planned.service.admission.queue
     tickets = [queue.join(str(number)) for number in range(3)]
     assert [ticket is not None and ticket.is_served for ticket in tickets] == [True, True, False]
@@ -60,8 +61,9 @@ async def test_a_turn_that_does_not_extend_the_last_prompt_breaks_the_prefix() -
     await turns.begin(Ask(request.append_messages(ROUND)))
     other = assistant_message("It is found.", ())
     await turns.begin(Ask(request.append_messages((other,))))
-    assert isinstance(turns.prefix_broken, PrefixBroken)
-    assert turns.prefix_broken.place == 1
+    assert turns.watched is not None
+    assert isinstance(turns.watched.broken, PrefixBroken)
+    assert turns.watched.broken.place == 1
 
 
 async def test_a_run_may_begin_with_a_fitted_turn() -> None:

@@ -11,6 +11,7 @@ import {
   kindOf,
   percent,
   placeOf,
+  rereadOf,
   statusOf,
   utc,
   visible,
@@ -31,7 +32,7 @@ export function detail(row, models, exchange, now, view, actions) {
         <button type="button" class="close" aria-label="Close" @click=${actions.close}>✕</button>
       </header>
       ${kind ? nothing : ending(row, view, actions)}
-      ${times(row, seconds)} ${repairs(row)} ${beforeAfter(row, exchange)} ${context(row)}
+      ${times(row, seconds)} ${repairs(row)} ${beforeAfter(row, exchange)} ${context(row)} ${promptCache(row)}
       ${request(row, exchange, view, actions)} ${facts(row, seconds)}
     </aside>
   `;
@@ -118,17 +119,47 @@ function repairs(row) {
 }
 
 function context(row) {
-  const { context: shape, tokens, cache } = row;
-  if (!shape && !cache) return nothing;
+  const { context: shape, tokens } = row;
+  if (!shape) return nothing;
   return html`<section>
     <h3>Window</h3>
-    ${shape ? windowBar(shape, tokens) : nothing}
-    ${cache
-      ? html`<p class="note">The prompt cache broke ${cache.place === null
-          ? "at the tools"
-          : `at message ${cache.place}`}: ${cache.reason}.</p>`
-      : nothing}
+    ${windowBar(shape, tokens)}
   </section>`;
+}
+
+function promptCache(row) {
+  const { prompt, cached, reading } = row.tokens;
+  const { reread, cache } = row;
+  if (prompt === null && !cache) return nothing;
+  const long = reading ?? reread?.seconds;
+  const took = long === null || long === undefined ? "" : ` in ${duration(long)}`;
+  const about = reread?.is_measured ? " (measured until the first token)" : "";
+  return html`<section>
+    <h3>Prompt cache</h3>
+    ${prompt === null ? nothing : cached === null
+      ? html`<p class="muted">The engine does not report cached tokens. Prompt: ${count(prompt)} tokens${took}${about}.</p>`
+      : html`<p class="line-foot">
+          <span class="key"><i class="swatch cached"></i>${count(cached)} tokens from the cache</span>
+          <span class="key"><i class="swatch fresh"></i>${count(prompt - cached)} read${took}${about}</span>
+        </p>`}
+    ${reread
+      ? html`<p class="note"><strong>${rereadOf(reread)}</strong> ${sentence(reread.reason)}
+          ${cache ? `First difference: ${sectionOf(cache)}.` : ""}
+          ${reread.cached === null ? "" : `Read after token ${count(reread.cached)}.`}</p>`
+      : cache
+        ? html`<p class="note">The prompt changed: ${cache.reason}.</p>`
+        : nothing}
+  </section>`;
+}
+
+function sectionOf({ place, role }) {
+  if (place === null) return "the tools";
+  if (place === 0 && ["system", "developer"].includes(role)) return "the system prompt";
+  return `message ${place} (${role})`;
+}
+
+function sentence(clause) {
+  return `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`;
 }
 
 function windowBar(shape, tokens) {

@@ -93,8 +93,15 @@ export function newsOf(row) {
   if (row.left) return `The client disconnected ${LEFT[row.left] ?? ""}.`;
   const failure = row.attempts.at(-1)?.error;
   if (kindOf(row) === "failed" && failure) return row.attempts.at(-1).told;
-  if (row.cache) return `The prompt cache broke: ${row.cache.reason}.`;
+  if (row.reread) return `${rereadOf(row.reread)}: ${row.reread.reason}.`;
+  if (row.cache) return `The prompt changed: ${row.cache.reason}.`;
   return "";
+}
+
+/** The cost of a prompt that was read again. */
+export function rereadOf({ prompt, cached, seconds }) {
+  const read = cached === null ? `Up to ${count(prompt)}` : `${count(prompt - cached)} of ${count(prompt)}`;
+  return `${read} tokens read again${seconds === null ? "" : ` (${duration(seconds)})`}`;
 }
 
 export function count(number) {

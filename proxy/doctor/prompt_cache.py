@@ -1,0 +1,269 @@
+"""`temper doctor --cache`: which prompts of a recording an engine read again, and why.
+
+A recording has the engine's counts of each prompt. A llama-server that has the same model can also
+render and tokenize the prompts, as it does to answer them. The first token that differs from the
+conversation's previous prompt is the first one that had to be read: an engine reads everything
+after it, and at least the last token. If a prompt continues the whole previous one, only the engine
+knows how many tokens of the reply continue as well, because the text of a reply may have been
+generated with other tokens than a tokenizer would choose.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+from rich.table import Table
+
+from proxy.backends.llama_server import LlamaServer
+from proxy.context.prefix import Causer, PrefixBroken, PromptTrace, common_length, compare, trace
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.requests import Request, UpstreamRequest
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.errors import InvalidConfiguration, InvalidRequest
+from proxy.observability.recording import RecordedExchange, read_recording
+from proxy.observability.replay import upstream_requests
+from proxy.observability.sentences import cut, visible
+from proxy.profiles.profile import Profile
+from proxy.serving.managed_server import connection_to
+from proxy.serving.opening import address_of
+from proxy.serving.rereading import SLACK, refine
+from proxy.settings import Settings
+
+_LONGEST_TITLE = 60  # characters of the user's first message
+_KEEP_TOOLS = "Send the same tools in the same order with every request of a conversation."
+_KEEP_SYSTEM = (
+    "Keep the system prompt the same during a conversation: values that change, such as the time, "
+    "belong in the last message."
+)
+_APPEND = "Append messages, and leave earlier ones unchanged: turn off the client's own compaction."
+_REMEDIES: Mapping[Causer, str] = {
+    "temper": "Use a larger window (model.context_tokens), so that fewer cuts are needed.",
+    "template": "Turn thinking off, or use a template that keeps the reasoning of earlier turns.",
+    "engine": "Give the server a slot for each conversation (model.slots, or -np of llama-server), "
+    "and keep the model loaded.",
+}
+_SILENT = "The engine does not report cached tokens; vLLM does with --enable-prompt-tokens-details."
+
+
+class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt of one request: `tokens`, of which `cached` were not read, and the `seconds`.
+
+    `offset` is the first token that differs from the previous prompt, None if it is unknown;
+    `section` is the part of the prompt that the client changed first. `reason` is "" for a prompt
+    that was not read again.
+    """
+
+    id: str
+    at: float
+    tokens: int | None = None
+    cached: int | None = None
+    seconds: float | None = None
+    section: str = ""
+    offset: int | None = None
+    causer: Causer | None = None
+    reason: str = ""
+
+    @property
+    def read(self) -> int | None:
+        """The tokens that the engine read, as it reported them."""
+        return None if self.tokens is None or self.cached is None else self.tokens - self.cached
+
+    @property
+    def unavoidable(self) -> int | None:
+        """The tokens that had to be read, counted from the first difference."""
+        if self.tokens is None or self.offset is None:
+            return None
+        return max(1, self.tokens - self.offset)
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """The prompts of a conversation, which begins with the message `title`."""
+
+    model: str
+    title: str
+    rows: list[PromptRow]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A prompt as it was sent, with the `trace` of what the client sent."""
+
+    trace: PromptTrace
+    request: UpstreamRequest
+    tokens: int | None
+
+
+class CacheExamination:
+    """Examines exchanges in their order; `server` renders the prompts, if there is one."""
+
+    def __init__(self, profiles: Sequence[Profile], server: LlamaServer | None = None) -> None:
+        self.conversations: dict[tuple[str, str], Conversation] = {}
+        self._profiles = profiles
+        self._server = server
+        self._last: dict[tuple[str, str], _Sent] = {}
+
+    async def add(self, exchange: RecordedExchange) -> None:
+        try:
+            request = decode_request(msgspec.json.encode(exchange.request))
+            sent = _sent(exchange, request, self._profiles)
+        except (InvalidRequest, ValueError, LookupError):
+            return  # a recording may contain requests that were refused
+        first = next((each.text for each in request.messages if each.role == "user"), "")
+        key = (request.model or next(iter(exchange.model.names), ""), first)
+        before, self._last[key] = self._last.get(key), sent
+        found = self.conversations.setdefault(key, Conversation(key[0], cut(first), []))
+        found.rows.append(await self._row(exchange, before, sent))
+
+    async def _row(self, exchange: RecordedExchange, before: _Sent | None, now: _Sent) -> PromptRow:
+        row = PromptRow(id=exchange.id, at=exchange.at)
+        if (reading := exchange.reading) is not None:
+            counts = (reading.tokens, reading.cached, reading.seconds)
+            row = structs.replace(row, tokens=counts[0], cached=counts[1], seconds=counts[2])
+        if before is None:
+            return row
+        broken = compare(before.trace, now.trace)
+        offset = await self._first_difference(before, now, row.cached or 0)
+        section = broken.section if broken is not None else ""
+        row = structs.replace(row, section=section, offset=offset)
+        causer, reason = _cause(exchange, broken, before.tokens, row)
+        return structs.replace(row, causer=causer, reason=reason)
+
+    async def _first_difference(self, before: _Sent, now: _Sent, cached: int) -> int | None:
+        if self._server is None:
+            return None
+        earlier = await self._server.prompt_tokens(before.request, {})
+        later = await self._server.prompt_tokens(now.request, {})
+        if earlier is None or later is None:
+            return None
+        offset = common_length(earlier, later)
+        return max(offset, cached) if offset == len(earlier) else offset
+
+
+def _sent(exchange: RecordedExchange, request: Request, profiles: Sequence[Profile]) -> _Sent:
+    upstream, reading = upstream_requests(exchange, profiles)[0], exchange.reading
+    sent = upstream
+    if reading is not None and reading.messages is not None:  # Temper had shortened it
+        shortened = decode_request(msgspec.json.encode({"messages": reading.messages}))
+        sent = structs.replace(upstream, messages=shortened.messages)
+    tokens = reading.tokens if reading is not None else None
+    return _Sent(trace(upstream.messages, request.tools), sent, tokens)
+
+
+def _cause(
+    exchange: RecordedExchange, broken: PrefixBroken | None, before: int | None, row: PromptRow
+) -> tuple[Causer | None, str]:
+    """Return the cause as it was recorded, refined by the first difference, if that is known."""
+    reread = exchange.reading.reread if exchange.reading is not None else None
+    if reread is None:
+        reusable = min(before or 0, row.tokens or 0)
+        is_reused = row.cached is not None and row.cached >= reusable - SLACK
+        if broken is None or (before is not None and is_reused):
+            return None, ""
+        return "client", broken.reason
+    refined = reread if row.offset is None else refine(reread, row.offset)
+    return refined.causer, refined.reason
+
+
+async def examine_cache(path: Path, settings: Settings) -> list[Conversation]:
+    """Examine a recording; raises `InvalidConfiguration` if it is none."""
+    from proxy.profiles.files import load_profiles
+
+    async with _connected(settings) as server:
+        examination = CacheExamination(load_profiles(settings.profile.folder), server)
+        for exchange in read_recording(path):
+            await examination.add(exchange)
+    if not examination.conversations:
+        raise InvalidConfiguration("--cache", f"{path} contains no exchange")
+    return [*examination.conversations.values()]
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncGenerator[LlamaServer | None, None]:
+    if settings.backend.url is None:
+        yield None
+        return
+    server = LlamaServer(connection_to(settings.backend, address_of(settings)))
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def tables(conversations: Sequence[Conversation]) -> Iterator[Table]:
+    """Yield a table for each conversation, with a row for each request."""
+    for conversation in conversations:
+        title = f"{conversation.model or '-'}: {conversation.title[:_LONGEST_TITLE]}"
+        table = Table(title=visible(title), title_justify="left", box=None, pad_edge=False)
+        for column in ("time", "prompt", "cached", "read", "seconds"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("first difference", overflow="fold")
+        table.add_column("cause", overflow="fold")
+        for row in conversation.rows:
+            seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
+            counts = (_number(row.tokens), _number(row.cached), _number(row.read), seconds)
+            time = f"{datetime.fromtimestamp(row.at).astimezone():%H:%M:%S}"
+            table.add_row(time, *counts, _place(row) or "-", visible(row.reason) or "-")
+        yield table
+
+
+def summary(conversations: Sequence[Conversation]) -> str:
+    """Return the number of prompts that were read again, the main cause, and its remedy."""
+    rows = [row for conversation in conversations for row in conversation.rows]
+    again = [row for row in rows if row.reason]
+    silent = f" {_SILENT}" if all(row.cached is None for row in rows) else ""
+    if not again:
+        return f"None of {len(rows)} prompts was read again.{silent}"
+    tokens, seconds = sum(row.read or 0 for row in again), _seconds(again)
+    causes: dict[str, list[PromptRow]] = {}
+    for row in again:
+        causes.setdefault(_remedy(row), []).append(row)
+    remedy, main = max(causes.items(), key=lambda item: (_seconds(item[1]), len(item[1])))
+    return (
+        f"{_prompts(again)} of {len(rows)} read again ({tokens:,} tokens, {seconds:.1f} s)."
+        f" Main cause ({_prompts(main)}, {_seconds(main):.1f} s):"
+        f" {visible(main[0].reason)}. {remedy}{silent}"
+    )
+
+
+def document(conversations: Sequence[Conversation]) -> JsonObject:
+    return {
+        "summary": summary(conversations),
+        "conversations": [
+            {
+                "model": conversation.model,
+                "first_message": conversation.title,
+                "requests": [_row_document(row) for row in conversation.rows],
+            }
+            for conversation in conversations
+        ],
+    }
+
+
+def _row_document(row: PromptRow) -> JsonValue:
+    return {**structs.asdict(row), "read": row.read, "unavoidable": row.unavoidable}
+
+
+def _remedy(row: PromptRow) -> str:
+    if row.causer == "client":
+        by_section = {"the tools": _KEEP_TOOLS, "the system prompt": _KEEP_SYSTEM}
+        return by_section.get(row.section, _APPEND)
+    return _REMEDIES.get(row.causer or "engine", "")
+
+
+def _place(row: PromptRow) -> str:
+    token = "" if row.offset is None else f"after token {row.offset:,}"
+    return ", ".join(filter(None, (row.section, token)))
+
+
+def _prompts(rows: Sequence[PromptRow]) -> str:
+    return "1 prompt" if len(rows) == 1 else f"{len(rows)} prompts"
+
+
+def _seconds(rows: Sequence[PromptRow]) -> float:
+    return sum(row.seconds or 0.0 for row in rows)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
