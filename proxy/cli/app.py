@@ -176,7 +176,8 @@ def serve(
 def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
     """Download a model from Hugging Face, e.g. owner/name:Q4_K_M.
 
-    The download uses llama-server and its cache, which `temper serve --hf` also uses.
+    llama-server downloads into its cache, which `temper serve --hf` also uses. With the embedded
+    server, Temper downloads into the cache of Hugging Face. An interrupted download continues.
     """
     run(commands.pull(load(config), repository, as_json=as_json))
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
@@ -20,7 +21,7 @@ from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.cli.output import echo
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.errors import BackendFailed, InvalidConfiguration
+from proxy.errors import BackendFailed, InvalidConfiguration, LaunchFailed
 from proxy.files import read_text
 from proxy.observability.sentences import visible_json
 from proxy.settings import Settings
@@ -303,6 +304,7 @@ def show_tried(*, as_json: bool) -> None:
         echo(line)
 
 
+_EXAMPLE = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M"
 _NO_TOOL_SERVERS = """\
 No tool servers are configured. Add one to the settings file, for example:
 [mcp.files]
@@ -390,20 +392,45 @@ def print_json(value: JsonObject) -> None:
 
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
-    """Download a model and print its path; raises `LaunchFailed`."""
+    """Download a model and print its path; raises `LaunchFailed` and `DownloadFailed`.
+
+    llama-server downloads into its own cache. Without one that can, Temper downloads by itself.
+    """
     from proxy.cli.terminal import open_terminal
-    from proxy.processes.launch import find_program
+    from proxy.processes.hub import download_from_hub
     from proxy.processes.llama_server import download
 
-    program = find_program(settings.model.server)
+    program = _downloader(settings)
     with open_terminal(logs_events=settings.logging.format != "text") as terminal:
-        path = await download(program, repository, terminal.follow)
+        try:
+            if program is None:
+                terminal.task, follow = "download", terminal.follow
+                path = await download_from_hub(repository, follow, os.environ, Path.home())
+            else:
+                path = await download(program, repository, terminal.follow)
+        except asyncio.CancelledError:
+            terminal.write(f"Stopped. Continue with: temper pull {repository}")
+            return False
     if as_json:
         print_json({"ok": True, "model": repository, "path": str(path)})
     else:
+        model = f"--hf {repository}" if program else f"--model {shlex.quote(str(path))}"
         echo(f"Downloaded {repository} to {path}")
-        echo(f"To serve it: temper serve --hf {repository}")
+        echo(f"To serve it: temper serve {model}")
     return True
+
+
+def _downloader(settings: Settings) -> tuple[str, ...] | None:
+    """Return the llama-server that can download, None if there is none."""
+    from proxy.processes.launch import embedded_program, find_program
+
+    try:
+        program = find_program(settings.model.server)
+    except LaunchFailed:
+        if settings.model.server is not None:
+            raise
+        return None
+    return None if program == embedded_program() else program
 
 
 def show_cached(*, as_json: bool) -> None:
@@ -428,7 +455,7 @@ def show_cached(*, as_json: bool) -> None:
     elif not models:
         echo(
             "No models found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-            "Download one: temper pull owner/name:Q4_K_M. "
+            f"Download one, for example: temper pull {_EXAMPLE}\n"
             "Or try temper demo, which needs no model.",
             has_lines=True,
         )

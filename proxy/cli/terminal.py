@@ -43,6 +43,7 @@ class Terminal:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._logs_events, self._clock = console, logs_events, clock
+        self.task = "llama-server"  # named in the lines of an output that is not a terminal
         self._begun: dict[str, float] = {}
         self._stages: dict[str, StartStage] = {}
         self._tasks: dict[str, TaskID] = {}
@@ -79,7 +80,7 @@ class Terminal:
         if self._bar is not None:
             self._draw(self._bar, progress)
         elif is_new:
-            self.write(f"llama-server: {progress.stage}")
+            self.write(f"{self.task}: {progress.stage}")
         if progress.stage == "ready":
             self._finish(progress.name)
 
