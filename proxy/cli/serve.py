@@ -92,14 +92,14 @@ def _announce(
         ollama: JsonObject = {"ollama_url": address.ollama_url} if address.ollama_url else {}
         print_json({"url": address.url, "backend": address.backend, **ollama})
         return
-    terminal.next_steps = _next_steps(settings, address.url)
+    terminal.next_steps = next_steps(settings, address.url)
     if settings.ui.enabled:
         terminal.write(f"Dashboard: {address.url}/ui")
     if settings.model.source is not None:
         terminal.serve(address, awaits_model=True)
 
 
-def _next_steps(settings: Settings, url: str) -> Sequence[str]:
+def next_steps(settings: Settings, url: str) -> Sequence[str]:
     """Return a line with commands to try; none if they need a key."""
     server = settings.server
     if server.api_key is not None or server.api_keys_file is not None:
@@ -117,7 +117,7 @@ def _work_beside(
 ) -> Iterator[Coroutine[None, None, None]]:
     """Yield the coroutines that report to the operator while Temper serves."""
     if settings.model.source is None:
-        yield _follow_backend(address, terminal)
+        yield follow_backend(address, terminal)
     if lines is not None and (board := address.board) is not None:
         from proxy.cli.live_lines import keep_drawing
         from proxy.cli.running_requests import describe_requests
@@ -137,7 +137,7 @@ def _watch(settings: Settings, file: Path | None) -> Iterator[Coroutine[None, No
         yield watch_files(files, partial(signal.raise_signal, signal.SIGHUP))
 
 
-async def _follow_backend(address: "PublicAddress", terminal: "Terminal | None") -> None:
+async def follow_backend(address: "PublicAddress", terminal: "Terminal | None") -> None:
     """Report whether the backend is ready, and on a `terminal` also when it has become so."""
     from proxy.backends.transport import BackendClient
 
