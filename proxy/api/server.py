@@ -38,6 +38,7 @@ _CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
 KEEP_ALIVE_SECONDS = 75
 OWN_FILES = 32  # open files that are reserved for backends, settings and modules
 _FEW_FILES = 256  # with fewer open files, a warning is logged
+_STOPPING = "stopping: running requests (%d) have %d s to finish; a second signal ends them"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -280,5 +281,8 @@ class _UvicornServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal, leave at once on the second."""
+        running = len(self.server_state.tasks)
+        if running and not self.should_exit:
+            logger.info(_STOPPING, running, self.config.timeout_graceful_shutdown)
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)

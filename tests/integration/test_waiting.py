@@ -135,8 +135,9 @@ def test_serve_shows_running_requests_below_the_log_lines() -> None:
                 )
                 stack.enter_context(post)
                 command.read_until(seen)
+            command.process.send_signal(signal.SIGINT)
+            command.read_until(r"stopping: running requests \(2\) have \d+ s to finish")
         command.read_until(r"left  m (?s:.*)left  m ")
-        command.process.send_signal(signal.SIGTERM)
         command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0
 
