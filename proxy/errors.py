@@ -37,6 +37,7 @@ TemperError
 │   └── RunCancelled
 ├── ToolRetry                   raised by a tool: the model should call it differently
 ├── ToolFailed                  raised by a tool: the call was correct, but has no result
+├── DownloadFailed              the network, the hub or the disk
 └── ProcessFailed               a managed llama-server
     ├── LaunchFailed
     ├── NeverBecameReady
@@ -385,6 +386,10 @@ class ToolRetry(TemperError):
 
 class ToolFailed(TemperError):
     """Raised by a tool for a correct call that has no result; the model receives the message."""
+
+
+class DownloadFailed(TemperError):
+    """A model could not be downloaded; the message has the reason and a remedy."""
 
 
 class ProcessFailed(TemperError):

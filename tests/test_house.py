@@ -42,7 +42,7 @@ INVENTED = {"config/models/acme.toml"}  # the model family of the first walk
 # statements of the walks for newcomers about a file
 WALKED = {
     "proxy/backends/engines.py": ("ENGINES = (",),
-    "proxy/cli/commands.py": ("            if settings.ui.enabled:",),
+    "proxy/cli/serve.py": ("    if settings.ui.enabled:",),
     "proxy/guardrails/rescue/registry.py": ("SHAPES: ",),
     "proxy/settings/sections.py": ("class Ui(",),
     "tests/unit/backends/test_engines.py": ("def test_an_engine_is_identified_by_its_model_list(",),

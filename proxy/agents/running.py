@@ -159,13 +159,11 @@ class LastReply(BackendPolicy):
 
     def _report_reading(self, event: ReplyEvent) -> bool:
         """Report the progress of an event; return whether the prompt is still being read."""
-        share = 1.0  # any other event shows that the prompt was read
-        if isinstance(event, PromptProgress):
-            total = event.total - event.cached  # cached tokens take no time
-            share = (event.processed - event.cached) / total if total > 0 else 1.0
+        # any other event shows that the prompt was read
+        share = event.share if isinstance(event, PromptProgress) else 1.0
         is_reading = share < 1.0
         stage: Literal["reading", "generating"] = "reading" if is_reading else "generating"
-        self._report(Progress(stage, max(0.0, share) if is_reading else None, self.defect))
+        self._report(Progress(stage, share if is_reading else None, self.defect))
         return is_reading
 
 

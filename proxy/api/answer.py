@@ -85,8 +85,9 @@ class Answer:
         self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
+        self._learning = learning
         self.policies = (learning,) if recorder is None else (learning, recorder)
-        self.live.facts_so_far = lambda: self.facts
+        self.live.reply = self
 
     @property
     def backend_name(self) -> str:
@@ -100,6 +101,11 @@ class Answer:
     @property
     def facts(self) -> tuple[Fact, ...]:
         return (*self.turn.facts, *self._window_facts)
+
+    @property
+    def tokens(self) -> int:
+        """An estimate of the tokens that the current attempt has generated."""
+        return self._learning.tokens
 
     @property
     def is_done(self) -> bool:
@@ -122,7 +128,7 @@ class Answer:
         """Record the outcome, and break the reference cycle with the live request."""
         live = self.live
         self._note_reading(self.turn)
-        live.facts, live.facts_so_far = self.facts, None
+        live.facts, live.reply = self.facts, None
         live.set_backend(self.backend_name)
         if self.is_done:
             live.outcome = outcome(live.facts)

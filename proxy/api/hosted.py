@@ -26,6 +26,7 @@ from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
 from proxy.mcp.lazy import LazyToolServers
+from proxy.observability.board import Board
 from proxy.observability.logs import configure_logging
 from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.managed import ManagedBackend, Supervised
@@ -65,6 +66,7 @@ class OpenedApp:
     app: ASGIApp
     services: Services
     renew: Callable[[], None]
+    board: Board | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
@@ -106,7 +108,7 @@ async def open_app(
                 app = create_app(
                     services, options, observers, dialects, tools=tools.apply(settings)
                 )
-                opened = OpenedApp(app, services, renew)
+                opened = OpenedApp(app, services, renew, observers.board)
                 yield opened
 
 

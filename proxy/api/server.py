@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 import uvicorn
@@ -20,6 +20,7 @@ from proxy.api.hosted import open_app, warm_up
 from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.backends.connection_pool import acknowledged_within, probe_quiet_peer
 from proxy.errors import InvalidConfiguration
+from proxy.observability.board import Board
 from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
@@ -37,6 +38,7 @@ _CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
 KEEP_ALIVE_SECONDS = 75
 OWN_FILES = 32  # open files that are reserved for backends, settings and modules
 _FEW_FILES = 256  # with fewer open files, a warning is logged
+_STOPPING = "stopping: running requests (%d) have %d s to finish; a second signal ends them"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -55,12 +57,14 @@ _ALONE = Worker()
 class PublicAddress:
     """The address of Temper and the name of its backend.
 
-    `ollama_url` is the address for clients of Ollama, "" if there is none.
+    `ollama_url` is the address for clients of Ollama, "" if there is none. `board` has the running
+    requests, if they run in this process and the dashboard is enabled.
     """
 
     url: str
     backend: str
     ollama_url: str = ""
+    board: Board | None = None
 
 
 async def run(
@@ -109,7 +113,7 @@ async def open_server(
         settings, on_stage, remote=worker.remote, identity=worker.identity, reload=reload
     )
     async with opening as opened:
-        address = address_at(sockets, opened.services.name)
+        address = replace(address_at(sockets, opened.services.name), board=opened.board)
         async with serving(
             opened, listening, server.grace_seconds, limits, also=also, signals=signals
         ) as task:
@@ -165,7 +169,8 @@ def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
 
 def address_at(sockets: Sequence[socket.socket], backend: str) -> PublicAddress:
     """Return the address of a server that listens on these sockets."""
-    return PublicAddress(url_of(sockets[0]), backend, *map(url_of, sockets[1:]))
+    first, *others = map(url_of, sockets)
+    return PublicAddress(first, backend, "".join(others))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -276,5 +281,8 @@ class _UvicornServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal, leave at once on the second."""
+        running = len(self.server_state.tasks)
+        if running and not self.should_exit:
+            logger.info(_STOPPING, running, self.config.timeout_graceful_shutdown)
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)

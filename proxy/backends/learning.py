@@ -16,6 +16,7 @@ from proxy.inference.driver import BackendPolicy, Batch, Failure
 from proxy.inference.length import ReplyLength
 
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
+_NO_REPLY = ReplyLength(None)
 _NO_USAGE = replies.UsageReported({})
 _CUT_SHORT = replies.ReplyFinished(LENGTH)
 # e.g. Ollama, which drops the beginning of a prompt that is longer than num_ctx
@@ -36,7 +37,7 @@ class PromptLearning(BackendPolicy):
         self._book = book
         self._window = window
         self._upstream_request: UpstreamRequest
-        self._length: ReplyLength
+        self._length = _NO_REPLY  # until `begin`
         # the usage to complete with an estimate: missing, or zeros; None once one was reported
         self._incomplete: replies.UsageReported | None = None
 
@@ -48,6 +49,11 @@ class PromptLearning(BackendPolicy):
         self._length = ReplyLength(most, is_constrained=upstream_request.schema is not None)
         self._incomplete = _NO_USAGE
         return self._length.bound(sink)
+
+    @property
+    def tokens(self) -> int:
+        """An estimate of the tokens of the current reply so far."""
+        return self._length.tokens
 
     def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
         # the usage comes with the end, so most batches are not searched for it

@@ -144,6 +144,8 @@ def serve(
     **flags: str | int | bool | Path | None,
 ) -> None:
     """Start the proxy in front of a model server."""
+    from proxy.cli.serve import serve as serve_requests
+
     file = settings_file(config)
     if watch and (file is None or not hasattr(signal, "SIGHUP")):
         raise click.UsageError(
@@ -166,7 +168,7 @@ def serve(
     # for SIGHUP: the file and the environment are read again, the flags stay
     settings, reload = load(config, given), partial(load_settings, config, given)
     watched = file if watch else None
-    run(commands.serve(settings, reload, look_at, as_json=as_json, watched=watched))
+    run(serve_requests(settings, reload, look_at, as_json=as_json, watched=watched))
 
 
 @main.command()
@@ -176,7 +178,8 @@ def serve(
 def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
     """Download a model from Hugging Face, e.g. owner/name:Q4_K_M.
 
-    The download uses llama-server and its cache, which `temper serve --hf` also uses.
+    llama-server downloads into its cache, which `temper serve --hf` also uses. With the embedded
+    server, Temper downloads into the cache of Hugging Face. An interrupted download continues.
     """
     run(commands.pull(load(config), repository, as_json=as_json))
 

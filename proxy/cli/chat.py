@@ -25,6 +25,7 @@ from proxy.agents.results import AskedAgain, Progress, RunEvent, Text, Thought
 from proxy.agents.stream import Hooks, RunStream
 from proxy.cli.output import echo
 from proxy.cli.running import Flags
+from proxy.cli.running_requests import describe_reading, describe_retry
 from proxy.cli.signals import INTERRUPTED, end_process, ending_signals
 from proxy.cli.status_line import StatusLine, open_status_line
 from proxy.conversation import json
@@ -38,7 +39,6 @@ from proxy.errors import (
     RunCancelled,
     RunStopped,
 )
-from proxy.facts import WORDS
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
@@ -152,15 +152,12 @@ class ChatWriter:
         """Describe a generation that has not led to any output yet."""
         is_begin = progress.stage == "reading" and progress.share is None
         if progress.defect:
-            _, reason = WORDS.defects.get(progress.defect, ("", progress.defect))
             if is_begin:  # keep this line while the retry is generated
-                self.status.begin(f"retrying: {reason}")
+                self.status.begin(describe_retry(progress.defect))
         elif progress.share is not None:
-            # many engines report only every 2,048 tokens: 0 % would look like a stall
-            percent = f" {100 * progress.share:.0f} %" if progress.share else ""
-            self.status.update(f"reading the prompt{percent}")
+            self.status.update(describe_reading(progress.share))
         else:
-            self.status.begin("reading the prompt" if is_begin else "generating")
+            self.status.begin(describe_reading(None) if is_begin else "generating")
 
     def note(self, text: str) -> None:
         self.end_line()
@@ -451,9 +448,10 @@ async def _open_servers(
     """Start the configured tool servers, and return their tools."""
     if not settings.mcp:
         return ()
+    specs = specs_of(settings)  # raises without the SDK
     from proxy.mcp.fleet import open_fleet  # the SDK takes a second
 
-    fleet = await stack.enter_async_context(open_fleet(specs_of(settings)))
+    fleet = await stack.enter_async_context(open_fleet(specs))
     await fleet.wait_settled(_START_SECONDS)
     for name in fleet.names:
         if problem := fleet.condition_of(name)[1]:

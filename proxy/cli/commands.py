@@ -5,111 +5,31 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
-import signal
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from proxy import version
-from proxy.api.event_loop import hurry, import_libraries, settle
 from proxy.cli.output import echo
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.errors import BackendFailed, InvalidConfiguration
+from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.files import read_text
 from proxy.observability.sentences import visible_json
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
-    from proxy.api.reloading import ReadSettings
-    from proxy.api.server import PublicAddress
     from proxy.cli.status_line import StatusLine
     from proxy.doctor.target import CheckResult, Target
     from proxy.mcp.inspection import InspectedServer
     from proxy.processes.model_caches import CachedModel
 
-logger = logging.getLogger(__name__)
-
 Work: TypeAlias = Coroutine[None, None, bool]
 """The work of a command in the event loop; returns whether it succeeded."""
-
-_BACKEND_PROBLEM = "backend %s is %s: requests will fail; start it, or correct backend.url"
-_BACKEND_LOADS = "backend %s is loading its model: requests wait for it"
-
-
-def serve(
-    settings: Settings,
-    reload: "ReadSettings",
-    places: tuple[str, ...],
-    *,
-    as_json: bool,
-    watched: Path | None = None,
-) -> Work:
-    """Serve until a signal; without a configured server, search for one at `places`.
-
-    A change of the settings file `watched` has the effect of SIGHUP.
-    """
-    hurry()
-    import_libraries()
-    from proxy.api.server import run
-    from proxy.api.workers import run_workers
-    from proxy.cli.terminal import open_terminal
-    from proxy.serving.opening import find_backend, with_backend
-
-    tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
-    terminal = open_terminal(logs_events=settings.logging.format != "text")
-
-    def show_address(address: "PublicAddress") -> None:
-        if as_json:
-            print_json(_address_document(address))
-        else:
-            terminal.serve(address, awaits_model=settings.model.source is not None)
-            if settings.ui.enabled:
-                terminal.write(f"Dashboard: {address.url}/ui")
-        settle()
-        tasks.update(map(asyncio.create_task, _work_beside(settings, address, watched)))
-
-    async def work() -> bool:
-        server = await find_backend(settings, places)
-        if server is not None:
-            terminal.write(f"Found a server at {server.url} ({server.kind}).")
-        serve_all = run if settings.server.workers == 1 else run_workers
-
-        chosen = with_backend(settings, server)
-
-        def reload_settings() -> Settings:
-            return with_backend(reload(), server)
-
-        chosen = with_backend(settings, server)
-        with terminal:
-            await serve_all(chosen, terminal.follow, show_address, reload=reload_settings)
-        return True
-
-    return work()
-
-
-def _address_document(address: "PublicAddress") -> JsonObject:
-    ollama: JsonObject = {"ollama_url": address.ollama_url} if address.ollama_url else {}
-    return {"url": address.url, "backend": address.backend, **ollama}
-
-
-def _work_beside(
-    settings: Settings, address: "PublicAddress", watched: Path | None
-) -> Iterator[Coroutine[None, None, None]]:
-    """Yield the coroutines that run while Temper serves."""
-    from proxy.api.reloading import watch_files
-
-    if settings.model.source is None:
-        yield _warn_if_unreachable(address)
-    if watched is not None:
-        keys = settings.server.api_keys_file
-        files = [watched, *([] if keys is None else [keys])]
-        yield watch_files(files, partial(signal.raise_signal, signal.SIGHUP))
 
 
 def watch(url: str, key_file: Path | None) -> Work:
@@ -309,20 +229,21 @@ def list_tuned() -> Iterator[str]:
 
 def show_tried(*, as_json: bool) -> None:
     from proxy.cli.safe_console import SafeConsole
-    from proxy.doctor.report import NOTHING_TRIED, build_tried_document, build_tried_table
+    from proxy.doctor.report import NOTHING_TRIED, build_tried_document, describe_tried
     from proxy.profiles.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder()).all()
     if as_json:
         print_json(build_tried_document(tried))
     elif tried:
-        SafeConsole().print(build_tried_table(tried))
+        SafeConsole().print(describe_tried(tried), soft_wrap=True)
     else:
         echo(NOTHING_TRIED)
     for line in () if as_json else list_tuned():
         echo(line)
 
 
+_EXAMPLE = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M"
 _NO_TOOL_SERVERS = """\
 No tool servers are configured. Add one to the settings file, for example:
 [mcp.files]
@@ -376,23 +297,6 @@ def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json
     return work()
 
 
-async def _warn_if_unreachable(address: "PublicAddress") -> None:
-    """Warn the operator at startup if the backend is unreachable."""
-    from proxy.backends.transport import BackendClient
-    from proxy.dialects.lenient_json import as_object
-
-    # asks Temper's own address: with several workers, this process has no backend
-    client = BackendClient(address.url)
-    with contextlib.suppress(BackendFailed):  # Temper is shutting down
-        readiness = await client.fetch("/readyz", within=30.0)
-        state = as_object(json.parse(readiness.body)).get("status")
-        if state == "unreachable":
-            logger.warning(_BACKEND_PROBLEM, address.backend, state)
-        elif state == "loading":
-            logger.info(_BACKEND_LOADS, address.backend)
-    await client.close()
-
-
 def show_version(*, as_json: bool) -> None:
     """Print the versions for a bug report."""
     from proxy.doctor.versions import describe_versions
@@ -410,20 +314,45 @@ def print_json(value: JsonObject) -> None:
 
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
-    """Download a model and print its path; raises `LaunchFailed`."""
+    """Download a model and print its path; raises `LaunchFailed` and `DownloadFailed`.
+
+    llama-server downloads into its own cache. Without one that can, Temper downloads by itself.
+    """
     from proxy.cli.terminal import open_terminal
-    from proxy.processes.launch import find_program
+    from proxy.processes.hub import download_from_hub
     from proxy.processes.llama_server import download
 
-    program = find_program(settings.model.server)
+    program = _downloader(settings)
     with open_terminal(logs_events=settings.logging.format != "text") as terminal:
-        path = await download(program, repository, terminal.follow)
+        try:
+            if program is None:
+                terminal.task, follow = "download", terminal.follow
+                path = await download_from_hub(repository, follow, os.environ, Path.home())
+            else:
+                path = await download(program, repository, terminal.follow)
+        except asyncio.CancelledError:
+            terminal.write(f"Stopped. Continue with: temper pull {repository}")
+            return False
     if as_json:
         print_json({"ok": True, "model": repository, "path": str(path)})
     else:
+        model = f"--hf {repository}" if program else f"--model {shlex.quote(str(path))}"
         echo(f"Downloaded {repository} to {path}")
-        echo(f"To serve it: temper serve --hf {repository}")
+        echo(f"To serve it: temper serve {model}")
     return True
+
+
+def _downloader(settings: Settings) -> tuple[str, ...] | None:
+    """Return the llama-server that can download, None if there is none."""
+    from proxy.processes.launch import embedded_program, find_program
+
+    try:
+        program = find_program(settings.model.server)
+    except LaunchFailed:
+        if settings.model.server is not None:
+            raise
+        return None
+    return None if program == embedded_program() else program
 
 
 def show_cached(*, as_json: bool) -> None:
@@ -448,7 +377,7 @@ def show_cached(*, as_json: bool) -> None:
     elif not models:
         echo(
             "No models found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-            "Download one: temper pull owner/name:Q4_K_M. "
+            f"Download one, for example: temper pull {_EXAMPLE}\n"
             "Or try temper demo, which needs no model.",
             has_lines=True,
         )

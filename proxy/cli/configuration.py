@@ -10,6 +10,7 @@ from proxy.api.keys import read_keys
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.errors import InvalidConfiguration, TemperError
+from proxy.mcp.hosting import specs_of
 from proxy.processes.launch import find_program, model_file_problem
 from proxy.profiles.files import load_profiles
 from proxy.settings import DEFAULT_FILE, TABLES, LoadedSettings
@@ -38,6 +39,8 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
             problem = f"{server.command[0]} is not on the PATH; install it, or correct the path"
             yield InvalidConfiguration(f"mcp.{name}.command", problem)
     try:
+        if settings.mcp:
+            specs_of(settings)
         if settings.server.api_keys_file is not None:
             read_keys(settings.server.api_keys_file)
         load_profiles(settings.profile.folder)

@@ -12,16 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
+from proxy.cli.running_requests import describe_phase
 from proxy.facts import WORDS
 from proxy.observability.board import MOST_ROWS
 from proxy.observability.history import Counts
-from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
 from proxy.observability.sentences import visible
 
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
+_FLEXIBLE = ("What was done", "Model", "Stage", "Client", "Tool server")  # cut on narrow terminals
 _NARROW = 64  # columns; below that the secondary columns of each table are left out
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
@@ -91,6 +92,11 @@ def _foreign(text: str, style: str = "") -> Text:
     return Text(visible(text), style=style)
 
 
+def _cell(text: str, style: str = "") -> Text:
+    """Return foreign text for a column, which may be cut."""
+    return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
 def _totals(counts: Counts) -> Text:
     helped = counts.repaired + counts.retried + counts.exhausted
     noun = "request" if counts.requests == 1 else "requests"
@@ -110,10 +116,10 @@ def _totals(counts: Counts) -> Text:
 def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
     table = _table("Model", "State", "Slots", "Waiting", *(() if is_narrow else ("Window",)))
     for model in models:
-        state = _foreign(model.state, style=_STATES.get(model.state, "dim"))
+        state = _cell(model.state, style=_STATES.get(model.state, "dim"))
         slots = f"{model.busy}/{model.slots}" if model.slots is not None else str(model.busy)
         window = () if is_narrow else (Text(str(model.window or "-")),)
-        table.add_row(_foreign(model.name), state, Text(slots), Text(str(model.waiting)), *window)
+        table.add_row(_cell(model.name), state, Text(slots), Text(str(model.waiting)), *window)
     return table
 
 
@@ -133,10 +139,10 @@ def _tool_servers(
         return ()
     table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
     for server in servers:
-        state = _foreign(server.state, style=_TOOL_STATES.get(server.state, "dim"))
+        state = _cell(server.state, style=_TOOL_STATES.get(server.state, "dim"))
         tools = () if is_narrow else (Text("-" if server.tools is None else str(server.tools)),)
         table.add_row(
-            _foreign(server.name),
+            _cell(server.name),
             state,
             *tools,
             Text(str(server.calls)),
@@ -155,8 +161,8 @@ def _running_requests(rows: list[Row], now: float, *, is_narrow: bool) -> Render
         return Text("No requests are running.", style="dim")
     table = _table("Running", "Stage", *(() if is_narrow else ("Model", "Client")))
     for row in sorted(rows, key=lambda row: row.at):
-        more = () if is_narrow else (_foreign(row.model or "-"), _foreign(row.client or "-"))
-        table.add_row(Text(duration(max(0.0, now - row.at))), _foreign(_phase(row)), *more)
+        more = () if is_narrow else (_cell(row.model or "-"), _cell(row.client or "-"))
+        table.add_row(Text(duration(max(0.0, now - row.at))), _cell(describe_phase(row)), *more)
     return table
 
 
@@ -167,7 +173,7 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     for row in rows:
         outcome = row.outcome or "failed"
         word, colour = WORDS.outcomes[outcome][0], _COLOURS.get(outcome, "")
-        repairs_text = _foreign(row.repairs[0])
+        repairs_text = _cell(row.repairs[0])
         if row.repairs[1:]:
             repairs_text.append(f" +{len(row.repairs) - 1}", style="dim")
         moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")
@@ -179,19 +185,9 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
 def _table(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
     for name in names:
-        wide = name in ("What was done", "Model")
-        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if wide else None)
+        # rich narrows columns without `no_wrap` first; their cells are cut nevertheless
+        table.add_column(name, no_wrap=name not in _FLEXIBLE, overflow="ellipsis")
     return table
-
-
-def _phase(row: Row) -> str:
-    word = WORDS.stages.get(row.phase, row.phase)
-    if row.phase == "reading" and row.progress is not None:
-        return f"reading {round(row.progress * 100)} %"
-    if row.phase == "waiting_for_person":
-        waiting = next((tool for tool in row.tools if tool.status == WAITING), None)
-        return f"{word}: {waiting.server}.{waiting.name}" if waiting is not None else word
-    return f"attempt {len(row.attempts)}" if row.phase == "asked_again" else word
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO, TypeAlias
 
+from proxy.cli.live_lines import cut_to_cells
 from proxy.observability.sentences import escape
 
 # A function returns the whole line, including times; it is called for each redraw.
@@ -102,8 +103,6 @@ class StatusLine:
 
     def _text(self) -> str:
         """Return the line, cut to the free space; the last column stays empty."""
-        from rich.cells import cell_len
-
         activity = self._activity
         if isinstance(activity, str):
             text = f"{activity} ({format_seconds(self._clock() - self._began)})"
@@ -113,9 +112,7 @@ class StatusLine:
         room = self._columns - self._column - 1
         if room < min(_LEAST_CELLS, self._columns - 1):
             return ""
-        while cell_len(text) > room:
-            text = text[:-1]
-        return text
+        return cut_to_cells(text, room)
 
     def _erase(self) -> None:
         if self._drawn and self._stream is not None:

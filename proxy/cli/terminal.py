@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from proxy.cli.output import echo
@@ -32,7 +32,7 @@ class Terminal:
     """Shows the progress of a start; a context manager that removes the bar at its end.
 
     Without a `console`, the output is not a terminal; with `logs_events` it gets log lines then.
-    `clock` returns seconds.
+    Only a terminal gets the `next_steps`, lines after the address. `clock` returns seconds.
     """
 
     def __init__(
@@ -43,6 +43,8 @@ class Terminal:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._logs_events, self._clock = console, logs_events, clock
+        self.next_steps: Sequence[str] = ()
+        self.task = "llama-server"  # named in the lines of an output that is not a terminal
         self._begun: dict[str, float] = {}
         self._stages: dict[str, StartStage] = {}
         self._tasks: dict[str, TaskID] = {}
@@ -71,6 +73,10 @@ class Terminal:
         else:
             self._announce(address, address.backend)
 
+    def listen(self, address: "PublicAddress") -> None:
+        """Print the address of a server whose backend may not be ready yet."""
+        self.write(f"listening at {address.url}/v1")
+
     def follow(self, progress: StartProgress) -> None:
         is_new = self._stages.get(progress.name) != progress.stage
         self._stages[progress.name] = progress.stage
@@ -79,7 +85,7 @@ class Terminal:
         if self._bar is not None:
             self._draw(self._bar, progress)
         elif is_new:
-            self.write(f"llama-server: {progress.stage}")
+            self.write(f"{self.task}: {progress.stage}")
         if progress.stage == "ready":
             self._finish(progress.name)
 
@@ -118,6 +124,8 @@ class Terminal:
         self.write(f"ready at {address.url}/v1 ({backend})")
         if address.ollama_url:
             self.write(f"ready for Ollama clients at {address.ollama_url}")
+        for line in self.next_steps if self._bar is not None else ():
+            self.write(line)
 
 
 def open_terminal(*, logs_events: bool) -> Terminal:

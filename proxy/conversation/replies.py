@@ -66,6 +66,12 @@ class PromptProgress(msgspec.Struct, frozen=True):
     cached: int
     processed: int
 
+    @property
+    def share(self) -> float:
+        """The share of the tokens outside of the cache that was read, from 0 to 1."""
+        total = self.total - self.cached  # cached tokens take no time
+        return max(0.0, min(1.0, (self.processed - self.cached) / total)) if total > 0 else 1.0
+
 
 class UsageReported(msgspec.Struct, frozen=True):
     """The engine's usage and timings of the reply, passed on unchanged.

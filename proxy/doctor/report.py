@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
 
-from rich.console import JustifyMethod
-from rich.table import Table
 from rich.text import Text
 
 from proxy.api.observing import secrets_of
@@ -113,7 +111,7 @@ def _environment() -> JsonObject:
 
 NOTHING_TRIED = "No measurements yet. Run 'temper doctor' to measure a model."
 
-_COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
+_ROW_TITLE_WIDTH = 6
 
 
 def build_tried_model(target: Target, results: Sequence[CheckResult], temper: str) -> TriedModel:
@@ -136,26 +134,35 @@ def build_tried_model(target: Target, results: Sequence[CheckResult], temper: st
     )
 
 
-def build_tried_table(tried: Sequence[TriedModel]) -> Table:
-    """Build a table of the measured models, one per row."""
-    shown = Table(box=None, pad_edge=False)
-    for number, column in enumerate(_COLUMNS):
-        justify: JustifyMethod = "right" if 4 <= number <= 6 else "left"
-        # a date must not be folded
-        least = len("2026-01-01") if column == "tried" else len(column)
-        shown.add_column(column, overflow="fold", justify=justify, min_width=least)
-    measured = ("calls", "window", "reads_per_second", "writes_per_second")
-    for model in tried:
-        figures = [_figure(model.measured.get(name)) for name in measured]
-        failed = ", ".join(model.failed) or "-"
-        row = (model.name, model.server, model.tried_at[: len("2026-01-01")], *figures, failed)
-        shown.add_row(*map(visible, row))
-    return shown
+def describe_tried(tried: Sequence[TriedModel]) -> Text:
+    """Describe the measured models, one block for each."""
+    return Text("\n\n").join(map(_block, tried))
+
+
+def _block(model: TriedModel) -> Text:
+    figures = model.measured
+    window, reads, writes = (
+        _figure(figures.get(name)) for name in ("window", "reads_per_second", "writes_per_second")
+    )
+    rows = {
+        "server": model.server,
+        "tried": model.tried_at[: len("2026-01-01")],
+        "calls": _figure(figures.get("calls")),
+        "window": window and f"{window} tokens",
+        "reads": reads and f"{reads} tokens/s",
+        "writes": writes and f"{writes} tokens/s",
+        "failed": ", ".join(model.failed),
+    }
+    block = Text(visible(model.name), "bold")
+    for title, value in rows.items():
+        if value:
+            block.append(f"\n  {title:{_ROW_TITLE_WIDTH}} {visible(value)}", "not bold")
+    return block
 
 
 def _figure(value: Figure) -> str:
     if value is None:
-        return "-"
+        return ""
     return f"{value:.0f}" if isinstance(value, int | float) else str(value)
 
 

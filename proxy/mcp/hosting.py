@@ -91,7 +91,8 @@ def hosting_of(
 def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
     """Translate the tool servers; raises `InvalidConfiguration` if they cannot be connected to."""
     for name in settings.mcp:
-        if find_spec("mcp") is None:  # importing it takes longer than the rest of Temper
+        # importing it takes longer than the rest of Temper; an old `mcp` has no `mcp_types`
+        if find_spec("mcp_types") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)
     return tuple(_spec(name, server) for name, server in settings.mcp.items())
 

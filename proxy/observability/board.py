@@ -130,10 +130,14 @@ class Board:
         ]
         return tuple(map(self._row, shown))
 
-    def living(self) -> tuple[Row, ...]:
-        return tuple(
-            self._row(number) for number, entry in self._entries.items() if entry.source is not None
-        )
+    def living(self, most: int | None = None) -> tuple[Row, ...]:
+        """Return the rows of running requests, the oldest first, at most `most`."""
+        running = (number for number, entry in self._entries.items() if entry.source is not None)
+        return tuple(map(self._row, islice(running, most)))
+
+    @property
+    def living_count(self) -> int:
+        return len(self._entries) - len(self._over)
 
     def row(self, number: int) -> Row | None:
         return self._row(number) if number in self._entries else None

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import msgspec
 
@@ -78,6 +79,18 @@ class BoardLink(msgspec.Struct, frozen=True):
     leave: Callable[[], None] | None = None
 
 
+class RunningReply(Protocol):
+    """The reply to a running request, which a snapshot reads; it is never notified of tokens."""
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts so far."""
+
+    @property
+    def tokens(self) -> int:
+        """An estimate of the tokens that the current attempt has generated."""
+
+
 class RequestTarget(msgspec.Struct, frozen=True):
     """The requested model and its backend; `service` is the configured name of the model."""
 
@@ -102,7 +115,7 @@ class LiveRequest:
     round = 0
     prefix_broken: PrefixBroken | None = None
     reread: Reread | None = None
-    facts_so_far: Callable[[], tuple[Fact, ...]] | None = None
+    reply: RunningReply | None = None
     client: str | None = None
     _joined: float | None = None
     _loaded: float | None = None
@@ -139,10 +152,14 @@ class LiveRequest:
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         """Return the record so far, the stage, and the share of the prompt that was read."""
-        facts = self.facts if self.facts_so_far is None else self.facts_so_far()
-        so_far = self._record(facts, None)
+        reply = self.reply
+        so_far = self._record(self.facts if reply is None else reply.facts, None)
         tools = (*so_far.tools, *self._calls.values())  # the running calls are not recorded yet
-        return msgspec.structs.replace(so_far, tools=tools), self._stage, self._progress
+        tokens = so_far.tokens
+        if reply is not None and self.usage is None:
+            tokens = Tokens(output=reply.tokens or None)
+        record = msgspec.structs.replace(so_far, tools=tools, tokens=tokens)
+        return record, self._stage, self._progress
 
     def cancel(self) -> bool:
         """End the request as if its client had disconnected; return False if impossible."""
@@ -188,7 +205,7 @@ class LiveRequest:
         """Note the progress of reading the prompt, and report it at most once a second."""
         # llama-server reports after each batch, which would be an event for every browser
         now = self._clock()
-        self._progress = min(1.0, progress.processed / max(1, progress.total))
+        self._progress = progress.share
         if now - self._reported >= 1.0:
             self._reported = now
             self._enter(self._stage)

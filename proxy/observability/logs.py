@@ -43,6 +43,7 @@ def replica_name() -> str:
 
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32  # columns on a terminal
+_LONGEST_REASON = 2000  # characters; an engine's message may be quoted
 _ROOM_FOR_TIME = 60  # columns; on a narrower terminal the time would displace the outcome
 _COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,
@@ -68,14 +69,16 @@ class ShortFormatter(logging.Formatter):
         self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line for a request, cut to the width; other messages are not cut."""
+        """Return one line; that of a request is cut to the width, unless it has failed."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)
         request = getattr(record, "request", None)
         if isinstance(request, RequestRecord):
             parts = _parts_of(request)
-            return self._line([time, *parts] if columns >= _ROOM_FOR_TIME else parts, columns)
+            parts = [time, *parts] if columns >= _ROOM_FOR_TIME else parts
+            # the terminal wraps the line of a failure, whose reason would be cut otherwise
+            return self._line(parts, None if _failure_text(request) else columns)
         level = _StyledText(record.levelname.lower(), _LEVELS.get(record.levelno, ""))
         parts = [time] if record.levelno < logging.WARNING else [time, level]
         lines = [self._line([*parts, _StyledText(escape(record.getMessage()))])]
@@ -149,7 +152,7 @@ def _failure_text(record: RequestRecord) -> str:
         return f"the client disconnected {WORDS.departures[record.left]}"
     if record.error is not None:
         return f"the backend: {record.error.replace('_', ' ')}"
-    return escape(cut(record.refusal))
+    return escape(cut(record.refusal, _LONGEST_REASON))
 
 
 def _seconds(seconds: float) -> str:

@@ -148,14 +148,10 @@ def check_plan(plan: LaunchPlan) -> None:
 
 
 def cannot_download(repository: str) -> str:
-    """Return the error of a download with the embedded server, and the alternatives."""
-    name, _, quantisation = repository.partition(":")
-    wanted = f"*{quantisation}*.gguf" if quantisation else "*.gguf"
+    """Return the error of a download with the embedded server, and the remedy."""
     return (
-        f"was not started: the embedded server cannot download {repository}. Install llama.cpp's "
-        "llama-server (it is used as soon as it is on the PATH, or named in model.server), or get "
-        f"the file from https://huggingface.co/{name}, e.g. with "
-        f"`hf download {name} --include '{wanted}'`, and name it with --model"
+        f"was not started: the embedded server cannot download {repository}. "
+        f"Run `temper pull {repository}`, and start the file that it prints with --model."
     )
 
 

@@ -157,10 +157,9 @@ async def _status(client: BackendClient, path: str) -> int | None:
 async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:
     """Download a repository's model, such as `owner/name:Q4_K_M`; returns its path.
 
-    Files in the cache are not downloaded again. Raises `LaunchFailed`.
+    Files in the cache are not downloaded again. The embedded server cannot download (`hub` can).
+    Raises `LaunchFailed`.
     """
-    if program == launch.embedded_program():
-        raise LaunchFailed(launch.NAME, launch.cannot_download(repository), is_lasting=True)
     log = StartLog(repository)
     complete = asyncio.Event()
 

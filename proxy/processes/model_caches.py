@@ -46,15 +46,32 @@ def list_cached_models(
     return tuple(models.values())
 
 
+def whole_stem(stem: str) -> str:
+    """Return the name of a model without the number of its part, and without `.gguf`."""
+    return _PART.sub("", stem)
+
+
+def quantisation_of(stem: str) -> str:
+    """Return the quantization in a file name, such as `Q4_K_M`, "" if there is none."""
+    match = _QUANTISATION.search(stem)
+    return match[1].upper() if match is not None else ""
+
+
+def hub_cache(environment: Mapping[str, str], home: Path) -> Path:
+    """Return the folder of Hugging Face's cache."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+    hub = Path(environment.get("HF_HOME") or cache / "huggingface") / "hub"
+    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    return Path(named or hub)
+
+
 def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterator[tuple[str, Path]]:
     """Return the folders, those from environment variables first."""
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     mac = home / "Library" / "Caches"
     usual = mac if system == "darwin" else cache
     yield "llama.cpp", Path(environment.get("LLAMA_CACHE") or usual / "llama.cpp")
-    hub = Path(environment.get("HF_HOME") or cache / "huggingface") / "hub"
-    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    yield "Hugging Face", Path(named or hub)
+    yield "Hugging Face", hub_cache(environment, home)
     if named := environment.get("OLLAMA_MODELS"):
         yield "Ollama", Path(named)
     else:
@@ -71,7 +88,7 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
         # a projector of images (mmproj) is part of another model
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
-        whole = path.with_name(_PART.sub("", path.stem))
+        whole = path.with_name(whole_stem(path.stem))
         parts.setdefault(whole, []).append(_describe(owner, folder, path))
     yield from map(_in_one, parts.values())
 
@@ -89,8 +106,7 @@ def _in_one(parts: list[CachedModel]) -> CachedModel:
 
 def _describe(owner: str, folder: Path, path: Path) -> CachedModel:
     problem = model_file_problem(path)
-    match = _QUANTISATION.search(_PART.sub("", path.stem))
-    quantisation = match[1].upper() if match is not None else ""
+    quantisation = quantisation_of(whole_stem(path.stem))
     name = _name_of(owner, path.relative_to(folder))
     shown = f"{name}:{quantisation}" if "/" in name and quantisation else name
     return CachedModel(owner, shown, path, _size(path), quantisation, problem)
@@ -102,7 +118,7 @@ def _name_of(owner: str, path: Path) -> str:
         return path.parts[0].removeprefix("models--").replace("--", "/", 1)
     if owner == "LM Studio" and len(path.parts) > 2:
         return "/".join(path.parts[:2])
-    return _PART.sub("", path.stem)
+    return whole_stem(path.stem)
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -200,7 +200,8 @@ _ALTERNATIVES = (
 )
 
 
-_DOCTOR = "doctor"
+# commands that also use a running Temper; it has the only address of a managed server
+_THROUGH_TEMPER = ("doctor", "chat")
 
 
 def ways_to_name(command: str) -> str:
@@ -216,15 +217,15 @@ async def find_backend(
 ) -> FoundServer | None:
     """Look for a running server if the settings name none: at `urls`, or at the default addresses.
 
-    The first server counts. The doctor also looks for a running Temper, because it can examine a
-    managed server only through it. If no server answers, raises `InvalidConfiguration`, which lists
-    the alternatives for `command`.
+    The first server counts. The doctor and the chat also look for a running Temper, because they
+    can reach a managed server only through it. If no server answers, raises `InvalidConfiguration`,
+    which lists the alternatives for `command`.
     """
     if not names_nothing(settings):
         return None
     if not urls:
         urls = tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
-        if command == _DOCTOR and settings.server.port:
+        if command in _THROUGH_TEMPER and settings.server.port:
             urls = (*urls, f"http://127.0.0.1:{settings.server.port}")
     server = await find_running(urls, BackendClient, _LOOKUP_SECONDS)
     if server is None:

@@ -6,10 +6,13 @@ The engine answers on command: a reply that never comes is the slowest one.
 import re
 import shlex
 import signal
+import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from proxy.conversation.json import JsonObject
@@ -108,6 +111,47 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
         assert command.process.wait(PATIENCE_SECONDS) == 0
     for activity in ("reading", "generating", "retrying", "running", "stopping", "waiting"):
         assert activity not in command.visible
+
+
+def test_serve_shows_running_requests_below_the_log_lines() -> None:
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    with (
+        listening_in_thread(ScriptedBackend(READING, GENERATING)) as engine,
+        on_terminal(80, "serve", "--backend-url", engine, "--port", "0") as command,
+    ):
+        url = command.read_until(r"ready at (http://[^ ]+)/v1 ")[1]
+        assert (
+            command.read_until(r"Try it in another terminal: temper chat --backend-url (.+)\r")[1]
+            == url
+        )
+        with ExitStack() as stack:
+            for seen in (r"\d s  reading the prompt 40 %  m", r"\d s  generating, 3 tokens  m"):
+                post = httpx.stream(
+                    "POST",
+                    f"{url}/v1/chat/completions",
+                    json=body,
+                    trust_env=False,
+                    timeout=PATIENCE_SECONDS,
+                )
+                stack.enter_context(post)
+                command.read_until(seen)
+            command.process.send_signal(signal.SIGINT)
+            command.read_until(r"stopping: running requests \(2\) have \d+ s to finish")
+        command.read_until(r"left  m (?s:.*)left  m ")
+        command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_serve_says_at_once_that_its_backend_is_not_reachable_yet() -> None:
+    with socket.socket() as engine:
+        engine.bind(("127.0.0.1", 0))  # it refuses connections, as it does not listen
+        url = f"http://127.0.0.1:{engine.getsockname()[1]}"
+        with on_terminal(80, "serve", "--backend-url", url, "--port", "0") as command:
+            before = command.read_until(r"(?s)(.*)listening at (http://[^ \r]+)/v1\r")
+            command.read_until(r"is not reachable yet: requests fail until it runs")
+            assert "ready" not in before[1]
+            command.process.send_signal(signal.SIGTERM)
+            assert "ready at" not in command.read_to_the_end()
 
 
 def test_chat_exits_while_an_abandoned_tool_still_runs() -> None:

@@ -98,8 +98,9 @@ def test_no_kind_of_error_is_forgotten() -> None:
         "BackendSpokeNonsense", "CallBrokeOff", "LaunchFailed", "NeverBecameReady",
         "ExitedUnexpectedly", "ToolServerUnavailable", "ToolsNotAllowed", "StateUnavailable",
     }  # fmt: skip
-    # raised in programs that embed Temper; no client ever sees them
+    # raised in programs that embed Temper, and by `temper pull`; no client ever sees them
     embedded = {*leaves_of(errors.RunStopped), errors.ToolRetry, errors.ToolFailed}
+    embedded.add(errors.DownloadFailed)
     leaves = {kind.__name__ for kind in {*leaves_of(TemperError)} - embedded}
     assert leaves == described
 

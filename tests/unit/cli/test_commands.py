@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.conversation import json
+from tests.fakes.hub import FakeHub, hub_in_thread
 from tests.fakes.invoked import config, document, temper
 from tests.fakes.tool_servers import PROGRAM
 
@@ -118,7 +119,7 @@ def test_a_file_with_a_hostile_name_steers_no_terminal() -> None:
 def test_without_models_the_way_to_get_one_is_shown() -> None:
     output = temper("models")
     assert output.exit_code == 0
-    assert "temper pull owner/name:Q4_K_M" in output.stdout
+    assert "temper pull Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M" in output.stdout
 
 
 def test_models_are_listed_as_json_even_while_one_is_served() -> None:
@@ -138,13 +139,29 @@ def test_models_are_listed_as_json_even_while_one_is_served() -> None:
         ]
 
 
-def test_without_a_downloader_pull_names_one() -> None:
-    serve = ("serve", "--port", "0", "--hf", "owner/name:Q4_K_M")
-    for command in (("pull", "owner/name:Q4_K_M"), serve):
-        result = temper(*command)
-        assert result.exit_code == 1
-        assert "the embedded server cannot download owner/name:Q4_K_M" in result.stderr
-        assert "hf download owner/name" in result.stderr
+def test_an_embedded_server_that_cannot_download_names_the_command_that_can() -> None:
+    result = temper("serve", "--port", "0", "--hf", "owner/name:Q4_K_M")
+    assert result.exit_code == 1
+    assert "the embedded server cannot download owner/name:Q4_K_M" in result.stderr
+    assert "Run `temper pull owner/name:Q4_K_M`, and start the file" in result.stderr
+
+
+def test_without_a_downloading_server_temper_downloads_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    fake = FakeHub({"name-Q4_K_M.gguf": b"GGUF"})
+    with hub_in_thread(fake) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        result = temper("pull", "owner/name")
+        missing = temper("pull", "owner/other")
+    assert result.exit_code == 0
+    path = result.stdout.splitlines()[1].partition("--model ")[2]
+    assert Path(path).read_bytes() == b"GGUF"
+    assert "download: downloading" in result.stderr
+    assert path in temper("models").stdout
+    assert missing.exit_code == 1
+    assert f"owner/other does not exist at {url}, or is private." in missing.stderr
 
 
 def test_an_invalid_repository_is_refused() -> None:

@@ -134,6 +134,15 @@ def test_defaults_and_current_values_are_exclusive() -> None:
     assert temper("config", "--defaults", "--effective").exit_code == 2
 
 
+def test_check_finds_tool_servers_without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.mcp.hosting.find_spec", lambda _name: None)
+    file = config("[mcp.web]\nurl = 'http://127.0.0.1:8001/mcp'\n")
+    for command in ("check", "tools"):
+        result = temper(command, "--config", file)
+        assert result.exit_code == 1
+        assert "mcp.web: needs the SDK of MCP: pip install 'temper-proxy[mcp]'" in result.stderr
+
+
 def test_check_finds_a_tool_server_whose_program_is_missing(tmp_path: Path) -> None:
     program = tmp_path / "run.sh"
     program.write_text("#!/bin/sh\n", encoding="utf-8")

@@ -1,4 +1,5 @@
 import io
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ RECORD = RequestRecord(
     model="qwen",
     facts=(facts.Rescued("hermes", "look"), facts.Repaired("look")),
     outcome=ReplyOutcome.REPAIRED,
-    attempts=(AttemptRecord("as_asked", 0.0, 1.0), AttemptRecord("nudged", 1.0, 1.0)),
+    attempts=(AttemptRecord("as_asked", 0.0, 1.0, "prose"), AttemptRecord("nudged", 1.0, 1.0)),
 )
 
 
@@ -55,8 +56,8 @@ def test_it_shows_the_queue_models_and_live_requests() -> None:
     assert "412 requests in the last hour, 31 needed help" in text
     assert "22 repaired 7 retried 2 gave up 88 % of prompt tokens cached" in text
     assert "qwen loaded 1/4 2 8192" in text
-    assert "10 s reading 38 % qwen anna" in text
-    assert "10 s attempt 2 qwen anna" in text
+    assert "10 s reading the prompt 38 % qwen anna" in text
+    assert "10 s retrying: prose instead of a call qwen anna" in text
     assert "No repairs yet." in text
     assert "live" in text
     assert "reconnecting" in drawn(screen, 100, is_live=False)
@@ -91,6 +92,22 @@ def test_it_fits_narrow_terminals(width: int) -> None:
     text = drawn(screen, width)
     assert "waiting for a slot" in text
     assert "A call written" in text
+
+
+def test_at_80_columns_only_long_names_and_sentences_are_cut() -> None:
+    model = "Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL-" * 2
+    record = replace(RECORD, model=model, facts=(facts.Rescued("hermes", "look" * 30),))
+    running = row_of(record, "abc-2", phase=RequestStage.ASKED_AGAIN.value)
+    card = replace(CARD, name=model)
+    state = replace(STATE, models=(card,), requests=(row_of(record, "abc-1"), running))
+    lines = [line.split() for line in drawn(Screen(state), 80).splitlines()]
+    assert [line[1:] for line in lines if line and line[0].startswith("Qwen3")] == [
+        ["loaded", "1/4", "2", "8192"]
+    ]
+    stage = next(line for line in lines if line[:2] == ["10", "s"])
+    assert stage[2:5] == ["retrying:", "prose", "instead"]
+    outcome = next(line for line in lines if "repaired" in line and "call" in line)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", outcome[0])
 
 
 def test_a_later_event_replaces_an_earlier_one() -> None:

@@ -80,6 +80,17 @@ def test_a_model_ready_before_the_server_does_not_delay_it() -> None:
     assert output_of(shown).endswith("ready at http://127.0.0.1:8367/v1 (llama-server/qwen3)\n")
 
 
+def test_a_terminal_gets_the_next_steps_after_the_address() -> None:
+    for is_terminal in (True, False):
+        shown = console(80, is_terminal=is_terminal)
+        with Terminal(shown) as terminal:
+            terminal.next_steps = ("Try it",)
+            terminal.listen(ADDRESS)
+            assert output_of(shown) == "listening at http://127.0.0.1:8367/v1\n"
+            terminal.serve(ADDRESS, awaits_model=False)
+        assert output_of(shown).splitlines()[2:] == ["Try it"] * is_terminal
+
+
 def test_a_running_server_is_not_waited_for() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:

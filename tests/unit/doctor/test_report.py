@@ -6,7 +6,6 @@ from typing import cast
 import httpx
 import pytest
 from msgspec import structs
-from rich.console import Console
 
 from proxy.cli.safe_console import SafeConsole
 from proxy.conversation import json
@@ -14,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.doctor.report import (
     build_tried_document,
     build_tried_model,
-    build_tried_table,
+    describe_tried,
     document,
     is_well,
     line,
@@ -155,27 +154,24 @@ async def test_measurements_are_combined() -> None:
     assert tried.tried_at.endswith("+00:00")
 
 
-async def test_at_80_columns_headings_are_complete_and_rows_are_short() -> None:
+async def test_each_measured_model_has_a_block_and_the_document_has_all_figures() -> None:
+    tried = await made()
     long = structs.replace(
-        await made(), name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
+        tried, name="Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", failed=("overflow", "calls")
     )
     shown = io.StringIO()
-    Console(file=shown, width=80).print(build_tried_table([long]))
-    head, *rows = shown.getvalue().splitlines()
-    assert head.split()[-5:] == ["calls", "window", "reads/s", "writes/s", "failed"]
-    assert len(rows) <= 4
-
-
-async def test_the_table_shows_the_main_columns_and_the_document_all() -> None:
-    tried = await made()
-    shown = io.StringIO()
-    Console(file=shown, width=200).print(build_tried_table([tried]))
-    head, row = shown.getvalue().splitlines()
-    assert head.split() == [
-        *("model", "server", "tried", "calls", "window"),
-        *("reads/s", "writes/s", "failed"),
+    SafeConsole(file=shown, width=80).print(describe_tried([tried, long]), soft_wrap=True)
+    first, second = (block.splitlines() for block in shown.getvalue().split("\n\n"))
+    assert first == [
+        "m",
+        "  server llama-server, build b1",
+        f"  tried  {tried.tried_at[:10]}",
+        "  calls  at once",
+        "  window 8192 tokens",
+        "  writes 35 tokens/s",
+        "  failed overflow",
     ]
-    assert row.split()[-5:] == ["once", "8192", "-", "35", "overflow"]
+    assert (second[0], second[-1]) == (long.name, "  failed overflow, calls")
     (entry,) = cast("list[JsonObject]", build_tried_document([tried])["models"])
     assert (entry["id"], entry["measured"]) == ("m", tried.measured)
 
@@ -189,9 +185,9 @@ async def test_text_of_a_server_forges_no_line(text: str) -> None:
 
 
 async def _printed(text: str) -> str:
-    """Return a result and a table row with a text in every field that comes from a server."""
+    """Return a result and a block with a text in every field that comes from a server."""
     stream = io.StringIO()
     console = SafeConsole(file=stream, width=200)
     console.print(line(CheckResult("calls", fail(text, text), text)), soft_wrap=True)
-    console.print(build_tried_table([structs.replace(await made(), name=text, server=text)]))
+    console.print(describe_tried([structs.replace(await made(), name=text, server=text)]))
     return stream.getvalue()

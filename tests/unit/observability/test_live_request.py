@@ -294,11 +294,21 @@ def test_prompt_progress_is_published_once_a_second() -> None:
 
 def test_events_of_a_turn_are_visible_while_it_runs() -> None:
     account = an_account()
-    account.facts_so_far = lambda: (AskedFact("as_asked"), RejectedReply("prose"))
+    account.reply = Reply()
     with account.attempt({}):
         record, _, _ = account.snapshot()
     (attempt,) = record.attempts
     assert (attempt.defect, attempt.seconds) == ("prose", 1.0)
+    assert record.tokens == Tokens(output=7)
+    account.usage = UsageReported({"prompt_tokens": 5, "completion_tokens": 8})
+    assert account.snapshot()[0].tokens == Tokens(5, None, 8)
+
+
+class Reply:
+    """A reply that is still being generated."""
+
+    facts = (AskedFact("as_asked"), RejectedReply("prose"))
+    tokens = 7
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -400,6 +400,13 @@ def test_lines_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert "id=r1" in captured.err
 
 
+@pytest.mark.parametrize("columns", [80, 40])
+def test_the_reason_of_an_error_is_not_cut(columns: int) -> None:
+    reason = "This model's maximum context length is 8192 tokens. " * 4 + "Please shorten it."
+    refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal=reason)
+    assert reason in line_for(refused, columns)
+
+
 def test_a_refusal_is_logged_with_the_clients_message() -> None:
     refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal="tools: \x1b[1m not")
     assert "error 400" in line_for(refused)

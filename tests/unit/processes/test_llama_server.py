@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import LaunchFailed
-from proxy.processes.launch import LaunchPlan, embedded_program
+from proxy.processes.launch import LaunchPlan
 from proxy.processes.llama_server import download, explain_exit, explain_failure, start_llama_server
 from proxy.processes.start_progress import StartProgress
 from tests.fakes.downloading_server import downloading_server
@@ -82,15 +82,6 @@ def test_a_failed_download_says_why(tmp_path: Path) -> None:
     program = downloading_server(tmp_path, tmp_path / "none")
     with pytest.raises(LaunchFailed, match="could not download the model"):
         asyncio.run(downloaded(program, "nobody/none", []))
-
-
-def test_the_embedded_server_cannot_download_and_names_an_alternative() -> None:
-    with pytest.raises(LaunchFailed) as raised:
-        asyncio.run(download(embedded_program(), "owner/name:Q4_K_M", lambda _progress: None))
-    message = str(raised.value)
-    assert "cannot download owner/name:Q4_K_M" in message
-    assert "hf download owner/name --include '*Q4_K_M*.gguf'" in message
-    assert "llama-server" in message
 
 
 @pytest.mark.parametrize(

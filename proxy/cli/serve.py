@@ -1,0 +1,170 @@
+"""`temper serve`: announces the address, and shows the running requests on a terminal."""
+
+# Imports are inside the functions, as in `commands`.
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proxy.api.event_loop import hurry, import_libraries, settle
+from proxy.cli.commands import Work, print_json
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_object
+from proxy.errors import BackendFailed
+from proxy.settings import DEFAULT_SETTINGS, Settings
+
+if TYPE_CHECKING:
+    from proxy.api.reloading import ReadSettings
+    from proxy.api.server import PublicAddress
+    from proxy.backends.transport import BackendClient
+    from proxy.cli.live_lines import LiveLines
+    from proxy.cli.terminal import Terminal
+
+logger = logging.getLogger(__name__)
+
+_UNREACHABLE = (
+    "backend %s is not reachable yet: requests fail until it runs; start it, or correct backend.url"
+)
+# the states of a backend that is not ready, with their log lines
+_NOT_READY = {
+    "unknown": (logging.INFO, "backend %s has not answered yet"),
+    "loading": (logging.INFO, "backend %s is loading its model: requests wait for it"),
+    "unreachable": (logging.WARNING, _UNREACHABLE),
+}
+_LOOK_SECONDS = 1.0  # between two checks of a backend that is not ready yet
+
+
+def serve(
+    settings: Settings,
+    reload: "ReadSettings",
+    places: tuple[str, ...],
+    *,
+    as_json: bool,
+    watched: Path | None = None,
+) -> Work:
+    """Serve until a signal; without a configured server, search for one at `places`.
+
+    A change of the settings file `watched` has the effect of SIGHUP.
+    """
+    hurry()
+    import_libraries()
+    from proxy.api.server import run
+    from proxy.api.workers import run_workers
+    from proxy.cli.live_lines import open_live_lines
+    from proxy.cli.terminal import open_terminal
+    from proxy.serving.opening import find_backend, with_backend
+
+    tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
+    terminal = open_terminal(logs_events=settings.logging.format != "text")
+
+    async def work() -> bool:
+        server = await find_backend(settings, places)
+        if server is not None:
+            terminal.write(f"Found a server at {server.url} ({server.kind}).")
+        serve_all = run if settings.server.workers == 1 else run_workers
+
+        def reload_settings() -> Settings:
+            return with_backend(reload(), server)
+
+        def show_address(address: "PublicAddress") -> None:
+            _announce(address, settings, terminal, as_json=as_json)
+            settle()
+            beside = _work_beside(settings, address, None if as_json else terminal, lines)
+            tasks.update(map(asyncio.create_task, [*beside, *_watch(settings, watched)]))
+
+        chosen = with_backend(settings, server)
+        with open_live_lines(is_wanted=settings.logging.format != "json") as lines, terminal:
+            await serve_all(chosen, terminal.follow, show_address, reload=reload_settings)
+        return True
+
+    return work()
+
+
+def _announce(
+    address: "PublicAddress", settings: Settings, terminal: "Terminal", *, as_json: bool
+) -> None:
+    if as_json:
+        ollama: JsonObject = {"ollama_url": address.ollama_url} if address.ollama_url else {}
+        print_json({"url": address.url, "backend": address.backend, **ollama})
+        return
+    terminal.next_steps = next_steps(settings, address.url)
+    if settings.ui.enabled:
+        terminal.write(f"Dashboard: {address.url}/ui")
+    if settings.model.source is not None:
+        terminal.serve(address, awaits_model=True)
+
+
+def next_steps(settings: Settings, url: str) -> Sequence[str]:
+    """Return a line with commands to try; none if they need a key."""
+    server = settings.server
+    if server.api_key is not None or server.api_keys_file is not None:
+        return ()
+    if server.port != DEFAULT_SETTINGS.settings.server.port:
+        return (f"Try it in another terminal: temper chat --backend-url {url}",)
+    return ("Try it in another terminal: temper chat, or: temper launch claude-code",)
+
+
+def _work_beside(
+    settings: Settings,
+    address: "PublicAddress",
+    terminal: "Terminal | None",
+    lines: "LiveLines | None",
+) -> Iterator[Coroutine[None, None, None]]:
+    """Yield the coroutines that report to the operator while Temper serves."""
+    if settings.model.source is None:
+        yield follow_backend(address, terminal)
+    if lines is not None and (board := address.board) is not None:
+        from proxy.cli.live_lines import keep_drawing
+        from proxy.cli.running_requests import describe_requests
+
+        yield keep_drawing(
+            lines, lambda most: [*describe_requests(board, most)], lambda: not board.living_count
+        )
+
+
+def _watch(settings: Settings, file: Path | None) -> Iterator[Coroutine[None, None, None]]:
+    """Yield the coroutine that reloads the settings when a file changes."""
+    from proxy.api.reloading import watch_files
+
+    if file is not None:
+        keys = settings.server.api_keys_file
+        files = [file, *([] if keys is None else [keys])]
+        yield watch_files(files, partial(signal.raise_signal, signal.SIGHUP))
+
+
+async def follow_backend(address: "PublicAddress", terminal: "Terminal | None") -> None:
+    """Report whether the backend is ready, and on a `terminal` also when it has become so."""
+    from proxy.backends.transport import BackendClient
+
+    # asks Temper's own address: with several workers, this process has no backend
+    client = BackendClient(address.url)
+    try:
+        looking = asyncio.create_task(_backend_state(client))
+        await asyncio.wait([looking], timeout=_LOOK_SECONDS)
+        state, before = looking.result() if looking.done() else "unknown", ""
+        while state in _NOT_READY:
+            if terminal is not None and not before:
+                terminal.listen(address)
+            if state != before:
+                logger.log(*_NOT_READY[state], address.backend)
+            if terminal is None and looking.done():
+                return  # programs look at /readyz themselves
+            before = state
+            await asyncio.sleep(_LOOK_SECONDS)
+            state = await (_backend_state(client) if looking.done() else looking)
+        if terminal is not None:
+            terminal.serve(address, awaits_model=False)
+    except BackendFailed:
+        pass  # Temper is shutting down
+    finally:
+        await client.close()
+
+
+async def _backend_state(client: "BackendClient") -> str:
+    readiness = await client.fetch("/readyz", within=30.0)
+    return str(as_object(json.parse(readiness.body)).get("status"))

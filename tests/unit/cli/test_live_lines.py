@@ -1,0 +1,171 @@
+"""Lines below other output, on an emulated terminal: what is visible after each step."""
+
+import asyncio
+import io
+import os
+import re
+import select
+import sys
+
+import pytest
+
+from proxy.cli.live_lines import LiveLines, keep_drawing, open_live_lines
+
+_CODE = re.compile(r"\x1b\[\??(\d*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
+
+
+class FakeTerminal(io.StringIO):
+    """A terminal that keeps its rows; `can_wrap` follows the mode of the program."""
+
+    def __init__(self, columns: int = 40, lines: int = 10) -> None:
+        super().__init__()
+        self.size = os.terminal_size((columns, lines))
+        self.rows = [""]
+        self.row = self.column = 0
+        self.can_wrap = True
+        self.is_closed = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2
+
+    def write(self, text: str) -> int:
+        if self.is_closed:
+            raise OSError
+        for number, code, control, printed in _CODE.findall(text):
+            match code or control:
+                case "A":
+                    self.row -= int(number)
+                case "J":
+                    del self.rows[self.row + 1 :]
+                    self.rows[self.row] = self.rows[self.row][: self.column]
+                case "l" | "h":
+                    self.can_wrap = code == "h"
+                case "\r":
+                    self.column = 0
+                case "\n":
+                    self.row, self.column = self.row + 1, 0
+                    self.rows += [""] * (self.row + 1 - len(self.rows))
+                case _:
+                    self._print(printed)
+        return len(text)
+
+    def _print(self, text: str) -> None:
+        line = self.rows[self.row]
+        self.rows[self.row] = line[: self.column].ljust(self.column) + text
+        self.column += len(text)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> FakeTerminal:
+    made = FakeTerminal()
+    monkeypatch.setattr(os, "get_terminal_size", lambda _file: made.size)
+    monkeypatch.setattr(select, "select", lambda *_lists: ([], [2], []))
+    return made
+
+
+def test_log_lines_scroll_above_the_lines_unchanged(terminal: FakeTerminal) -> None:
+    lines = LiveLines(terminal)
+    lines.write("ready\n")
+    lines.show(["first", "second"])
+    assert terminal.rows == ["ready", "first", "second"]
+    lines.write("a log line\n")
+    assert terminal.rows == ["ready", "a log line", "first", "second"]
+    lines.show(["second"])
+    assert terminal.rows == ["ready", "a log line", "second"]
+    lines.show([])
+    assert terminal.rows == ["ready", "a log line", ""]
+    assert (terminal.row, terminal.column, terminal.can_wrap) == (2, 0, True)
+
+
+def test_an_unfinished_line_is_left_alone(terminal: FakeTerminal) -> None:
+    lines = LiveLines(terminal)
+    lines.show(["request"])
+    lines.write("loading 40 %")
+    assert terminal.rows == ["loading 40 %"]
+    lines.show(["another request"])
+    assert terminal.rows == ["loading 40 %"]
+    lines.write("\n\x1b[?25h")
+    assert terminal.rows == ["loading 40 %", "another request"]
+
+
+def test_lines_are_cut_to_the_width_of_a_resized_terminal(terminal: FakeTerminal) -> None:
+    lines = LiveLines(terminal)
+    lines.show(["x" * 60])
+    assert terminal.rows == ["x" * 39]
+    terminal.size = os.terminal_size((20, 10))
+    lines.show(["日" * 30])
+    assert terminal.rows == ["日" * 9]
+    terminal.size = os.terminal_size((1, 1))
+    lines.show(["x" * 30])
+    assert terminal.rows == [""]
+
+
+def test_an_unchanged_or_paused_terminal_is_not_written_to(
+    terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = LiveLines(terminal)
+    lines.show(["first"])
+    terminal.rows = []
+    lines.show(["first"])
+    assert terminal.rows == []
+    monkeypatch.setattr(select, "select", lambda *_lists: ([], [], []))  # after Ctrl-S
+    lines.show(["second"])
+    assert terminal.rows == []
+
+
+def test_a_closed_terminal_is_no_error(terminal: FakeTerminal) -> None:
+    lines = LiveLines(terminal)
+    terminal.is_closed = True
+    lines.show(["first"])
+
+
+def test_lines_are_drawn_while_something_runs(terminal: FakeTerminal) -> None:
+    texts = iter([["first"], ["second"], []])
+    most: list[int] = []
+    lines = LiveLines(terminal)
+
+    def compose(number: int) -> list[str]:
+        most.append(number)
+        return next(texts, [])
+
+    async def draw() -> None:
+        task = asyncio.create_task(keep_drawing(lines, compose, lambda: len(most) > 3))
+        while len(most) <= 3:  # noqa: ASYNC110 - a timer has nobody who would tell
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(draw())
+    assert most[0] == 5  # half of the screen
+    assert terminal.rows == [""]
+
+
+def test_only_a_terminal_gets_lines(
+    terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_live_lines(is_wanted=True) as lines:
+        assert lines is None
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with open_live_lines(is_wanted=False) as lines:
+        assert lines is None
+    with open_live_lines(is_wanted=True) as lines:
+        assert lines is not None
+        assert sys.stderr.isatty()
+        assert sys.stderr.fileno() == 2
+        lines.show(["request"])
+        print("a line", file=sys.stderr, flush=True)  # noqa: T201
+        assert terminal.rows == ["a line", "request"]
+    assert sys.stderr is terminal
+    assert terminal.rows == ["a line", ""]
+    monkeypatch.setenv("TERM", "dumb")
+    with open_live_lines(is_wanted=True) as lines:
+        assert lines is None
+
+
+def test_a_terminal_without_a_size_or_select_gets_the_defaults() -> None:
+    lines = LiveLines(io.StringIO())
+    assert lines.size == (80, 24)
+    lines.show(["x" * 100])
+    assert lines.write("") == 0

@@ -1,0 +1,108 @@
+import pytest
+from msgspec.structs import replace
+
+from proxy import facts
+from proxy.cli.running_requests import describe_phase, describe_requests
+from proxy.observability.board import Board
+from proxy.observability.record import (
+    RUNNING,
+    WAITING,
+    AttemptRecord,
+    RequestRecord,
+    RequestStage,
+    Tokens,
+    ToolRecord,
+)
+from proxy.observability.rows import Row, row_of
+from tests.fakes.hostile_text import HOSTILE, has_control
+
+RECORD = RequestRecord(id="r", begun_at=0.0, seconds=12.0, status=499, model="qwen", client="anna")
+RETRIED = (AttemptRecord("as_asked", 0.0, 1.0, "prose"), AttemptRecord("nudged", 1.0, 1.0))
+FAILED = (AttemptRecord("as_asked", 0.0, 1.0, None, "timed_out"), RETRIED[1])
+TOOL = ToolRecord("files", "read", "c", 1, 0.0, 0.0, RUNNING)
+
+
+class Living:
+    """A running request that a board reads."""
+
+    def __init__(self, record: RequestRecord, stage: RequestStage) -> None:
+        self.record, self.stage = record, stage
+
+    def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
+        return self.record, self.stage, 0.4
+
+    def cancel(self) -> bool:
+        return False
+
+
+def row(stage: RequestStage, record: RequestRecord = RECORD, progress: float | None = None) -> Row:
+    return row_of(record, "abc-1", phase=stage.value, progress=progress)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (row(RequestStage.QUEUED), "waiting for a slot"),
+        (row(RequestStage.LOADING), "waiting for the model to load"),
+        (row(RequestStage.READING), "reading the prompt"),
+        (row(RequestStage.READING, progress=0.0), "reading the prompt"),
+        (row(RequestStage.READING, progress=0.4), "reading the prompt 40 %"),
+        (
+            row(RequestStage.READING, replace(RECORD, tokens=Tokens(output=1))),
+            "generating, 1 token",  # held back until its verdict
+        ),
+        (row(RequestStage.STREAMING), "generating"),
+        (
+            row(RequestStage.STREAMING, replace(RECORD, tokens=Tokens(output=1234))),
+            "generating, 1,234 tokens",
+        ),
+        (
+            row(
+                RequestStage.ASKED_AGAIN,
+                replace(
+                    RECORD,
+                    attempts=RETRIED,
+                    tokens=Tokens(output=3),
+                    facts=(facts.RejectedReply("prose"),),
+                ),
+            ),
+            "retrying: prose instead of a call, 3 tokens",
+        ),
+        (row(RequestStage.ASKED_AGAIN, replace(RECORD, attempts=FAILED)), "retrying"),
+        (row(RequestStage.RUNNING_TOOL, replace(RECORD, tools=(TOOL,))), "running files.read"),
+        (row(RequestStage.RUNNING_TOOL), "running a tool"),
+        (
+            row(
+                RequestStage.WAITING_FOR_PERSON,
+                replace(RECORD, tools=(replace(TOOL, status=WAITING),)),
+            ),
+            "waiting for approval: files.read",
+        ),
+        (replace(row(RequestStage.QUEUED), phase="later"), "later"),
+    ],
+)
+def test_a_phase_says_what_a_request_waits_for(shown: Row, text: str) -> None:
+    assert describe_phase(shown) == text
+
+
+def test_the_oldest_requests_have_a_line_each_and_the_others_are_counted() -> None:
+    board = Board()
+    for seconds in (200.0, 12.0, 5.0, 0.5):
+        board.open(Living(replace(RECORD, seconds=seconds), RequestStage.READING))
+    board.close(board.open(Living(RECORD, RequestStage.READING)), RECORD)
+    assert [*describe_requests(board, 4)] == [
+        "3 min 20 s  reading the prompt 40 %  qwen  by anna",
+        " 12 s  reading the prompt 40 %  qwen  by anna",
+        "  5 s  reading the prompt 40 %  qwen  by anna",
+    ]  # the last one is too young
+    assert [*describe_requests(board, 2)][1] == "       and 3 more"
+    assert [*describe_requests(Board(), 4)] == []
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_foreign_text_cannot_control_the_terminal(text: str) -> None:
+    board = Board()
+    board.open(Living(replace(RECORD, model=text, client=text), RequestStage.QUEUED))
+    (line,) = describe_requests(board, 4)
+    assert not has_control(line)

@@ -1,0 +1,83 @@
+"""The announcement of the address: what is printed while the backend becomes ready."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from proxy.api.server import PublicAddress
+from proxy.cli.safe_console import SafeConsole
+from proxy.cli.serve import follow_backend, next_steps
+from proxy.cli.terminal import Terminal
+from proxy.settings import Settings
+from tests.fakes.sockets import listening
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.cli.serve._LOOK_SECONDS", 0.0)
+
+
+def temper_with(states: Iterator[str]) -> Starlette:
+    """Answer /readyz with one state after the other."""
+
+    async def readiness(_request: Request) -> JSONResponse:
+        return JSONResponse({"status": next(states)})
+
+    return Starlette(routes=[Route("/readyz", readiness)])
+
+
+async def printed(*states: str, is_terminal: bool = True) -> tuple[str, str]:
+    """Return the printed lines, and the URL of this Temper."""
+    output = io.StringIO()
+    terminal = Terminal(SafeConsole(file=output, width=200)) if is_terminal else None
+    async with listening(temper_with(iter(states))) as server:
+        await follow_backend(PublicAddress(server.url, "http://engine"), terminal)
+    return output.getvalue(), server.url
+
+
+async def test_a_reachable_backend_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.cli.serve._LOOK_SECONDS", 60.0)
+    shown, url = await printed("ready")
+    assert shown == f"ready at {url}/v1 (http://engine)\n"
+
+
+async def test_each_state_of_a_late_backend_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "proxy.cli.serve"):
+        states = ("unreachable", "unreachable", "loading", "loading", "ready")
+        shown, url = await printed(*states)
+    assert shown == f"listening at {url}/v1\nready at {url}/v1 (http://engine)\n"
+    assert sum("not reachable yet" in message for message in caplog.messages) == 1
+    assert sum("is loading its model" in message for message in caplog.messages) == 1
+
+
+async def test_a_program_gets_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    shown, _ = await printed("unreachable", is_terminal=False)
+    assert shown == ""
+    assert sum("not reachable yet" in message for message in caplog.messages) == 1
+
+
+async def test_a_temper_that_shuts_down_ends_the_report() -> None:
+    terminal = Terminal(SafeConsole(file=io.StringIO()))
+    await follow_backend(PublicAddress("http://127.0.0.1:9", "http://engine"), terminal)
+
+
+@pytest.mark.parametrize(
+    ("server", "steps"),
+    [
+        ({}, ("Try it in another terminal: temper chat, or: temper launch claude-code",)),
+        ({"port": 0}, ("Try it in another terminal: temper chat --backend-url http://h:1",)),
+        ({"api_key": "sesame"}, ()),
+    ],
+)
+def test_the_next_steps_are_commands_that_work(
+    server: dict[str, object], steps: tuple[str, ...]
+) -> None:
+    assert next_steps(Settings.model_validate({"server": server}), "http://h:1") == steps
