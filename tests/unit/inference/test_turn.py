@@ -295,6 +295,39 @@ def test_an_answer_tool_of_the_client_is_called() -> None:
     assert RejectedReply("unknown_tool") in book.turn.facts
 
 
+@pytest.mark.parametrize("is_text", [True, False])
+def test_the_message_of_an_unknown_answer_tool_is_streamed(is_text: bool) -> None:
+    book = Playbook.of(make_request(stream=True)).ask()
+    if is_text:
+        book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"mess'))
+    else:
+        book.receive(ToolCallStarted(0, "x", "respond"))
+        book.receive(ToolCallArgumentsDelta(0, '{"mess'))
+    for piece, shown in (('age": "It is', "It is"), (" sunny.", " sunny."), ('"}', None)):
+        delta = TextDelta(piece) if is_text else ToolCallArgumentsDelta(0, piece)
+        book.receive(delta).expect(*([] if shown is None else [TextDelta(shown)]))
+    end = [TextDelta("}</tool_call>")] if is_text else []
+    book.receive(*end, ReplyFinished("stop")).expect(ReplyFinished("stop"))
+    book.end()
+
+
+def test_a_call_next_to_an_unknown_answer_tool_is_kept() -> None:
+    book = Playbook.of(make_request()).ask()
+    book.receive(ToolCallStarted(0, "x", "respond"))
+    book.receive(ToolCallArgumentsDelta(0, '{"message": "I look."}'))
+    book.receive(ToolCallStarted(1, "y", "get_weather"))
+    book.receive(ToolCallArgumentsDelta(1, PARIS), ReplyFinished("tool_calls"))
+    assert shown_text(book) == "I look."
+    assert ToolCalled(0, ToolCall("y", "get_weather", PARIS)) in book.shown
+    assert book.turn.next_request() is None
+
+
+def test_an_answer_in_a_form_is_no_call_of_an_answer_tool() -> None:
+    book = Playbook.of(make_request(answer_schema=PLANET)).ask()
+    call(book, "final_answer", '{"name": "Mars"}')
+    assert RejectedReply("unknown_tool") in book.turn.facts
+
+
 def test_accepted_prose_is_shown_while_it_arrives() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("It is")).expect(TextDelta("It is"))
