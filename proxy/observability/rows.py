@@ -54,7 +54,8 @@ class ToolRow(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request; `phase` is a value of `RequestStage` or `over`, `progress` is between 0 and 1.
 
-    `cache` has the first difference from the conversation's previous prompt.
+    `cache` has the first difference from the conversation's previous prompt, `problem` the message
+    of an error response, "" without one.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None
     trace: str | None
     has_exchange: bool = False
+    problem: str = ""
 
 
 def row_of(
@@ -121,6 +123,7 @@ def row_of(
         finish_reason=_cut(record.finish_reason),
         backend=_cut(record.backend),
         trace=f"{record.trace.trace_id:032x}" if record.trace is not None else None,
+        problem=cut(record.refusal),
     )
 
 

@@ -69,6 +69,7 @@ async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, No
 
 
 _DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
+UNNAMED = ("", *_DEFAULTS)  # requests that name no model
 OLLAMA, LLAMA_SERVER = "Ollama", "llama.cpp"  # engines, as their descriptions name them
 _LONGEST_NAME = 512  # characters; a name may be a path
 

@@ -33,8 +33,9 @@ from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.rescue.values.cursor import Literals
 
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
-# `<s>` also begins a deletion in HTML.
-_OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - {"<s>"}
+# A tag whose end ends a turn may as well be HTML: it is kept with its end.
+_AMBIGUOUS = {end.replace("</", "<", 1) for end in TABLE.turn_ends}
+_OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - _AMBIGUOUS
 # An argument outside any call, such as DeepSeek's (cline/cline#13348): the rest is no prose.
 _LEAKS = TABLE.leaks
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LEAKS))
