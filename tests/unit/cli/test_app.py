@@ -101,7 +101,6 @@ def test_a_missing_configuration_is_an_ordinary_error(command: str) -> None:
         (("--budget", "lavish"), "context.budget: should be 'backend'"),
         (("--budget", "manual"), "set context.window_tokens"),
         (("--log-format", "xml"), "logging.format: should be 'auto'"),
-        (("--keep=-1",), "recording.keep_bytes: should be greater"),
         (("--backend-url", URL, "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "qwen3:8b", "--model", "a.gguf"), "cannot be combined"),
         (("--ollama", "no model"), "ollama.model: String should match"),
