@@ -29,6 +29,7 @@ from proxy.facts import (
     outcome,
 )
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.rescue.formats import FORMATS, Format
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.plan import Policy
 from proxy.inference.reply_reader import PassthroughReader
@@ -309,6 +310,21 @@ def test_the_message_of_an_unknown_answer_tool_is_streamed(is_text: bool) -> Non
     end = [TextDelta("}</tool_call>")] if is_text else []
     book.receive(*end, ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
+
+
+# A copied result, and the forms that need the parameters or the schema of an offered tool.
+NEED_A_TOOL = ("repeated_result", "tool_attributes", "tool_pairs", "inline_calls")
+
+
+@pytest.mark.parametrize("row", [row for row in FORMATS.values() if row.shape != "quoted"])
+def test_an_answer_by_an_unknown_tool_is_read_in_every_format(row: Format) -> None:
+    written = row.example.removeprefix("\n").replace("get_weather", "final_answer")
+    written = written.replace("city", "answer").replace("Paris", "It is sunny.")
+    for pieces in ([written], [*written]):
+        book = Playbook.of(make_request(stream=True)).ask()
+        book.receive(*map(TextDelta, pieces), ReplyFinished("stop"))
+        is_read = shown_text(book).endswith("It is sunny.") and book.turn.next_request() is None
+        assert is_read is (row.name not in NEED_A_TOOL)
 
 
 def test_a_call_next_to_an_unknown_answer_tool_is_kept() -> None:
