@@ -627,8 +627,8 @@ class ReplyReader:
         inserted = 0
         for structured in self.structured.values():
             call, message = structured.call, structured.message
-            if message is not None and is_complete and self._is_foreign(call):
-                message = None  # it has further arguments, so it is a call of an unknown tool
+            if message is not None and is_complete and self._is_unknown(call, message):
+                message = None
             if message is not None and is_complete and _is_unreadable(message, call):
                 self._text.is_broken = True
                 self._text.begin_broken()
@@ -644,8 +644,14 @@ class ReplyReader:
                 inserted += len(calls)
         return parts
 
-    def _is_foreign(self, call: WrittenCall) -> bool:
-        return not self._offer.is_respond(call.name) and not self._offer.is_answer(call)
+    def _is_unknown(self, call: WrittenCall, message: MessageDecoder) -> bool:
+        """Return whether a call is of an unknown tool: an answer has no further arguments.
+
+        Of broken arguments, the message counts as far as the client has seen it.
+        """
+        if self._offer.is_respond(call.name) or self._offer.is_answer(call):
+            return False
+        return parse_arguments(str(call.arguments)) is not None or not message.has_begun
 
     def _split_swallowed(self, call: WrittenCall) -> Sequence[WrittenCall]:
         """Return the calls that the engine's parser took for one."""

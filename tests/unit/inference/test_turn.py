@@ -338,6 +338,16 @@ def test_a_call_next_to_an_unknown_answer_tool_is_kept() -> None:
     assert book.turn.next_request() is None
 
 
+@pytest.mark.parametrize(
+    "arguments", ['{"message": "It is "noon"."}', '{"message": "It is "noon".']
+)
+def test_the_shown_message_of_a_broken_call_is_the_answer(arguments: str) -> None:
+    book = Playbook.of(make_request(stream=True)).ask()
+    call(book, "respond", arguments)
+    assert shown_text(book) == 'It is "noon".'
+    assert book.turn.next_request() is None
+
+
 def test_an_answer_in_a_form_is_no_call_of_an_answer_tool() -> None:
     book = Playbook.of(make_request(answer_schema=PLANET)).ask()
     call(book, "final_answer", '{"name": "Mars"}')
