@@ -27,7 +27,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.dialect import AnswerBuilder, Client, StreamEncoder
-from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
+from proxy.errors import BackendTimedOut, ContextOverflow, TemperError, UnknownModel
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.driver import run_turn
@@ -166,6 +166,9 @@ class Answer:
                         self._note_shown(batch)
                         yield batch
                     is_over = True
+                except UnknownModel:  # the engine was restarted with another model
+                    self.planned.service.models.forget_first()
+                    raise
                 except ContextOverflow as overflow:
                     # the engine may report the overflow only after it has generated a part, and
                     # a streaming client that has seen content cannot be sent another answer

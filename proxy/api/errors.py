@@ -110,7 +110,7 @@ async def refuse(connection: ClientConnection, error: TemperError) -> None:
 DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "request_forgotten": (404, "This request is no longer stored: only the latest requests are."),
     "before_restart": (404, "Temper, or the worker that handled the request, has been restarted."),
-    "recording_off": (404, "Exchanges are not stored. Set recording.keep_bytes to store them."),
+    "recording_off": (404, "Exchanges are not stored. Start Temper with --keep to store them."),
     "not_understood": (
         404,
         "The client disconnected, or was rejected, before the request was read.",

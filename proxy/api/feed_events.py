@@ -19,7 +19,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     """One model: its state and its requests; None means unknown.
 
     `tuned` are its measured settings, `lacks` the features that its engine rejected. `queue` has
-    the names of the requests that wait for a slot, the next one first.
+    the names of the requests that wait for a slot, the next one first. `presets` are further names
+    of the model with other defaults.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     tuned: str = ""
     lacks: tuple[str, ...] = ()
     queue: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
 
 
 class About(msgspec.Struct, frozen=True):

@@ -127,6 +127,8 @@ class Watching:
                 if state == "loaded":  # looking up a model that is not loaded would load it
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
+                    if not name and (name := await service.models.first_listed()):
+                        known = await service.look_up(name)  # an engine with several models
                     slots, tuned = service.parallel or known.slots, describe_tuned(known.tuned)
                     look = _Look(state, name, slots, known.window, tuned, known.lacks)
         except (TimeoutError, BackendFailed, InvalidRequest):
@@ -163,6 +165,7 @@ class Watching:
             title=service.title,
             backend=backend.name,
             state=look.state,
+            presets=tuple(service.presets),
             problem=cut(problem),
             restarts=managed.restarts if managed is not None else 0,
             busy=queue.served,

@@ -46,6 +46,7 @@ _CONFIG = click.option(
     type=click.Path(path_type=Path),
     help="Settings file. Default: temper.toml in the working directory, if it exists.",
 )
+_KEPT_MEGABYTES = 50
 _OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
 # hidden: only tests search other addresses than the usual ports of engines
 _LOOK_AT = click.option(
@@ -131,6 +132,14 @@ def main() -> None:
 )
 @click.option("--log-format", help="Log format: auto, text or json.")
 @click.option("--watch", is_flag=True, help="Reload the settings when their file changes.")
+@click.option(
+    "--keep",
+    type=int,
+    is_flag=False,
+    flag_value=_KEPT_MEGABYTES,
+    metavar="[MEGABYTES]",
+    help=f"Show the latest requests and replies at /ui: {_KEPT_MEGABYTES} megabytes in memory.",
+)
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -141,6 +150,7 @@ def serve(
     backend_urls: tuple[str, ...],
     look_at: tuple[str, ...],
     watch: bool,
+    keep: int | None,
     **flags: str | int | bool | Path | None,
 ) -> None:
     """Start the proxy in front of a model server."""
@@ -160,6 +170,7 @@ def serve(
         "context": {"budget": flags["budget"]},
         "guardrails": {"text_policy": flags["text_policy"], "strict": flags["strict"]},
         "logging": {"format": flags["log_format"]},
+        "recording": {"keep_bytes": None if keep is None else keep * 1_000_000},
     }
     urls = [*backend_urls]
     given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}

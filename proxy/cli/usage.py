@@ -94,7 +94,7 @@ class ServeCommand(Command):
         "Model size": ("context_tokens", "slots", "budget"),
         "Address": ("host", "port", "like_ollama", "workers"),
         "Replies": ("text_policy", "strict"),
-        "Output": ("log_format", "as_json"),
+        "Output": ("log_format", "keep", "as_json"),
         "Settings": ("config", "watch"),
     }
 

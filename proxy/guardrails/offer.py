@@ -198,14 +198,17 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return tool or find_tool(self.aliases.get(name, ""), self.tools)
 
     def is_answer(self, call: WrittenCall) -> bool:
-        """Return whether a call is a message to the user through an unknown answer tool."""
-        if (
-            not is_answer_tool(call.name)
-            or self.text_policy is TextPolicy.REQUIRE
-            or self.is_respond(call.name)
-        ):
-            return False
-        return self.tool_named(call.name) is None and only_text(call.arguments) is not None
+        """Return whether a call is an answer through an answer tool that was not offered."""
+        return self.may_be_answer(call.name) and only_text(call.arguments) is not None
+
+    def may_be_answer(self, name: str) -> bool:
+        """Return whether a call of this name, with a text as its only argument, is an answer.
+
+        A tool of the client with that name is called, and an answer in a form arrives as text.
+        """
+        is_answer_due = self.text_policy is not TextPolicy.REQUIRE and self.answer_schema is None
+        is_unknown = is_answer_tool(name) and not self.is_respond(name)
+        return is_answer_due and is_unknown and self.tool_named(name) is None
 
     def is_respond(self, name: str) -> bool:
         return self.respond is not None and self.respond.name == name

@@ -439,8 +439,10 @@ class ReplyReader:
         match finding:
             case Prose(text):
                 return self._show(text)
-            case findings.ArgumentsStarted(name):
-                self._message = MessageDecoder() if self._offer.is_respond(name) else None
+            case findings.ArgumentsStarted(name, is_marked):
+                may_answer = is_marked and self._offer.may_be_answer(name)
+                is_message = may_answer or self._offer.is_respond(name)
+                self._message = MessageDecoder() if is_message else None
             case findings.ArgumentsText(text):
                 return self._respond(self._message.feed(text)) if self._message else []
             case FoundCalls():
@@ -613,7 +615,8 @@ class ReplyReader:
             self._calls.note_once(_TOO_MANY)
             return []
         parts = self._read_parts(self._scanner.settle()) + self._decide_pending()
-        message = MessageDecoder() if self._offer.is_respond(started.name) else None
+        is_message = self._offer.is_respond(started.name) or self._offer.may_be_answer(started.name)
+        message = MessageDecoder() if is_message else None
         self.structured[started.index] = StructuredCall(started, message, len(self.calls))
         space = self._scanner.take_space()
         return parts + (self._show(space) if space and message is None else [])
@@ -624,21 +627,31 @@ class ReplyReader:
         inserted = 0
         for structured in self.structured.values():
             call, message = structured.call, structured.message
+            if message is not None and is_complete and self._is_unknown(call, message):
+                message = None
             if message is not None and is_complete and _is_unreadable(message, call):
                 self._text.is_broken = True
                 self._text.begin_broken()
                 parts.append(WithheldText(self._text.add(str(call.arguments), is_message=True)))
             elif message is not None:
+                is_offered = self._offer.is_respond(call.name)
+                self._calls.facts += () if is_offered else (Dropped("answer_tool"),)
                 parts += self._end_message(message, call)
-            elif is_complete and self._offer.is_answer(call):
-                self._calls.facts.append(Dropped("answer_tool"))
-                parts += self._end_message(MessageDecoder(), call)
             else:
                 calls = self._split_swallowed(call) if is_complete else (call,)
                 position = structured.position + inserted
                 self.calls[position:position] = calls
                 inserted += len(calls)
         return parts
+
+    def _is_unknown(self, call: WrittenCall, message: MessageDecoder) -> bool:
+        """Return whether a call is of an unknown tool: an answer has no further arguments.
+
+        Of broken arguments, the message counts as far as the client has seen it.
+        """
+        if self._offer.is_respond(call.name) or self._offer.is_answer(call):
+            return False
+        return parse_arguments(str(call.arguments)) is not None or not message.has_begun
 
     def _split_swallowed(self, call: WrittenCall) -> Sequence[WrittenCall]:
         """Return the calls that the engine's parser took for one."""

@@ -29,6 +29,7 @@ from proxy.guardrails.rescue.syntax import Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.reader import read_values
+from proxy.guardrails.respond import UNOFFERED
 
 _BRACKET = re.compile(r"[\[{]")
 ScannedPart: TypeAlias = ReasoningDelta | AddressedText | FinalAnswer | InventedResult | Finding
@@ -182,8 +183,11 @@ class ReplyScanner:
 
         An answer in JSON may have members named like tools, so there are none for it.
         """
-        is_plain = self._offer.answer_schema is not None or not self._offer.rescues
-        return () if is_plain else syntaxes_for(self._offer.everything)
+        offer = self._offer
+        if offer.answer_schema is not None or not offer.rescues:
+            return ()
+        answers = (tool for tool in UNOFFERED if offer.may_be_answer(tool.name))
+        return syntaxes_for((*offer.everything, *answers))
 
 
 def _is_in_any(texts: Sequence[str], mark: str) -> bool:

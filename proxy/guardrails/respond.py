@@ -35,6 +35,9 @@ _PARAMETERS: JsonObject = {
 # Names of answer tools from other systems, which models call although they are not offered.
 ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
 
+# The same as tools, for calls that only the tool's name reveals; `finish` is also a plain word.
+UNOFFERED = tuple(Tool(name, {}, b"") for name in ANSWER_TOOLS if name != "finish")
+
 _STYLE = Style(has_words=True)
 _AFTER_QUOTE = re.compile(r"\s+")
 _AFTER_INNER_QUOTE = re.compile(r"[\s}]+")

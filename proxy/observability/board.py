@@ -206,6 +206,7 @@ def _is_small(record: RequestRecord) -> bool:
     """Return whether a record may be stored unchanged: it has no long text of a client or model."""
     if record.tools or record.prefix_broken is not None or record.reread is not None:
         return False
-    if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:
+    texts = (record.finish_reason or "", record.refusal)
+    if max(map(len, texts)) > _LONGEST or len(record.facts) > _LONGEST:
         return False
     return _PLAIN.issuperset(map(type, record.facts))

@@ -186,6 +186,11 @@ class LiveRequest:
         if self.target is not None and self.target.backend != backend:
             self.target = msgspec.structs.replace(self.target, backend=backend)
 
+    def set_model(self, model: str) -> None:
+        """Note the model that serves a request which leaves the choice to the server."""
+        if self.target is not None:
+            self.target = msgspec.structs.replace(self.target, model=model)
+
     def wait(self, load: Load | None) -> None:
         """Note that the request joins the queue for a slot."""
         self._load, self._joined, self._is_waiting = load, self._clock(), True
@@ -206,7 +211,7 @@ class LiveRequest:
         # llama-server reports after each batch, which would be an event for every browser
         now = self._clock()
         self._progress = progress.share
-        if now - self._reported >= 1.0:
+        if now - self._reported >= 1.0 or self._progress == 1.0:
             self._reported = now
             self._enter(self._stage)
 

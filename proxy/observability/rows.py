@@ -55,7 +55,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request; `phase` is a value of `RequestStage` or `over`, `progress` is between 0 and 1.
 
     `cache` has the first difference from the conversation's previous prompt, `reread` the tokens
-    that the engine read again, and why.
+    that the engine read again, and why, `problem` the message of an error response, "" without one.
     """
 
     id: str
@@ -87,6 +87,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None
     trace: str | None
     has_exchange: bool = False
+    problem: str = ""
 
 
 def row_of(
@@ -125,6 +126,7 @@ def row_of(
         finish_reason=_cut(record.finish_reason),
         backend=_cut(record.backend),
         trace=f"{record.trace.trace_id:032x}" if record.trace is not None else None,
+        problem=cut(record.refusal),
     )
 
 

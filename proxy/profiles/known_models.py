@@ -62,10 +62,11 @@ class KnownModels:
         entry.until = self.clock() + _SOON
         return await self._look(model, entry)
 
-    async def first_listed(self) -> str:
-        """Return the first chat model that the backend lists, "" without one.
+    async def first_listed(self, *, preferred: str = "") -> str:
+        """Return the `preferred` model if the backend lists it, otherwise the first chat model.
 
-        LM Studio and Ollama also list embedding models, which are recognizable only by their names.
+        Without a list the result is "". LM Studio and Ollama also list embedding models, which are
+        recognizable only by their names.
         """
         name, until = self._first
         if self.clock() < until:
@@ -75,9 +76,14 @@ class KnownModels:
         except BackendFailed:
             return name
         chats = (name for name in listed if _EMBEDDING not in name.lower())
-        name = next(chats, listed[0] if listed else "")
+        first = next(chats, listed[0] if listed else "")
+        name = preferred if preferred in listed else first
         self._first = name, self.clock() + _FRESH
         return name
+
+    def forget_first(self) -> None:
+        """Fetch the list again for the next `first_listed`: the backend has rejected a model."""
+        self._first = self._first[0], 0.0
 
     async def close(self) -> None:
         looking = [*self._looking.values()]

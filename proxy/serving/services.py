@@ -69,6 +69,7 @@ async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, No
 
 
 _DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
+UNNAMED = ("", *_DEFAULTS)  # requests that name no model
 OLLAMA, LLAMA_SERVER = "Ollama", "llama.cpp"  # engines, as their descriptions name them
 _LONGEST_NAME = 512  # characters; a name may be a path
 
@@ -153,20 +154,23 @@ class Service:
         return replace(request, fields={**request.fields, "model": json.dump(name)})
 
     async def choose_model(self, request: Addressed) -> Addressed:
-        """Use the backend's first model if the client leaves the choice to the server.
+        """Use the backend's first model if neither the client nor the settings name one of its own.
 
-        vLLM, LM Studio and others check names; a llama-server with one model accepts any.
+        vLLM, LM Studio and others check names; a llama-server with one model accepts any. A model
+        of the settings without `upstream_model` has the name of its section.
         """
-        if self.name or self.upstream or request.model not in _DEFAULTS:
+        is_open = bool(self.name) or request.model in _DEFAULTS
+        if self.upstream or self.fleet is not None or not is_open:
             return request
         known = await self.look_up(request.model)
         # without a window it is a llama-server in router mode, which checks names, too
         if known.engine == LLAMA_SERVER and known.window is not None:
             return request
-        name = await self.models.first_listed()
-        if not name or name == request.model:
+        name = await self.models.first_listed(preferred=self.name)
+        if name in ("", self.name or request.model):
             return request
-        return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
+        model = request.model if self.name else name
+        return replace(request, model=model, fields={**request.fields, "model": json.dump(name)})
 
     def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit as many requests as the model has slots, divided by the number of processes."""

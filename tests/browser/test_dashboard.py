@@ -75,7 +75,7 @@ def test_broken_call_is_shown_live_before_and_after_its_repair(
     assert ask(temper, request_for(WRONG_TYPE)).status_code == 200
     row = seen.page.locator("tbody tr", has_text="repaired").first
     row.wait_for()
-    assert "A call written as text (hermes) became a call of get_weather." in row.inner_text()
+    assert "A call of get_weather written as text (hermes) was recognized." in row.inner_text()
     row.click()
     detail = seen.page.locator(".detail")
     detail.locator(".said.got mark").first.wait_for()
@@ -105,7 +105,7 @@ def test_stuck_request_is_canceled_and_frees_its_slot(temper: str, open_page: Op
     seen = open_page(temper)
     with stuck(temper) as got:
         row = seen.page.locator("tbody tr.live")
-        row.locator("text=streaming").wait_for()
+        row.locator("text=generating").wait_for()
         busy = seen.page.locator(".slots i.busy")
         busy.first.wait_for()
         row.click()
@@ -172,7 +172,7 @@ def test_every_view_fits_its_screen(
         ask(temper, request_for(prompt))
     seen = open_page(temper, width=width, height=height, scheme=scheme)
     with stuck(temper):
-        seen.page.locator("tr.live", has_text="streaming").wait_for()
+        seen.page.locator("tr.live", has_text="generating").wait_for()
         seen.page.wait_for_selector("canvas")
         seen.page.locator(".model-card", has_text="ready").wait_for()
         fits = "document.documentElement.scrollWidth <= innerWidth"
@@ -249,7 +249,7 @@ def test_background_requests_queue_last_and_positions_are_shown(
         seen = open_page(temper)
         rows = seen.page.locator("tbody tr")
         with stuck(temper):
-            rows.filter(has_text="streaming").wait_for()
+            rows.filter(has_text="generating").wait_for()
             answers = []
             for priority, status in (
                 ("low", "Position 1 of 1 in the queue, low priority."),
@@ -271,7 +271,7 @@ def test_background_requests_queue_last_and_positions_are_shown(
             rows.nth(2).click()
             seen.page.locator(".detail p", has_text="Position 4 of 4 in the queue").wait_for()
             seen.page.keyboard.press("Escape")
-            seen.page.locator("tr.live", has_text="streaming").click()
+            seen.page.locator("tr.live", has_text="generating").click()
             seen.page.click("text=Cancel this request")
             seen.page.click("text=Click again to cancel")
         assert [answer.result().status_code for answer in answers] == [200] * 4

@@ -340,6 +340,37 @@ def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
     ]
 
 
+def test_rows_say_why_they_failed_or_are_retried_and_name_their_model(
+    open_page: Open, stage: Served
+) -> None:
+    page = open_page(stage.url).page
+    result = page.evaluate(
+        """async () => {
+          const { modelOf, newsOf, presetOf, shortDuration, statusOf } = await import(
+            "./ui/assets/words.js");
+          const models = [{ title: "coder", presets: ["fast"], queue: [] }];
+          const failed = { phase: "over", outcome: null, status: 404, left: null, attempts: [],
+            repairs: [], tools: [], service: "coder", model: "fast", problem: "It is unknown." };
+          const told = [{ told: "It was empty." }, { told: "" }];
+          const retried = { ...failed, phase: "asked_again", attempts: told, progress: null };
+          return [
+            [newsOf(failed), newsOf({ ...failed, problem: "" }), newsOf(retried)],
+            [statusOf(retried), statusOf({ ...retried, phase: "reading", progress: 1 })],
+            [modelOf(failed, models), presetOf(failed, models), presetOf(failed, [])],
+            [modelOf({ ...failed, model: "" }, models), modelOf({ ...failed, model: "m" }, models)],
+            [0.04, 40, 60, 160, 3600, 5400].map(shortDuration),
+          ];
+        }"""
+    )
+    assert result == [
+        ["It is unknown.", "Status 404.", "Retrying: It was empty."],
+        ["retrying (2)", "generating"],
+        ["coder", "fast", ""],
+        ["\N{EN DASH}", "m"],
+        ["40 ms", "40 s", "1 min", "2.7 min", "1 h", "1.5 h"],
+    ]
+
+
 def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
     result = page.evaluate(
@@ -402,10 +433,10 @@ def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> No
         (RequestStage.LOADING, "waiting for the model to load"),
         (RequestStage.QUEUED, "waiting for a slot"),
         (RequestStage.READING, "reading 38 %"),
-        (RequestStage.ASKED_AGAIN, "attempt 2"),
+        (RequestStage.ASKED_AGAIN, "retrying (2), 38 %"),
         (RequestStage.RUNNING_TOOL, "running t"),
         (RequestStage.WAITING_FOR_PERSON, "waiting for approval: s.drop"),
-        (RequestStage.STREAMING, "streaming"),
+        (RequestStage.STREAMING, "generating"),
     ],
 )
 def test_a_living_request_says_what_it_does(

@@ -111,6 +111,7 @@ async def test_every_request_is_a_row_with_its_logged_figures() -> None:
         None,
         None,
     ]
+    assert [bool(row["problem"]) for row in rows] == [False] * 4 + [True] * 2
     for row, record in zip(rows, records.taken, strict=True):
         assert (row["request_id"], row["model"]) == (record.id, record.model)
         assert row["seconds"] == pytest.approx(record.seconds, abs=0.001)

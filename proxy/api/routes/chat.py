@@ -40,6 +40,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import RequestTarget
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import Planned, RequestPreparation, Resolved
+from proxy.serving.services import UNNAMED
 
 if TYPE_CHECKING:  # imported only where the operator has tools
     from proxy.mcp.definitions import ServedTool
@@ -144,8 +145,10 @@ class Chat:
 
     async def plan(self, received: Received, resolved: Resolved) -> Planned:
         """Decide the policy and repair the history; raises `InvalidRequest` kinds of errors."""
-        received.planned = await self.preparation.plan(resolved, received.upstream)
-        return received.planned
+        planned = received.planned = await self.preparation.plan(resolved, received.upstream)
+        if planned.known.identity and resolved.request.model in UNNAMED:
+            received.live.set_model(planned.known.identity)
+        return planned
 
     async def fit(
         self, received: Received, planned: Planned, tools: "tuple[ServedTool, ...]" = ()

@@ -42,6 +42,18 @@ REASONING, ANSWERS, RESULTS = TABLE.reasoning, TABLE.answers, TABLE.results
 THOUGHT_ENDS = frozenset(REASONING.values())
 CONTROL_BEGINNINGS = TABLE.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
+# Whole marks that no prose contains by accident: control tokens, `[TOOL_CALLS]`, tags with `call`.
+_WHOLE = re.compile(
+    r"(?:\]<\]\w+\[>\[)?</?(?:\w+[:|])?\w*call\w*>|</?[|｜].*[|｜>]\w*|\[/?\w*CALLS?\]",
+    re.IGNORECASE,
+)
+_INNER = chain.from_iterable(chain.from_iterable(row.parts.values()) for row in _ROWS)
+_ALL = frozenset((*chain.from_iterable(_BRACKETS), *_INNER))
+CALL_TOKENS = frozenset(mark for mark in _ALL if _WHOLE.fullmatch(mark))
+# Openings that go on with a name or a value: at the end of a reply their call is lost.
+HALF_OPENINGS = frozenset(
+    opening for opening, _ in _BRACKETS if re.fullmatch(r"[<\[].*(?:=\"?|[:.])", opening)
+)
 _RESULT_ENDS = {fold_mark(begin): end for begin, end in RESULTS.items()}
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
 # The marks that the scanner looks for in addition to the openings of calls.

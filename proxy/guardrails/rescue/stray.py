@@ -4,9 +4,10 @@
     <tool_call>
     The store first, then the file.
 
-A closing mark is stray where nothing was opened before it and it ends its line: alone on it, or
-right after a word. An opening mark is stray alone on its line. A mark is text if it is in a
-sentence, in code or in quotation marks, or if the prompt or the words before the mark discuss it.
+A mark is stray if it is alone on its line, if it ends the line right after a word or after the end
+of a sentence, and if it begins the line right before a word. A closing mark is text if its opening
+mark precedes it. Any mark is text if it is in a sentence, in code or in quotation marks, or if the
+prompt or the words before the mark discuss it.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -19,6 +20,8 @@ from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
 from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import (
+    CALL_TOKENS,
+    HALF_OPENINGS,
     SPECIAL_TOKENS,
     STRAY_CLOSERS,
     TAGS,
@@ -29,14 +32,17 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.rescue.values.cursor import Literals
 
-_OPENINGS = frozenset(f"<{tag}>" for tag in TAGS if tag.casefold().startswith("tool_call"))
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
+# A tag whose end ends a turn may as well be HTML: it is kept with its end.
+_AMBIGUOUS = {end.replace("</", "<", 1) for end in TABLE.turn_ends}
+_OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - _AMBIGUOUS
 # An argument outside any call, such as DeepSeek's (cline/cline#13348): the rest is no prose.
 _LEAKS = TABLE.leaks
-_MARKS = Literals((*_OPENINGS, *_CLOSERS, *_LEAKS))
+_MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LEAKS))
 _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
+_SENTENCE_ENDS = tuple(".!?…。！？।؟")
 _LEAD = 400  # characters that may introduce an example
 _MOST = 50  # marks of one reply that are examined, each against all prose before it
 _STRAY = LeftOut("stray_mark")
@@ -44,7 +50,7 @@ _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
     mark for row in TABLE.formats for mark in row.marks if (mark[0], mark[-1]) == ("[", "]")
 }
-_ALONE = map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS | _BRACKETED)
+_ALONE = map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS | CALL_TOKENS | _BRACKETED)
 _TOKENS = "|".join(sorted(_ALONE, key=len, reverse=True))
 _ONLY_MARKS = re.compile(
     possessive(
@@ -117,6 +123,7 @@ class StrayMarks:
             blank = " \t\n" if mark in _OPENINGS else " \t"
             is_mark_next = _MARKS.at(rest.lstrip(), 0, is_finished=is_last) if rest.strip() else ""
             is_open = mark is None or is_mark_next is None or not rest.strip(blank)
+            is_open = is_open or (mark in _OPENINGS and _may_enclose(rest))
             if is_open and not is_last:
                 self._held = space + text
                 return kept
@@ -128,7 +135,7 @@ class StrayMarks:
             self._patience -= 1
             if self._is_text(mark, rest):
                 kept += spaces + self._keep(mark)
-            elif mark in _LEAKS or self._ends_call(mark):
+            elif mark in _LEAKS or mark in HALF_OPENINGS or self._ends_call(mark):
                 self.has_leak = self._is_refused = True
                 kept += (RefusedText(Reason.BROKEN), Prose(space + text))
                 return kept
@@ -150,18 +157,42 @@ class StrayMarks:
     def _is_text(self, mark: str, rest: str) -> bool:
         prose = "".join(self._prose)
         line = prose[prose.rfind("\n") + 1 :]
-        lead = prose[-_LEAD:].rstrip()
+        if self._is_discussed(mark, prose, line):
+            return True
         is_alone = not line.strip()
-        if self._is_given(mark) or holds_call(prose) or line.count("`") % 2 or lead.endswith(":"):
-            return True
-        if len(_FENCED_LINE.findall(prose)) % 2 or introduces_example(lead):
-            return True
         if mark in _LEAKS:
             return not is_alone
-        if not (_LINE_REST.match(rest) or _MARKS.at(rest.lstrip(), 0, is_finished=True)):
+        ends_line = _LINE_REST.match(rest) is not None
+        is_mark_next = bool(_MARKS.at(rest.lstrip(), 0, is_finished=True))
+        if mark in HALF_OPENINGS and rest.strip():
             return True
-        if mark in _OPENINGS:  # before more markup it is part of what no syntax can read
-            return not is_alone or rest.lstrip()[:1] in _MARKUP
-        opening = mark.replace("/", "", 1).removesuffix(">")
+        if not (ends_line or is_mark_next):  # `</tool_call>It is noon.`
+            is_word_next = rest[0].isalpha() and not (mark in _OPENINGS and rest[0].islower())
+            return not (is_alone and is_word_next) or _encloses(mark, rest)
+        is_only_marks = _ONLY_MARKS.fullmatch(rest.lstrip().partition("\n")[0]) is not None
+        if mark in _OPENINGS and rest.lstrip()[:1] in _MARKUP and not is_only_marks:
+            return True  # before more markup it is part of what no syntax can read
         is_glued = bool(line) and not line[-1].isspace() and line[-1] not in "\"'`"
-        return opening in prose or not (is_alone or is_glued)
+        follows_sentence = line.rstrip().endswith(_SENTENCE_ENDS)
+        opening = mark.replace("/", "", 1).removesuffix(">")
+        is_closed = mark not in _OPENINGS and opening != mark[:-1] and opening in prose
+        return is_closed or not (is_alone or is_glued or follows_sentence)
+
+    def _is_discussed(self, mark: str, prose: str, line: str) -> bool:
+        """Return whether the prompt or the words before a mark are about it, or show code."""
+        lead = prose[-_LEAD:].rstrip()
+        if self._is_given(mark) or holds_call(prose) or line.count("`") % 2 or lead.endswith(":"):
+            return True
+        return len(_FENCED_LINE.findall(prose)) % 2 == 1 or introduces_example(lead)
+
+
+def _encloses(mark: str, rest: str) -> bool:
+    """Return whether an opening mark and another one enclose the words between them."""
+    line = rest[:_LEAD].partition("\n")[0]
+    return mark in _OPENINGS and _MARKS.find(line, 0, is_finished=True) < len(line)
+
+
+def _may_enclose(rest: str) -> bool:
+    """Return whether an opening mark needs the rest of its line: a word or a mark is next."""
+    is_next = rest[:1].isalpha() or rest[:1] in _MARKUP
+    return is_next and "\n" not in rest and len(rest) < _LEAD

@@ -69,7 +69,7 @@ def test_repaired_requests_stay_and_the_latest_ten_are_shown() -> None:
     rows = tuple(row_of(replace(RECORD, begun_at=float(at)), f"abc-{at}") for at in range(30))
     screen = Screen(replace(STATE, requests=rows))
     text = drawn(screen, 100)
-    assert text.count("A call written as text (hermes) became a call of look. +1") == 10
+    assert text.count("A call of look written as text (hermes) was recognized. +1") == 10
     assert "No requests are running." in text
 
 
@@ -78,10 +78,10 @@ def test_a_later_state_keeps_finished_requests_and_drops_those_of_another_proces
     screen = Screen(replace(STATE, requests=(running_row(RequestStage.QUEUED), first)))
     screen.apply(replace(STATE, requests=(second,)))
     text = drawn(screen, 100)
-    assert text.count("became a call of look") == 2
+    assert text.count("A call of look written") == 2
     assert "No requests are running." in text
     screen.apply(replace(STATE, instance="def", requests=(second,)))
-    assert drawn(screen, 100).count("became a call of look") == 1
+    assert drawn(screen, 100).count("A call of look written") == 1
 
 
 @pytest.mark.parametrize("width", [80, 40])
@@ -91,7 +91,7 @@ def test_it_fits_narrow_terminals(width: int) -> None:
     )
     text = drawn(screen, width)
     assert "waiting for a slot" in text
-    assert "A call written" in text
+    assert "A call of look" in text
 
 
 def test_at_80_columns_only_long_names_and_sentences_are_cut() -> None:
@@ -121,7 +121,7 @@ def test_a_later_event_replaces_an_earlier_one() -> None:
     assert "412 requests" in drawn(screen, 80)
     many = tuple(row_of(RECORD, f"abc-{number}") for number in range(2000))
     screen.apply(Batch(4, many))
-    assert drawn(screen, 80).count("A call written") == 10
+    assert drawn(screen, 80).count("A call of look") == 10
 
 
 def test_foreign_words_are_no_markup() -> None:

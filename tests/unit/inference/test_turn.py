@@ -29,6 +29,7 @@ from proxy.facts import (
     outcome,
 )
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.rescue.formats import FORMATS, Format
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.plan import Policy
 from proxy.inference.reply_reader import PassthroughReader
@@ -292,6 +293,64 @@ def test_an_answer_tool_of_the_client_is_called() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "finish", '{"result": "Done."}')))
     book = Playbook.of(make_request(tools=(WEATHER,))).ask()
     call(book, "finish", '{"result": "Done.", "code": "0"}')
+    assert RejectedReply("unknown_tool") in book.turn.facts
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_the_message_of_an_unknown_answer_tool_is_streamed(is_text: bool) -> None:
+    book = Playbook.of(make_request(stream=True)).ask()
+    if is_text:
+        book.receive(TextDelta('<tool_call>{"name": "respond", "arguments": {"mess'))
+    else:
+        book.receive(ToolCallStarted(0, "x", "respond"))
+        book.receive(ToolCallArgumentsDelta(0, '{"mess'))
+    for piece, shown in (('age": "It is', "It is"), (" sunny.", " sunny."), ('"}', None)):
+        delta = TextDelta(piece) if is_text else ToolCallArgumentsDelta(0, piece)
+        book.receive(delta).expect(*([] if shown is None else [TextDelta(shown)]))
+    end = [TextDelta("}</tool_call>")] if is_text else []
+    book.receive(*end, ReplyFinished("stop")).expect(ReplyFinished("stop"))
+    book.end()
+
+
+# A copied result, and the forms that need the parameters or the schema of an offered tool.
+NEED_A_TOOL = ("repeated_result", "tool_attributes", "tool_pairs", "inline_calls")
+
+
+@pytest.mark.parametrize("row", [row for row in FORMATS.values() if row.shape != "quoted"])
+def test_an_answer_by_an_unknown_tool_is_read_in_every_format(row: Format) -> None:
+    written = row.example.removeprefix("\n").replace("get_weather", "final_answer")
+    written = written.replace("city", "answer").replace("Paris", "It is sunny.")
+    for pieces in ([written], [*written]):
+        book = Playbook.of(make_request(stream=True)).ask()
+        book.receive(*map(TextDelta, pieces), ReplyFinished("stop"))
+        is_read = shown_text(book).endswith("It is sunny.") and book.turn.next_request() is None
+        assert is_read is (row.name not in NEED_A_TOOL)
+
+
+def test_a_call_next_to_an_unknown_answer_tool_is_kept() -> None:
+    book = Playbook.of(make_request()).ask()
+    book.receive(ToolCallStarted(0, "x", "respond"))
+    book.receive(ToolCallArgumentsDelta(0, '{"message": "I look."}'))
+    book.receive(ToolCallStarted(1, "y", "get_weather"))
+    book.receive(ToolCallArgumentsDelta(1, PARIS), ReplyFinished("tool_calls"))
+    assert shown_text(book) == "I look."
+    assert ToolCalled(0, ToolCall("y", "get_weather", PARIS)) in book.shown
+    assert book.turn.next_request() is None
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"message": "It is "noon"."}', '{"message": "It is "noon".']
+)
+def test_the_shown_message_of_a_broken_call_is_the_answer(arguments: str) -> None:
+    book = Playbook.of(make_request(stream=True)).ask()
+    call(book, "respond", arguments)
+    assert shown_text(book) == 'It is "noon".'
+    assert book.turn.next_request() is None
+
+
+def test_an_answer_in_a_form_is_no_call_of_an_answer_tool() -> None:
+    book = Playbook.of(make_request(answer_schema=PLANET)).ask()
+    call(book, "final_answer", '{"name": "Mars"}')
     assert RejectedReply("unknown_tool") in book.turn.facts
 
 

@@ -290,6 +290,8 @@ def test_prompt_progress_is_published_once_a_second() -> None:
     account.note_progress(PromptProgress(total=0, cached=0, processed=10))
     assert board.number == changes + 2
     assert account.snapshot()[1:] == (RequestStage.RECEIVING, 1.0)
+    account.note_progress(PromptProgress(total=10, cached=0, processed=10))
+    assert board.number == changes + 3  # the end of the prompt is published at once
 
 
 def test_events_of_a_turn_are_visible_while_it_runs() -> None:

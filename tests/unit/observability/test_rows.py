@@ -46,7 +46,7 @@ def test_a_row_has_the_fields_of_the_record() -> None:
     row = row_of(RECORD, "abc-1")
     assert (row.id, row.request_id, row.client, row.phase) == ("abc-1", "r", "anna", "over")
     assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
-    assert row.repairs == ("A call written as text (hermes) became a call of look.",)
+    assert row.repairs == ("A call of look written as text (hermes) was recognized.",)
     (attempt,) = row.attempts
     assert attempt == AttemptRow(
         "as_asked",
@@ -65,6 +65,11 @@ def test_a_row_has_the_fields_of_the_record() -> None:
     assert row.cache == PrefixBroken(3, "the user prompt changed")
     assert row.reread == Reread(100, 60, 1.5, "client", "the user prompt changed")
     assert row.trace == f"{7:032x}"
+
+
+def test_a_failed_request_has_the_message_of_its_error() -> None:
+    assert row_of(replace(RECORD, status=404, refusal="No\x1b[2J"), "a").problem == "No\\x1b[2J"
+    assert row_of(RECORD, "a").problem == ""
 
 
 def test_a_living_request_has_neither_a_status_nor_an_end() -> None:

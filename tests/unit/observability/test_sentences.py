@@ -54,7 +54,7 @@ def test_any_text_is_visible_and_reversible(value: JsonValue) -> None:
 
 
 TOLD: tuple[tuple[Fact, str], ...] = (
-    (facts.Rescued("hermes", "look"), "A call written as text (hermes) became a call of look."),
+    (facts.Rescued("hermes", "look"), "A call of look written as text (hermes) was recognized."),
     (facts.Repaired("look"), "Invalid JSON in a call of look was repaired."),
     (facts.Coerced("look", "/days"), "/days of look was converted to the right type."),
     (facts.Coerced("look", ""), "A value of look was converted to the right type."),

@@ -331,6 +331,27 @@ async def test_the_default_is_the_first_listed_chat_model(
     assert (await service.choose_model(Request(requested, (), {}))).model == sent
 
 
+async def test_after_a_rejected_model_the_list_is_fetched_again() -> None:
+    backend = ScriptedBackend(catalogue=("first",))
+    service = OPTIONS.service(backend)
+    assert (await service.choose_model(Request("default", (), {}))).model == "first"
+    backend.catalogue = ("second",)
+    service.models.forget_first()
+    assert (await service.choose_model(Request("default", (), {}))).model == "second"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("mine", "org/chat-7b"), ("org/chat-3b", "org/chat-3b")]
+)
+async def test_a_model_of_the_settings_is_sent_under_a_name_that_the_engine_lists(
+    name: str, sent: str
+) -> None:
+    service = OPTIONS.service(ScriptedBackend(catalogue=LISTED), name=name)
+    request = service.address_to_backend(Request(name, (), {"model": json.dump(name)}))
+    chosen = await service.choose_model(request)
+    assert (chosen.model, chosen.fields["model"]) == (name, json.dump(sent))
+
+
 class Unreachable(ScriptedBackend):
     """A backend that cannot list its models."""
 

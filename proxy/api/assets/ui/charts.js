@@ -1,11 +1,16 @@
 // Four small charts of the last fifteen minutes; uPlot draws them, the style sheet has their colours.
 
 import { series } from "./store.js";
-import { duration, short } from "./words.js";
+import { duration, short, shortDuration } from "./words.js";
 
 const HEIGHT = 120;
 const TOGETHER = 3; // buckets that are counted as one where they are too narrow to be seen
 const WHOLE_STEPS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((one) => [one, 2 * one, 5 * one]);
+// seconds between two labels of a time axis, so that each is a short whole number
+const TIME_STEPS = [
+  ...[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30],
+  ...[1, 2, 5, 10, 20, 30, 60, 120, 300, 600].map((minutes) => 60 * minutes),
+];
 const OUTCOMES = ["failed", "exhausted", "retried", "repaired", "clean"];
 
 const CHARTS = [
@@ -19,6 +24,7 @@ const CHARTS = [
   {
     title: "Time to the first token",
     unit: duration,
+    label: shortDuration,
     lines: [
       { kind: "median", of: (point) => point.median },
       { kind: "p95", of: (point) => point.p95 },
@@ -152,10 +158,10 @@ function options(chart, style, width) {
       { ...axis, grid: { show: false }, size: 22, splits: fives, values: minutes },
       {
         ...axis,
-        ...(chart.unit === duration ? {} : { incrs: WHOLE_STEPS }),
+        incrs: chart.unit === duration ? TIME_STEPS : WHOLE_STEPS,
         size: 44,
         space: 34,
-        values: (_, splits) => splits.map((one) => (one === 0 ? "0" : chart.unit(one))),
+        values: (_, splits) => splits.map((one) => (one ? (chart.label ?? chart.unit)(one) : "0")),
       },
     ],
     series: [{}, ...kinds.map(({ kind }) => drawn(chart, color(`c-${kind}`)))],

@@ -9,8 +9,11 @@ import {
   count,
   duration,
   kindOf,
+  modelOf,
+  newsOf,
   percent,
   placeOf,
+  presetOf,
   rereadOf,
   statusOf,
   utc,
@@ -28,17 +31,19 @@ export function detail(row, models, exchange, now, view, actions) {
         <div>
           <h2><i class="dot ${kind ?? "living"}"></i>${statusOf(row)}</h2>
           <p class="muted">${OUTCOMES_EXPLAINED[kind] ?? living(row, models)}</p>
+          ${row.problem ? html`<p class="problem">${row.problem}</p>` : nothing}
         </div>
         <button type="button" class="close" aria-label="Close" @click=${actions.close}>✕</button>
       </header>
       ${kind ? nothing : ending(row, view, actions)}
       ${times(row, seconds)} ${repairs(row)} ${beforeAfter(row, exchange)} ${context(row)} ${promptCache(row)}
-      ${request(row, exchange, view, actions)} ${facts(row, seconds)}
+      ${request(row, exchange, view, actions)} ${facts(row, models, seconds)}
     </aside>
   `;
 }
 
 function living(row, models) {
+  if (row.phase === "asked_again") return newsOf(row);
   return placeOf(row, models) || (row.phase === "queued" ? "" : "The request is running.");
 }
 
@@ -204,10 +209,11 @@ function windowBar(shape, tokens) {
   `;
 }
 
-function facts(row, seconds) {
+function facts(row, models, seconds) {
   const { tokens } = row;
   const told = [
-    ["Model", row.model],
+    ["Model", modelOf(row, models)],
+    ["Preset", presetOf(row, models)],
     ["Backend", row.backend],
     ["Client", row.client],
     ["Priority", row.priority === "normal" ? null : row.priority],

@@ -92,6 +92,9 @@ function card(model, totals, selected, actions) {
           ? count(counts.repaired + counts.retried)
           : 0}</dd></div>
       </dl>
+      ${model.presets.length
+        ? html`<p class="muted">Presets: ${visible(model.presets.join(", "))}</p>`
+        : nothing}
       ${model.tuned ? html`<p class="muted">Tuned: ${visible(model.tuned)}</p>` : nothing}
       ${model.lacks.length
         ? html`<p class="muted" title="Rejected by the engine; Temper sends requests without it"

@@ -7,8 +7,10 @@ import {
   clock,
   duration,
   kindOf,
+  modelOf,
   newsOf,
   placeOf,
+  presetOf,
   short,
   statusOf,
   utc,
@@ -16,7 +18,7 @@ import {
 
 const FIRST = `curl ${location.origin}/v1/chat/completions \\
   -H 'content-type: application/json' \\
-  -d '{"messages": [{"role": "user", "content": "Hello"}]}'`;
+  -d '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'`;
 
 export function toolbar(view, models, actions) {
   const { filter } = view;
@@ -100,6 +102,7 @@ export function table(rows, models, view, now, actions) {
 function line(row, models, isSelected, hasClients, now, actions) {
   const kind = kindOf(row);
   const news = placeOf(row, models) || newsOf(row);
+  const preset = presetOf(row, models);
   return html`
     <tr
       id="row-${row.id}"
@@ -110,9 +113,11 @@ function line(row, models, isSelected, hasClients, now, actions) {
     >
       <td class="time"><time title=${utc(row.at)}>${clock(row.at)}</time></td>
       <td class="status"><i class="dot ${kind ?? "living"} ${row.phase}"></i>${statusOf(row)}</td>
-      <td class="model" title=${row.model ?? ""}>${row.model ?? "–"}</td>
+      <td class="model" title=${row.model ?? ""}>${modelOf(row, models)}${preset
+        ? html` <span class="preset">${preset}</span>`
+        : nothing}</td>
       ${hasClients ? html`<td class="client" title=${row.client}>${row.client || "–"}</td>` : nothing}
-      <td class="news" title=${row.repairs.join("\n")}>${news}</td>
+      <td class="news" title=${row.repairs.join("\n") || news}>${news}</td>
       <td class="number took">${duration(kind ? row.seconds : Math.max(0, now - row.at))}</td>
       <td class="number tokens">${tokens(row)}</td>
       <td class="window">${gauge(row.context)}</td>

@@ -8,8 +8,8 @@ export { LEFT, OUTCOMES, OUTCOMES_EXPLAINED, PHASES };
 export const REASONS = {
   recording_off: [
     "Exchanges are not stored.",
-    "Set recording.keep_bytes, for example to 50000000, and restart Temper. The latest requests " +
-      "and replies are then kept in memory and shown here.",
+    "Start Temper with --keep, or set recording.keep_bytes. The latest requests and replies are " +
+      "then kept in memory and shown here.",
   ],
   not_over: ["The request is still running.", "Its replies are shown when it has finished."],
   too_large: ["This exchange was too large to store.", "Increase recording.keep_bytes."],
@@ -61,6 +61,17 @@ export function placeOf(row, models) {
   return place ? `Position ${place} of ${queue.length} in the queue${rank}.` : "";
 }
 
+/** The preset that a row's request names, or an empty text. */
+export function presetOf(row, models) {
+  const card = models.find((one) => one.title === row.service);
+  return card?.presets.includes(row.model) ? row.model : "";
+}
+
+/** The model of a row: with a preset, the model that the preset belongs to. */
+export function modelOf(row, models) {
+  return presetOf(row, models) ? row.service : row.model || "–";
+}
+
 /** The stage or outcome of a row, in a few words. */
 export function statusOf(row) {
   const kind = kindOf(row);
@@ -69,10 +80,14 @@ export function statusOf(row) {
 }
 
 export function phaseOf(row) {
-  if (row.phase === "reading" && row.progress !== null) {
-    return `reading ${Math.round(row.progress * 100)} %`;
+  const isRetry = row.phase === "asked_again";
+  const stage = isRetry ? `${PHASES.asked_again} (${row.attempts.length})` : PHASES[row.phase];
+  if ((isRetry || row.phase === "reading") && row.progress !== null) {
+    const share = Math.round(row.progress * 100);
+    if (row.progress === 1) return isRetry ? stage : PHASES.streaming;
+    return isRetry ? `${stage}, ${share} %` : `reading ${share} %`;
   }
-  if (row.phase === "asked_again") return `attempt ${row.attempts.length}`;
+  if (isRetry) return stage;
   if (row.phase === "running_tool") {
     const tool = row.tools.findLast((one) => one.status === "running");
     return tool ? `running ${tool.name}` : PHASES.running_tool;
@@ -86,13 +101,17 @@ export function phaseOf(row) {
 
 /** The most important event of a row in one sentence, or an empty text. */
 export function newsOf(row) {
+  if (row.phase === "asked_again") {
+    const rejected = row.attempts.findLast((one) => one.told);
+    if (rejected) return `Retrying: ${rejected.told}`;
+  }
+  if (kindOf(row) === "failed" && row.problem) return row.problem;
   if (row.repairs.length) {
     const more = row.repairs.length - 1;
     return more ? `${row.repairs[0]} +${more}` : row.repairs[0];
   }
   if (row.left) return `The client disconnected ${LEFT[row.left] ?? ""}.`;
-  const failure = row.attempts.at(-1)?.error;
-  if (kindOf(row) === "failed" && failure) return row.attempts.at(-1).told;
+  if (kindOf(row) === "failed") return row.attempts.at(-1)?.told || `Status ${row.status}.`;
   if (row.reread) return `${rereadOf(row.reread)}: ${row.reread.reason}.`;
   if (row.cache) return `The prompt changed: ${row.cache.reason}.`;
   return "";
@@ -126,6 +145,12 @@ export function duration(seconds) {
   const hours = Math.floor(seconds / 3600);
   if (hours < 48) return `${hours} h ${Math.floor((seconds % 3600) / 60)} min`;
   return `${Math.floor(hours / 24)} days`;
+}
+
+/** A time in at most seven characters, for an axis of 44 pixels. */
+export function shortDuration(seconds) {
+  if (seconds < 60) return duration(seconds);
+  return seconds < 3600 ? `${+(seconds / 60).toFixed(1)} min` : `${+(seconds / 3600).toFixed(1)} h`;
 }
 
 export function percent(part, all) {

@@ -3,6 +3,8 @@ from collections.abc import Iterable
 import pytest
 
 from proxy.guardrails.rescue.findings import Finding, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.formats import TABLE
+from proxy.guardrails.rescue.marks import CALL_TOKENS, HALF_OPENINGS
 from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
 from proxy.guardrails.rescue.syntax import Reason
 from tests.fakes.arrivals import chunkings, joined
@@ -31,6 +33,10 @@ def filtered(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
         ),
         ("Sure.\n</parameter>\n</function>", [Prose("Sure.\n"), STRAY, Prose("\n"), STRAY]),
         ("A\n<arg_key>b</arg_key>", [Prose("A"), BROKEN, Prose("\n<arg_key>b</arg_key>")]),
+        ("It is noon. </tool_call>", [Prose("It is noon. "), STRAY]),
+        ("</tool_call>It is noon.", [STRAY, Prose("It is noon.")]),
+        ("<|python_tag|>It is noon.\nBye.", [STRAY, Prose("It is noon.\nBye.")]),
+        ("Sure.\n<function=", [Prose("Sure."), BROKEN, Prose("\n<function=")]),
     ],
 )
 def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> None:
@@ -40,10 +46,32 @@ def test_a_mark_without_a_call_is_removed(text: str, rest: list[Finding]) -> Non
         assert [finding for finding in findings[len(rest) :] if finding != Prose("\n")] == []
 
 
+@pytest.mark.parametrize("text", ["Sure.%s", "Sure.\n%s", "%s\nSure.", "Sure. %s", "Sure.\n%s%s\n"])
+def test_no_mark_of_any_format_is_part_of_an_answer(text: str) -> None:
+    for mark in (*CALL_TOKENS, *TABLE.turn_ends, "<|im_start|>"):
+        reply = text.replace("%s", mark)
+        for pieces in ([reply], [*reply]):
+            findings = filtered(pieces)
+            words = "".join(finding.text for finding in findings if isinstance(finding, Prose))
+            assert (STRAY in findings, words.strip()) == (True, "Sure."), mark
+
+
+@pytest.mark.parametrize(
+    "text", ["Write %s and go on.", "`%s`", "It begins with %s", "The form:\n%s\nand so on"]
+)
+def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
+    for mark in (*CALL_TOKENS, *HALF_OPENINGS, *TABLE.turn_ends):
+        reply = text.replace("%s", mark)
+        for pieces in ([reply], [*reply]):
+            assert filtered(pieces) == [Prose(reply)]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "It ends with </tool_call>",
+        "<s>old</s>",
+        "<tool_call>get_weather of today",
         "`</tool_call>` ends it.",
         "`<tool_call>`\n`</tool_call>`",
         "Close it with </tool_call> and go on.",
