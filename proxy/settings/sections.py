@@ -201,6 +201,17 @@ class Model(Section):
         return self.path or self.hf_repo
 
 
+class PromptCache(Section):
+    """The prompt caches of managed servers on the disk, where they outlive a stop of the server."""
+
+    folder: File = setting(
+        None,
+        "folder to save the prompt caches of managed servers in before they stop; without it, the "
+        "caches are lost. The files contain prompts",
+    )
+    max_mb: Count = setting(4096, "maximum size of all files in folder, in MB", ge=1)
+
+
 class Guardrails(Section):
     """How replies are validated, repaired and retried."""
 
