@@ -29,15 +29,11 @@ from proxy.processes.slot_files import SavedSlot, SlotFiles, slot_files
 
 logger = logging.getLogger(__name__)
 
-# Container runtimes kill after ten seconds, and requests and the server also need time to end.
-SAVE_SECONDS = 4.0
-# The first request may wait for it. Files of a GB are restored in less than a second.
-RESTORE_SECONDS = 4.0
 # builds without these endpoints, and models for which they are not implemented
 _REFUSALS = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _COMPLETION = "/completion"
 _PROBE = " one two three four five six seven eight"
-_MOST_SECONDS = 60.0  # for one request; all together have a shorter limit
+_MOST_SECONDS = 3600.0  # for one request; all together have a shorter limit
 _MB = 1_000_000
 
 
@@ -45,16 +41,16 @@ _MB = 1_000_000
 class SlotCache:
     """The saved slots of one managed server, in a folder that several servers may share.
 
-    All files of the folder have at most `most_bytes`. A server that refuses to save or to restore
-    is not sent another such request, also after its restart. The same holds for one that restores
-    a cache and then reads the prompt again; this is tried once, before the first stop.
+    All files of the folder have at most `most_bytes`. Saving and restoring take at most so many
+    `seconds` each. A server that refuses to save or to restore is not sent another such request,
+    also after its restart. The same holds for a server that restores a cache and then reads the
+    prompt again; this is tested once, before the first stop.
     """
 
     name: str
     folder: Path
     most_bytes: int
-    save_seconds: float = SAVE_SECONDS
-    restore_seconds: float = RESTORE_SECONDS
+    seconds: float
     _is_proven: bool = field(default=False, init=False)
     _is_refused: bool = field(default=False, init=False)
 
@@ -80,7 +76,7 @@ class SlotCache:
         restored: list[SavedSlot] = []
         begun = time.monotonic()
         try:
-            async with asyncio.timeout(self.restore_seconds):
+            async with asyncio.timeout(self.seconds):
                 files = await self._find_files(client, plan)
                 latest = await asyncio.to_thread(files.saved)
                 restored += [saved for saved in latest if await _restore_slot(client, saved)]
@@ -88,7 +84,7 @@ class SlotCache:
             self._note("restored", error)
             return None
         self._is_proven |= bool(restored)
-        self._report("restored", restored, begun)
+        self._report("restored", restored, time.monotonic() - begun)
         return files
 
     async def _find_files(self, client: BackendClient, plan: LaunchPlan) -> SlotFiles:
@@ -101,21 +97,22 @@ class SlotCache:
     async def _save(self, client: BackendClient, files: SlotFiles) -> None:
         """Save the idle slots that were used since the start, the latest first."""
         saved: list[SavedSlot] = []
-        begun, room, step = time.monotonic(), self.most_bytes, "saved"
+        begun, seconds, step = time.monotonic(), 0.0, "saved"
         try:
-            async with asyncio.timeout(self.save_seconds):
+            async with asyncio.timeout(self.seconds):
                 for slot in await _find_used_slots(client):
+                    room = self.most_bytes - sum(file.size for file in saved)
                     used = time.time() - len(saved)
                     file = await _save_slot(client, files, slot, room=room, used=used)
                     if file is not None:
                         saved.append(file)
-                        room -= file.size
-                self._report("saved", saved, begun)
+                        seconds = time.monotonic() - begun
                 if saved and not self._is_proven:
                     step = "tested"
                     await self._prove(client, files, saved[0].slot)
         except (BackendFailed, OSError) as error:
             self._note(step, error)
+        self._report("saved", saved, seconds)
         with suppress(OSError):
             await asyncio.to_thread(files.clean, self.most_bytes)
 
@@ -129,8 +126,7 @@ class SlotCache:
     async def _prove(self, client: BackendClient, files: SlotFiles, slot: int) -> None:
         """Check with a short prompt, which replaces that of a slot, that a restored cache is used.
 
-        Build 9876 for CUDA restored all tokens and then read the prompt again (llama.cpp issue
-        26676), and so do other builds for some models.
+        Some builds restore all tokens and then read the prompt again (llama.cpp issue 26676).
         """
         temporary = files.temporary(slot)
         request: JsonObject = {"prompt": _PROBE, "n_predict": 0, "id_slot": slot}
@@ -150,11 +146,10 @@ class SlotCache:
             problem = "%s: prompt caches are not saved: this server reads restored prompts again"
             logger.warning(problem, self.name)
 
-    def _report(self, action: str, slots: Sequence[SavedSlot], begun: float) -> None:
+    def _report(self, action: str, slots: Sequence[SavedSlot], seconds: float) -> None:
         if slots:
             tokens, size = sum(slot.tokens for slot in slots), sum(slot.size for slot in slots)
             message = "%s: prompt cache %s: %d tokens in %d slots, %.1f MB, %.2f s"
-            seconds = time.monotonic() - begun
             logger.info(message, self.name, action, tokens, len(slots), size / _MB, seconds)
 
 
@@ -189,7 +184,7 @@ async def _find_used_slots(client: BackendClient) -> list[int]:
     tasks: list[tuple[int, int]] = []
     for entry in as_list(await _fetch(client, "/slots")):
         slot = as_object(entry)
-        # builds of 2025 and later omit the task of an unused slot, older ones report -1
+        # a slot that was not used has no task, or the task -1 in older builds
         number, task = as_whole(slot.get("id")), as_whole(slot.get("id_task"))
         is_idle = slot.get("is_processing") is False  # otherwise saving would wait for its end
         if is_idle and number is not None and task is not None and task >= 0:

@@ -120,7 +120,7 @@ def slot_files(folder: Path, plan: LaunchPlan, build: str, model_path: str) -> S
 
     Raises OSError if the model or the program has been removed.
     """
-    owner = _digest([plan.alias or str(plan.model)], 4)
+    owner = _digest([plan.alias or "", str(plan.model)], 4)
     return SlotFiles(folder, owner, _digest(_conditions(plan, build, model_path), 8))
 
 

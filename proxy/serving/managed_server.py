@@ -123,7 +123,8 @@ def slot_cache(settings: Settings) -> SlotCache | None:
     if is_open:
         problem = f"{folder} is open to other users; run chmod 700, or name a folder to create"
         raise InvalidConfiguration("prompt_cache.folder", problem)
-    return SlotCache(name, folder.resolve(), configured.max_mb * _MB)
+    most_bytes = configured.max_mb * _MB
+    return SlotCache(name, folder.resolve(), most_bytes, configured.max_seconds)
 
 
 @asynccontextmanager

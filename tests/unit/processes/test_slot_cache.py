@@ -18,7 +18,7 @@ from proxy.processes.launch import LaunchPlan
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.slot_cache import SlotCache
 from tests.fakes.sockets import listening
-from tests.patience import patient
+from tests.patience import PATIENCE_SECONDS, patient
 
 LASTS = "import signal; print('up', flush=True); signal.pause()"
 ENOUGH = 10**9
@@ -140,7 +140,7 @@ def bench(tmp_path: Path) -> Bench:
     model.write_bytes(b"GGUF")
     folder.mkdir(mode=0o700)
     plan = LaunchPlan((sys.executable,), model, 4096, slots=2, alias="coder")
-    return Bench(SlotServer(folder), SlotCache("server", folder, ENOUGH), plan)
+    return Bench(SlotServer(folder), SlotCache("server", folder, ENOUGH, PATIENCE_SECONDS), plan)
 
 
 @patient
@@ -220,7 +220,7 @@ async def test_a_refusal_is_noted_once(
 async def test_what_cannot_be_saved_leaves_no_file(
     bench: Bench, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
-    bench.cache.save_seconds = 0.5
+    bench.cache.seconds = 0.5
     await bench.run_once(failure)
     assert problem in caplog.text
     assert bench.files == []
@@ -239,7 +239,7 @@ async def test_what_cannot_be_restored_is_removed(
     bench: Bench, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
     await bench.run_once()
-    bench.cache.restore_seconds = 0.5
+    bench.cache.seconds = 0.5
     async with bench.run(failure):
         assert bench.server.tokens[1] in {0, 50}  # a slow server restores it after all
     assert problem in caplog.text
