@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from proxy.processes.launch import LaunchPlan
@@ -118,7 +118,7 @@ class SlotFiles:
 def slot_files(folder: Path, plan: LaunchPlan, build: str, model_path: str) -> SlotFiles:
     """Return the files of a server that was started by a plan, and reports its build and model.
 
-    Raises OSError if the model or the program has been removed.
+    Raises OSError if one of them cannot be identified, for example a model that was removed.
     """
     owner = _digest([plan.alias or "", str(plan.model)], 4)
     return SlotFiles(folder, owner, _digest(_conditions(plan, build, model_path), 8))
@@ -133,15 +133,19 @@ def _conditions(plan: LaunchPlan, build: str, model_path: str) -> Iterator[str]:
     yield from (_FORMAT, build)
     yield from replace(plan, port=0, slot_folder=None).command()
     yield from (f"{name}={os.environ[name]}" for name in sorted(os.environ) if _is_option(name))
-    if plan.is_embedded:
-        yield version("xllamacpp")
-    else:
-        yield _identity(Path(plan.program[0]))
+    yield _embedded_build() if plan.is_embedded else _identity(Path(plan.program[0]))
     # a downloaded model is in the server's cache
     model = plan.model if isinstance(plan.model, Path) else Path(model_path or plan.model)
     yield from map(_identity, parts_of(model))
     values = (value for word in plan.extra for value in (word, *_SEPARATORS.split(word)))
     yield from (_identity(Path(value)) for value in values if value and Path(value).is_file())
+
+
+def _embedded_build() -> str:
+    try:
+        return version("xllamacpp")
+    except PackageNotFoundError as error:
+        raise OSError("the version of xllamacpp is unknown") from error
 
 
 def _is_option(variable: str) -> bool:

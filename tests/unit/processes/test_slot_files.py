@@ -3,6 +3,7 @@ import stat
 import sys
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,17 @@ def test_a_downloaded_model_is_the_file_that_the_server_reports(
     before = slot_files(Path(), downloaded, "b1", reported).key
     (tmp_path / "model.gguf").write_bytes(b"GGUF of another quantization")
     assert slot_files(Path(), downloaded, "b1", reported).key != before
+
+
+def test_an_embedded_server_of_unknown_version_has_no_files(
+    plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(_name: str) -> str:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr("proxy.processes.slot_files.version", version)
+    with pytest.raises(OSError, match="version of xllamacpp is unknown"):
+        key(replace(plan, program=embedded_program()))
 
 
 def test_the_latest_file_of_each_slot_comes_first(files: SlotFiles) -> None:
