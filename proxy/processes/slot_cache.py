@@ -79,7 +79,7 @@ class SlotCache:
             async with asyncio.timeout(self.seconds):
                 files = await self._find_files(client, plan)
                 latest = await asyncio.to_thread(files.saved)
-                restored += [saved for saved in latest if await _restore_slot(client, saved)]
+                restored += [saved for saved in latest if await self._restore_slot(client, saved)]
         except (BackendFailed, OSError) as error:  # a TimeoutError is an OSError
             self._note("restored", error)
             return None
@@ -94,6 +94,27 @@ class SlotCache:
         await asyncio.to_thread(files.clean, self.most_bytes)
         return files
 
+    async def _restore_slot(self, client: BackendClient, saved: SavedSlot) -> bool:
+        """Return whether all tokens were restored; if not, the slot is empty."""
+        is_whole = False
+        try:
+            count = (await _act(client, saved.slot, "restore", saved.path.name)).get("n_restored")
+            is_whole = as_count(count) == saved.tokens
+            if not is_whole:
+                problem = "%s: slot %d: restored %d of %d tokens; starting without them"
+                logger.warning(problem, self.name, saved.slot, as_count(count), saved.tokens)
+                await _act(client, saved.slot, "erase")
+        except BackendRefused as refusal:
+            if refusal.status in _REFUSALS:
+                raise
+            problem = "%s: slot %d: prompt cache not restored: %s"
+            logger.warning(problem, self.name, saved.slot, refusal.message)
+        finally:
+            # also if the server crashed or was too slow: its next start must not try this again
+            if not is_whole:
+                await asyncio.to_thread(saved.remove)
+        return is_whole
+
     async def _save(self, client: BackendClient, files: SlotFiles) -> None:
         """Save the idle slots that were used since the start, the latest first."""
         saved: list[SavedSlot] = []
@@ -103,7 +124,7 @@ class SlotCache:
                 for slot in await _find_used_slots(client):
                     room = self.most_bytes - sum(file.size for file in saved)
                     used = time.time() - len(saved)
-                    file = await _save_slot(client, files, slot, room=room, used=used)
+                    file = await self._save_slot(client, files, slot, room=room, used=used)
                     if file is not None:
                         saved.append(file)
                         seconds = time.monotonic() - begun
@@ -115,6 +136,26 @@ class SlotCache:
         self._report("saved", saved, seconds)
         with suppress(OSError):
             await asyncio.to_thread(files.clean, self.most_bytes)
+
+    async def _save_slot(
+        self, client: BackendClient, files: SlotFiles, slot: int, *, room: int, used: float
+    ) -> SavedSlot | None:
+        """Save a slot, unless it is empty or has more than `room` bytes."""
+        temporary = files.temporary(slot)
+        try:
+            result = await _act(client, slot, "save", temporary.name)
+            tokens, size = as_count(result.get("n_saved")), as_count(result.get("n_written"))
+            if not tokens:
+                return None
+            if size > room:
+                message = (
+                    "%s: slot %d: prompt cache of %d MB not saved: it exceeds prompt_cache.max_mb"
+                )
+                logger.warning(message, self.name, slot, size // _MB)
+                return None
+            return await asyncio.to_thread(files.keep, slot, tokens, size, used)
+        finally:
+            await asyncio.to_thread(temporary.unlink, missing_ok=True)
 
     def _note(self, action: str, error: BackendFailed | OSError) -> None:
         """Log why the slots are not saved or restored; do not try again if they never can be."""
@@ -153,27 +194,6 @@ class SlotCache:
             logger.info(message, self.name, action, tokens, len(slots), size / _MB, seconds)
 
 
-async def _restore_slot(client: BackendClient, saved: SavedSlot) -> bool:
-    """Return whether all tokens were restored; if not, the slot is empty."""
-    is_whole = False
-    try:
-        count = (await _act(client, saved.slot, "restore", saved.path.name)).get("n_restored")
-        is_whole = as_count(count) == saved.tokens
-        if not is_whole:
-            problem = "slot %d: restored %d of %d tokens; starting without them"
-            logger.warning(problem, saved.slot, as_count(count), saved.tokens)
-            await _act(client, saved.slot, "erase")
-    except BackendRefused as refusal:
-        if refusal.status in _REFUSALS:
-            raise
-        logger.warning("slot %d: prompt cache not restored: %s", saved.slot, refusal.message)
-    finally:
-        # also if the server crashed or was too slow: its next start must not try this again
-        if not is_whole:
-            await asyncio.to_thread(saved.remove)
-    return is_whole
-
-
 async def _find_used_slots(client: BackendClient) -> list[int]:
     """Return the idle slots that have processed a request, the latest first.
 
@@ -190,25 +210,6 @@ async def _find_used_slots(client: BackendClient) -> list[int]:
         if is_idle and number is not None and task is not None and task >= 0:
             tasks.append((task, number))
     return [number for _, number in sorted(tasks, reverse=True)]
-
-
-async def _save_slot(
-    client: BackendClient, files: SlotFiles, slot: int, *, room: int, used: float
-) -> SavedSlot | None:
-    """Save a slot, unless it is empty or has more than `room` bytes."""
-    temporary = files.temporary(slot)
-    try:
-        result = await _act(client, slot, "save", temporary.name)
-        tokens, size = as_count(result.get("n_saved")), as_count(result.get("n_written"))
-        if not tokens:
-            return None
-        if size > room:
-            message = "slot %d: prompt cache of %d MB not saved: it exceeds prompt_cache.max_mb"
-            logger.warning(message, slot, size // _MB)
-            return None
-        return await asyncio.to_thread(files.keep, slot, tokens, size, used)
-    finally:
-        await asyncio.to_thread(temporary.unlink, missing_ok=True)
 
 
 async def _act(client: BackendClient, slot: int, action: str, filename: str = "") -> JsonObject:
