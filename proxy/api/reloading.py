@@ -31,8 +31,8 @@ ReadSettings: TypeAlias = Callable[[], Settings]
 
 # sections, and below fields of other sections, whose changes need a restart
 _SECTIONS = (
-    "backend", "ollama", "model", "models", "swapping", "metrics", "tracing", "recording",
-    "responses", "state",
+    "backend", "ollama", "model", "models", "swapping", "prompt_cache", "metrics", "tracing",
+    "recording", "responses", "state",
 )  # fmt: skip
 _SERVER_FIELDS = (
     "host", "port", "ollama_port", "workers", "max_waiting", "max_connections", "header_seconds",

@@ -7,7 +7,8 @@ and explains failures. `start_progress` reads its progress, and `embedded` is th
 `pdf_text` is a separate process that reads PDF files of clients.
 
 `supervisor` restarts one server as `restarts` decides, and `managed` is the backend of a supervised
-server. `fleet` runs several servers that do not all fit into memory, as `swapping` decides.
+server. `slot_cache` saves the prompt caches of a server that is stopped, in the `slot_files` of a
+folder. `fleet` runs several servers that do not all fit into memory, as `swapping` decides.
 
 `temper_server` runs `temper serve` itself as a child process.
 """

@@ -46,6 +46,8 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
         add(flag, dest=name, type=int if flag == "--top-k" else float)
     add("--slots", dest="endpoint_slots", action="store_true")
     add("--metrics", dest="endpoint_metrics", action="store_true")
+    # llama.cpp puts the name of a file right after it
+    add("--slot-save-path", default="", type=lambda folder: f"{folder}{os.sep}")
     add("--jinja", dest="use_jinja", action="store_true")
     add("--no-webui", dest="ui", action="store_false")
     add("--context-shift", dest="ctx_shift", action="store_true")

@@ -39,7 +39,7 @@ class LaunchPlan:
     `model` is a GGUF file, or a repository of Hugging Face such as `owner/name:Q4_K_M`, which the
     server downloads. `context_tokens` is the window of each of the `slots`. `alias` is the model's
     name for clients. `gpu_layers` None puts as many layers on the GPU as fit, `port` 0 takes a free
-    one, and `extra` are further arguments, put last.
+    one, and `extra` are further arguments. Slots can be saved only with a `slot_folder`.
     """
 
     program: tuple[str, ...]
@@ -53,6 +53,7 @@ class LaunchPlan:
     cache_type_v: str = "f16"
     port: int = 0
     extra: tuple[str, ...] = ()
+    slot_folder: Path | None = None
 
     def command(self) -> tuple[str, ...]:
         """Return the command line; it holds no secret."""
@@ -63,7 +64,8 @@ class LaunchPlan:
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()
         # Jinja renders tools; the doctor reads /slots and /metrics
-        options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra)
+        saving = ("--slot-save-path", str(self.slot_folder)) if self.slot_folder else ()
+        options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra, *saving)
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
     def _tuning(self) -> tuple[str, ...]:

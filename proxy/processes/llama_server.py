@@ -13,7 +13,7 @@ import secrets
 import signal
 import tomllib
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +23,7 @@ from proxy.backends.transport import BackendClient
 from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
 from proxy.processes.process import Process, RunningServer
+from proxy.processes.slot_cache import SlotCache
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress
 from proxy.systems import KILL
 
@@ -39,9 +40,11 @@ async def start_llama_server(
     *,
     ready_seconds: float = 600.0,  # a large model on a slow disk
     on_stage: StageListener = lambda _stage: None,
+    slot_cache: SlotCache | None = None,
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it in the end.
 
+    With a `slot_cache` its prompt caches are restored before it is ready, and saved in the end.
     Raises LaunchFailed if it ends before that, and NeverBecameReady after `ready_seconds`.
     """
     launch.check_plan(plan)
@@ -70,8 +73,9 @@ async def start_llama_server(
             base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
             is_ready = True
             await _read_back(plan, server := RunningServer(base_url, api_key, process))
-            on_stage(StartProgress(log.progress.name, "ready"))
-            yield server
+            async with slot_cache.keep(plan, server) if slot_cache else nullcontext():
+                on_stage(StartProgress(log.progress.name, "ready"))
+                yield server
         finally:
             await process.stop()
     except ProcessFailed:

@@ -146,12 +146,16 @@ def read_model_file(path: Path) -> ModelFile:
 
 def size_of(path: Path) -> int:
     """Return the size of a model in bytes, with all its parts; missing parts count 0."""
-    parts = [path]
-    if (match := _PART.search(path.name)) is not None:  # `name-00001-of-00003.gguf` is the first
-        stem, count = path.name[: match.start()], match["count"]
-        names = (f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1))
-        parts = [path.with_name(name) for name in names]
-    return sum(part.stat().st_size for part in parts if part.is_file())
+    return sum(part.stat().st_size for part in parts_of(path) if part.is_file())
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return all files of a model, of which `name-00001-of-00003.gguf` may be the first."""
+    if (match := _PART.search(path.name)) is None:
+        return [path]
+    stem, count = path.name[: match.start()], match["count"]
+    names = (f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1))
+    return [path.with_name(name) for name in names]
 
 
 def _text(header: Mapping[str, Value], key: str) -> str:

@@ -198,6 +198,10 @@ class Process:
     def tail(self) -> tuple[str, ...]:
         return self._tail.lines
 
+    @property
+    def is_running(self) -> bool:
+        return self._child.returncode is None
+
     async def wait(self) -> int:
         """Wait for the process to end; return the exit code, negative for a signal."""
         return await asyncio.shield(self._owner)

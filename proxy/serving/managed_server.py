@@ -5,6 +5,7 @@ A window that is not configured is chosen to fit the memory, also for Ollama's m
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -40,6 +41,7 @@ from proxy.processes.llama_server import start_llama_server
 from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.processes.process import ServerAddress
+from proxy.processes.slot_cache import SlotCache
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
@@ -52,6 +54,7 @@ from proxy.settings.sections import Context, Model
 
 logger = logging.getLogger(__name__)
 
+_MB = 1_000_000
 _MEASURED = ("full", "fast")  # budgets for which the hardware decides
 
 
@@ -86,14 +89,42 @@ def supervisor(
     on_stage: StageListener = lambda _stage: None,
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
-    """Prepare a server that the first request starts; raises `LaunchFailed`."""
+    """Prepare a server that the first request starts.
+
+    Raises `LaunchFailed`, and `InvalidConfiguration` if the folder for prompt caches is unusable.
+    """
     configured, plan = settings.model, launch_plan(settings)
     check_plan(plan)
     logger.info("%s: %s", server_name(configured), plan)
     start = partial(
-        start_llama_server, plan, ready_seconds=configured.load_seconds, on_stage=on_stage
+        start_llama_server,
+        plan,
+        ready_seconds=configured.load_seconds,
+        on_stage=on_stage,
+        slot_cache=slot_cache(settings),
     )
     return Supervisor(server_name(configured), start, on_change=on_change)
+
+
+def slot_cache(settings: Settings) -> SlotCache | None:
+    """Return the cache of a server's slots, None if none is configured.
+
+    Raises `InvalidConfiguration` if the folder cannot be made, or is open to other users.
+    """
+    configured, name = settings.prompt_cache, server_name(settings.model)
+    if (folder := configured.folder) is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_open = os.name == "posix" and folder.stat().st_mode & 0o077
+    except OSError as error:
+        problem = f"{folder} cannot be used: {error.strerror}"
+        raise InvalidConfiguration("prompt_cache.folder", problem) from error
+    if is_open:
+        problem = f"{folder} is open to other users; run chmod 700, or name a folder to create"
+        raise InvalidConfiguration("prompt_cache.folder", problem)
+    most_bytes = configured.max_mb * _MB
+    return SlotCache(name, folder.resolve(), most_bytes, configured.max_seconds)
 
 
 @asynccontextmanager
@@ -183,6 +214,7 @@ def launch_plan(settings: Settings) -> LaunchPlan:
         cache_type_k=configured.cache_type_k,
         cache_type_v=configured.cache_type_v,
         port=configured.port,
+        slot_folder=settings.prompt_cache.folder,
         extra=(
             *profile.launch_flags,
             *sampling_flags(profile.sampling),

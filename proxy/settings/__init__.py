@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     ollama: sections.Ollama = sections.Ollama()
     model: sections.Model = sections.Model()
     swapping: Swapping = Swapping()
+    prompt_cache: sections.PromptCache = sections.PromptCache()
     guardrails: sections.Guardrails = sections.Guardrails()
     responses: sections.Responses = sections.Responses()
     state: sections.State = sections.State()

@@ -201,6 +201,21 @@ class Model(Section):
         return self.path or self.hf_repo
 
 
+class PromptCache(Section):
+    """The prompt caches of managed servers on the disk, where they outlive a stop of the server."""
+
+    folder: File = setting(
+        None,
+        "folder to save the prompt caches of managed servers in before they stop; without it, the "
+        "caches are lost. The files contain prompts",
+    )
+    max_mb: Count = setting(8192, "maximum size of all files in folder, in MB", ge=1)
+    # container runtimes kill after ten seconds, and the requests and the server need some of them
+    max_seconds: Seconds = setting(
+        5, "time limit for saving the caches of a server, and for restoring them, in seconds"
+    )
+
+
 class Guardrails(Section):
     """How replies are validated, repaired and retried."""
 

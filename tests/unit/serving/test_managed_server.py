@@ -24,6 +24,7 @@ from proxy.serving.managed_server import (
     ollama_fitting,
     ollama_window,
     settle_window,
+    slot_cache,
     supervisor,
     usable_by,
 )
@@ -262,3 +263,30 @@ def test_an_invalid_model_is_refused_as_such(tmp_path: Path) -> None:
         settle_window(settings_of(model={"path": path}, context=full))
     with pytest.raises(InvalidConfiguration, match="dimensions"):
         settle_window(settings_of(model={"hf_repo": "owner/to-download"}, context=full))
+
+
+def test_prompt_caches_are_kept_in_a_private_folder(tmp_path: Path, program: Path) -> None:
+    folder = tmp_path / "prompts"
+    configured = settings_of(
+        model={"path": "qwen3-8b.gguf", "server": str(program)},
+        prompt_cache={"folder": str(folder), "max_mb": 2},
+    )
+    cache = slot_cache(configured)
+    assert cache is not None
+    assert (cache.name, cache.folder, cache.most_bytes) == (
+        "llama-server/qwen3-8b", folder, 2_000_000,
+    )  # fmt: skip
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert launch_plan(configured).command()[-2:] == ("--slot-save-path", str(folder))
+    assert slot_cache(settings_of()) is None
+
+
+def test_a_folder_for_prompts_must_not_be_open_to_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    with pytest.raises(InvalidConfiguration, match="is open to other users; run chmod 700"):
+        slot_cache(settings_of(prompt_cache={"folder": str(tmp_path)}))
+
+
+def test_a_folder_for_prompts_that_cannot_be_made_is_an_error(program: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="cannot be used: Not a directory"):
+        slot_cache(settings_of(prompt_cache={"folder": str(program / "prompts")}))

@@ -1,0 +1,88 @@
+"""The second turn of a conversation, on real servers, after all the ways to lose a prompt cache."""
+
+import asyncio
+import shutil
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from proxy.api.app import ServerOptions, create_app
+from proxy.serving.opening import open_services
+from proxy.settings import Settings, load_settings
+from tests.fakes.front import plain_transport
+from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS, patient
+
+LEAST_CACHED = 0.95
+BEGINNING = "Hi. " + "The quick brown fox jumps over the lazy dog. " * 60
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncGenerator[httpx.AsyncClient]:
+    options = ServerOptions()
+    async with (
+        open_services(settings, options, lambda _: None) as services,
+        listening(create_app(services, options)) as server,
+        httpx.AsyncClient(
+            base_url=server.url,
+            transport=plain_transport(),
+            trust_env=False,
+            timeout=PATIENCE_SECONDS,
+        ) as client,
+    ):
+        yield client
+
+
+@dataclass
+class Conversation:
+    messages: list[dict[str, str]] = field(default_factory=list)
+
+    async def turn(self, client: httpx.AsyncClient, model: str) -> float:
+        """Have one turn; return the share of the prompt that was cached."""
+        content = "And more?" if self.messages else BEGINNING
+        self.messages.append({"role": "user", "content": content})
+        body = {"model": model, "messages": self.messages, "max_tokens": 5}
+        reply = (await client.post("/v1/chat/completions", json=body)).json()
+        self.messages.append(reply["choices"][0]["message"])
+        usage = reply["usage"]
+        return float(usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"])
+
+
+async def until_unloaded(client: httpx.AsyncClient, name: str) -> None:
+    while True:
+        listed = (await client.get("/v1/models")).json()["data"]
+        if {model["id"]: model["status"]["value"] for model in listed}[name] == "unloaded":
+            return
+        await asyncio.sleep(0.1)
+
+
+@patient
+async def test_the_prompt_cache_outlives_swap_idle_unload_and_restart(
+    scripted_model: Path, tmp_path: Path
+) -> None:
+    other, folder = shutil.copy(scripted_model, tmp_path / "b.gguf"), tmp_path / "cache"
+    models = {"a": {"path": str(scripted_model)}, "b": {"path": str(other)}}
+    kept = load_settings(None, {"models": models, "prompt_cache": {"folder": str(folder)}})
+    conversation = Conversation()
+    async with serving(kept) as client:
+        assert await conversation.turn(client, "a") == 0
+        await Conversation().turn(client, "b")
+        assert await conversation.turn(client, "a") > LEAST_CACHED  # after the swap
+    async with serving(kept) as client:
+        assert await conversation.turn(client, "a") > LEAST_CACHED  # after the restart
+
+    idle = {**models, "a": {**models["a"], "ttl_seconds": 0.1}}
+    unloading = load_settings(None, {"models": idle, "prompt_cache": {"folder": str(folder)}})
+    async with serving(unloading) as client:
+        assert await conversation.turn(client, "a") > LEAST_CACHED
+        await until_unloaded(client, "a")
+        assert await conversation.turn(client, "a") > LEAST_CACHED
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    async with serving(load_settings(None, {"models": models})) as client:
+        assert await conversation.turn(client, "a") == 0  # without the setting

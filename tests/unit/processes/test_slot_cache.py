@@ -1,0 +1,275 @@
+"""The slot cache of a server whose failures are scripted."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from proxy.processes.launch import LaunchPlan
+from proxy.processes.process import Process, RunningServer
+from proxy.processes.slot_cache import SlotCache
+from tests.fakes.sockets import listening
+from tests.patience import PATIENCE_SECONDS, patient
+
+LASTS = "import signal; print('up', flush=True); signal.pause()"
+ENOUGH = 10**9
+
+
+@dataclass
+class SlotServer:
+    """A llama-server with slots, whose caches are the numbers of their tokens.
+
+    `failure` is the scripted one. Its requests are recorded as `requests`.
+    """
+
+    folder: Path
+    failure: str = ""
+    tokens: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    tasks: dict[int, int] = field(default_factory=dict)
+    busy: int | None = None
+    requests: list[str] = field(default_factory=list)
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def use(self, slot: int, tokens: int, *, task: int) -> None:
+        self.tokens[slot], self.tasks[slot] = tokens, task
+
+    async def properties(self, _request: Request) -> Response:
+        is_sleeping = self.failure == "asleep"
+        return JSONResponse({"build_info": "b1", "is_sleeping": is_sleeping})
+
+    async def slots(self, _request: Request) -> Response:
+        self.requests.append("list")
+        listed: list[dict[str, object]] = []
+        for slot in self.tokens:
+            task = {"id_task": self.tasks[slot]} if slot in self.tasks else {}
+            listed.append({"id": slot, "is_processing": slot == self.busy, **task})
+        return JSONResponse(listed)
+
+    async def act(self, request: Request) -> Response:
+        slot, action = int(request.path_params["slot"]), request.query_params["action"]
+        self.requests.append(f"{action} {slot}")
+        if self.failure == f"refuses {action}":
+            error = {"code": 501, "message": "not supported by this model"}
+            return JSONResponse({"error": error}, 501)
+        if action == "erase":
+            self.tokens[slot] = 0
+            return JSONResponse({"n_erased": 1})
+        path = self.folder / (await request.json())["filename"]
+        answer = self.save(slot, path) if action == "save" else self.restore(slot, path)
+        if self.failure == f"slow to {action}":
+            await self.is_over.wait()
+        return answer
+
+    def save(self, slot: int, path: Path) -> Response:
+        count = self.tokens[slot]
+        path.write_bytes(b"x" * (count // 2 if self.failure == "disk full" else count))
+        if self.failure == "killed while saving":
+            return Response(b"{", headers={"content-length": "100"})
+        return JSONResponse({"n_saved": count, "n_written": count})
+
+    def restore(self, slot: int, path: Path) -> Response:
+        if self.failure == "damaged":
+            error = {"code": 400, "message": "Unable to restore slot"}
+            return JSONResponse({"error": error}, 400)
+        count = len(path.read_bytes())
+        self.tokens[slot] = count // 2 if self.failure == "restores half" else count
+        return JSONResponse({"n_restored": self.tokens[slot], "n_read": count})
+
+    async def complete(self, request: Request) -> Response:
+        slot = (await request.json())["id_slot"]
+        cached = 0 if self.failure == "no reuse" else self.tokens[slot]
+        self.tokens[slot] = 24
+        self.requests.append("complete")
+        return JSONResponse({"timings": {"cache_n": cached}})
+
+
+@dataclass
+class Bench:
+    """A server that is started again and again with the same cache."""
+
+    server: SlotServer
+    cache: SlotCache
+    plan: LaunchPlan
+
+    @asynccontextmanager
+    async def run(self, failure: str = "") -> AsyncGenerator[Process]:
+        server = self.server
+        server.tokens, server.tasks, server.failure = {0: 0, 1: 0}, {}, failure
+        server.requests.clear()
+        server.is_over.clear()
+        routes = [
+            Route("/props", server.properties),
+            Route("/slots", server.slots),
+            Route("/slots/{slot}", server.act, methods=["POST"]),
+            Route("/completion", server.complete, methods=["POST"]),
+        ]
+        process = await Process.start((sys.executable, "-c", LASTS), name="child")
+        try:
+            async with listening(Starlette(routes=routes)) as address:
+                async with self.cache.keep(self.plan, RunningServer(address.url, "key", process)):
+                    yield process
+                server.is_over.set()
+        finally:
+            await process.stop()
+
+    async def run_once(self, failure: str = "") -> None:
+        """Use both slots, and stop."""
+        async with self.run(failure):
+            self.server.use(0, 70, task=3)
+            self.server.use(1, 50, task=9)
+
+    @property
+    def files(self) -> list[str]:
+        """The slots and tokens of the complete files, and the names of all other files."""
+        names = sorted(path.name for path in self.server.folder.iterdir())
+        return [name.removesuffix(".slot").partition("-")[2].partition("-")[2] for name in names]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    model, folder = tmp_path / "model.gguf", tmp_path / "slots"
+    model.write_bytes(b"GGUF")
+    folder.mkdir(mode=0o700)
+    plan = LaunchPlan((sys.executable,), model, 4096, slots=2, alias="coder")
+    return Bench(SlotServer(folder), SlotCache("server", folder, ENOUGH, PATIENCE_SECONDS), plan)
+
+
+@patient
+async def test_used_slots_are_saved_and_restored(bench: Bench) -> None:
+    await bench.run_once()
+    assert bench.server.requests[:3] == ["list", "save 1", "save 0"]  # the latest first
+    assert bench.files == ["0-70", "1-50"]
+    async with bench.run():
+        assert bench.server.tokens == {0: 70, 1: 50}
+        bench.server.use(1, 60, task=0)
+    assert bench.server.requests[-2:] == ["list", "save 1"]  # the file of slot 0 is still valid
+    assert bench.files == ["0-70", "1-60"]
+
+
+@patient
+async def test_a_cache_is_tried_once_before_it_is_relied_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.run_once()
+    assert bench.server.requests[3:] == ["complete", "save 1", "erase 1", "restore 1", "complete"]
+    await bench.run_once()
+    assert "complete" not in bench.server.requests
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@patient
+async def test_a_server_that_reads_restored_prompts_again_is_noted(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.run_once("no reuse")
+    assert bench.files == []
+    assert "server: prompt caches are not saved: this server reads" in caplog.text
+    await bench.run_once("no reuse")
+    assert bench.server.requests == []
+
+
+@patient
+async def test_busy_and_empty_slots_are_not_saved(bench: Bench) -> None:
+    async with bench.run():
+        bench.server.use(0, 70, task=3)
+        bench.server.use(1, 0, task=5)
+        bench.server.busy = 0
+    assert bench.server.requests == ["list", "save 1"]
+    assert bench.files == []
+
+
+@patient
+async def test_listing_slots_would_wake_a_server_that_is_asleep(bench: Bench) -> None:
+    async with bench.run():
+        bench.server.use(0, 70, task=3)
+        bench.server.failure = "asleep"
+    assert bench.server.requests == []
+
+
+@pytest.mark.parametrize("action", ["save", "restore"])
+@patient
+async def test_a_refusal_is_noted_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture, action: str
+) -> None:
+    await bench.run_once("refuses save" if action == "save" else "")
+    caplog.clear() if action == "restore" else None
+    await bench.run_once(f"refuses {action}")
+    await bench.run_once(f"refuses {action}")
+    assert bench.server.requests == []
+    assert caplog.text.count("this server cannot save prompt caches") == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "problem"),
+    [
+        ("disk full", "is the disk full?"),
+        ("killed while saving", "prompt cache not saved"),
+        ("slow to save", "prompt cache not saved: it took too long"),
+    ],
+)
+@patient
+async def test_what_cannot_be_saved_leaves_no_file(
+    bench: Bench, caplog: pytest.LogCaptureFixture, failure: str, problem: str
+) -> None:
+    bench.cache.seconds = 0.5
+    await bench.run_once(failure)
+    assert problem in caplog.text
+    assert bench.files == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "problem"),
+    [
+        ("damaged", "Unable to restore slot"),
+        ("restores half", "restored 25 of 50 tokens"),
+        ("slow to restore", "prompt cache not restored: it took too long"),
+    ],
+)
+@patient
+async def test_what_cannot_be_restored_is_removed(
+    bench: Bench, caplog: pytest.LogCaptureFixture, failure: str, problem: str
+) -> None:
+    await bench.run_once()
+    bench.cache.seconds = 0.5
+    async with bench.run(failure):
+        assert bench.server.tokens[1] in {0, 50}  # a slow server restores it after all
+    assert problem in caplog.text
+    assert "1-50" not in bench.files
+
+
+@patient
+async def test_a_server_that_crashed_starts_without_its_files(bench: Bench) -> None:
+    await bench.run_once()
+    async with bench.run() as process:
+        await process.stop()
+        bench.server.requests.clear()
+    assert bench.server.requests == []
+    assert bench.files == []
+
+
+@patient
+async def test_a_removed_model_has_no_files(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(bench.plan.model, Path)
+    bench.plan.model.unlink()
+    await bench.run_once()
+    assert "server: prompt cache not restored: " in caplog.text
+    assert bench.server.requests == []
+
+
+@patient
+async def test_a_cache_beyond_the_limit_is_not_kept(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.cache.most_bytes = 60
+    await bench.run_once()
+    assert "slot 0: prompt cache of 0 MB not saved: it exceeds prompt_cache.max_mb" in caplog.text
+    assert bench.files == ["1-50"]
