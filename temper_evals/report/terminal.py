@@ -66,11 +66,35 @@ def show(console: Console, results: Sequence[ArmResult], runs: Sequence[RunRecor
     """Print the verdicts, and the table of each bed."""
     for line in verdicts(results, runs):
         console.print(line)
+    if len({result.bed for result in results}) > 1:
+        console.print()
+        console.print(_overview(results))
     for bed in dict.fromkeys(result.bed for result in results):
         arms = [result for result in results if result.bed == bed]
         console.print(f"\n{_title(bed, arms, runs)}")
         console.print(_bed_table(arms, console))
     console.print(_LEGEND, style="dim")
+
+
+def _overview(results: Sequence[ArmResult]) -> Table:
+    """Return one table of all models: the share of right runs of each arm, and Temper's effect."""
+    shown = [result for result in results if result.arm != CEILING]
+    arms = list(dict.fromkeys(result.arm for result in shown))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("right % by model", overflow="fold")
+    for heading in (*map(_fold, arms), "helped", "harmed", "gen."):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for bed in dict.fromkeys(result.bed for result in shown):
+        by_arm = {result.arm: result for result in shown if result.bed == bed}
+        shares = (percent(by_arm[arm].success.estimate) if arm in by_arm else "" for arm in arms)
+        temper = by_arm.get(TEMPER)
+        effect = ["", "", ""]
+        if temper is not None:
+            paired = temper.against
+            effect = [f"{paired.helped}", f"{paired.harmed}"] if paired is not None else ["", ""]
+            effect.append(f"{temper.cost.generations_per_request:.2f}")
+        table.add_row(bed, *shares, *effect)
+    return table
 
 
 def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterator[str]:
