@@ -517,7 +517,8 @@ def _check_thinking(request: Request, planned: Planned) -> None:
     thinking, template = request.thinking, planned.known.evidence.template
     is_wanted = thinking.is_on or thinking.effort or thinking.budget
     if is_wanted and template and not knows_thoughts(template):
-        problem = f"The model {planned.known.model!r} has no reasoning that can be switched on."
+        name = planned.known.model or planned.service.title
+        problem = f"The model {name!r} has no reasoning that can be switched on."
         raise InvalidRequest(problem, EFFORT)
 
 
