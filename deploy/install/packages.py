@@ -1,4 +1,4 @@
-"""Writes what a release needs beside its programs, from the programs themselves.
+"""Writes the other files of a release from its programs.
 
     python deploy/install/packages.py FOLDER --version X.Y.Z --source https://HOST/OWNER/NAME
 
@@ -39,7 +39,7 @@ def write_all(folder: Path, version: str, source: str) -> None:
     description = str(project["description"]).removeprefix("An ")  # Homebrew wants no article
     download = f"{source}/releases/download/v{version}"
     values = {"version": version, "source": source, "description": description}
-    programs = {place: name for place, name in PROGRAMS.items() if (folder / name).exists()}
+    programs = {platform: name for platform, name in PROGRAMS.items() if (folder / name).exists()}
     if not programs:
         raise SystemExit(f"{folder} has no program: expected {', '.join(PROGRAMS.values())}")
     listed = sorted(path for path in folder.iterdir() if path.is_file() and path.name != CHECKSUMS)

@@ -74,8 +74,8 @@ def amd_devices(root: Path, query: Tool, host: Memory) -> tuple[Device, ...]:
     A container may have rocm-smi without the files of sysfs. On Windows there is neither.
     """
     cards = sorted((root / "sys/class/drm").glob("card[0-9]*/device"))
-    found = tuple(device for card in cards for device in _devices(card, host))
-    return found or tuple(_rocm_devices(query(), host))
+    devices = tuple(device for card in cards for device in _devices(card, host))
+    return devices or tuple(_rocm_devices(query(), host))
 
 
 def _rocm_devices(output: str, host: Memory) -> Iterator[Device]:
