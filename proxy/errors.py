@@ -369,7 +369,7 @@ class ToolsFailed(RunStopped):
 
 
 class StepsSkipped(RunStopped):
-    """The model skipped a required step."""
+    """The model skipped a required step, or the prerequisite of a `tool`, which came too early."""
 
 
 class NoValidReply(RunStopped):

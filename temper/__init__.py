@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from proxy.agents.model import Model
     from proxy.agents.results import (
         AskedAgain,
+        CallDelta,
         Finished,
         Progress,
         RunEvent,
@@ -25,15 +26,21 @@ if TYPE_CHECKING:
         Usage,
     )
     from proxy.agents.stream import Hooks, RunStream
+    from proxy.conversation.messages import Message
     from proxy.conversation.tools import ToolCall
     from proxy.conversation.workflows import Prerequisite, Workflow
     from proxy.errors import (
         BackendFailed,
+        BackendRefused,
+        BackendSpokeNonsense,
+        BackendTimedOut,
+        BackendUnavailable,
         ContextOverflow,
         GuardrailsExhausted,
         InvalidConfiguration,
         InvalidRequest,
         NoValidReply,
+        ProcessFailed,
         RoundsExhausted,
         RunCancelled,
         RunStopped,
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
         ToolsFailed,
     )
     from proxy.facts import Compacted
+    from proxy.hardware.snapshot import detect_hardware
     from proxy.tools.execution import Limits
     from proxy.tools.executor import (
         Added,
@@ -54,7 +62,7 @@ if TYPE_CHECKING:
         ToolFinished,
         ToolStarted,
     )
-    from proxy.tools.function import FunctionTool, ToolContext, tool
+    from proxy.tools.function import FunctionTool, ToolContext, respond_tool, tool
     from proxy.tools.run import Stop
     from proxy.tools.toolset import Toolset
     from proxy.tools.transcript import Conversation
@@ -64,6 +72,11 @@ __all__ = [
     "Agent",
     "AskedAgain",
     "BackendFailed",
+    "BackendRefused",
+    "BackendSpokeNonsense",
+    "BackendTimedOut",
+    "BackendUnavailable",
+    "CallDelta",
     "Checked",
     "Compacted",
     "ContextOverflow",
@@ -81,10 +94,12 @@ __all__ = [
     "InvalidRequest",
     "Limits",
     "LocalServer",
+    "Message",
     "Model",
     "NoValidReply",
     "Outcome",
     "Prerequisite",
+    "ProcessFailed",
     "Progress",
     "ReplyValidator",
     "Round",
@@ -111,7 +126,9 @@ __all__ = [
     "Toolset",
     "Usage",
     "Workflow",
+    "detect_hardware",
     "local_server",
+    "respond_tool",
     "tool",
 ]
 
@@ -122,20 +139,25 @@ _HOMES = {
     "agents.foreign": "GuardedAnswer GuardedTurn Guardrails",
     "agents.guard_parts": "Checked ErrorTracker ReplyValidator StepEnforcer",
     "agents.model": "Model",
-    "agents.results": "AskedAgain Finished Progress RunEvent RunResult Text Thought Usage",
+    "agents.results": (
+        "AskedAgain CallDelta Finished Progress RunEvent RunResult Text Thought Usage"
+    ),
     "agents.stream": "Hooks RunStream",
+    "conversation.messages": "Message",
     "conversation.tools": "ToolCall",
     "conversation.workflows": "Prerequisite Workflow",
     "errors": (
-        "BackendFailed ContextOverflow GuardrailsExhausted InvalidConfiguration "
-        "InvalidRequest NoValidReply RoundsExhausted RunCancelled "
+        "BackendFailed BackendRefused BackendSpokeNonsense BackendTimedOut BackendUnavailable "
+        "ContextOverflow GuardrailsExhausted InvalidConfiguration "
+        "InvalidRequest NoValidReply ProcessFailed RoundsExhausted RunCancelled "
         "RunStopped StepsSkipped TemperError ToolFailed "
         "ToolRetry ToolsFailed"
     ),
     "facts": "Compacted",
+    "hardware.snapshot": "detect_hardware",
     "tools.execution": "Limits",
     "tools.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
-    "tools.function": "FunctionTool ToolContext tool",
+    "tools.function": "FunctionTool ToolContext respond_tool tool",
     "tools.run": "Stop",
     "tools.toolset": "Toolset",
     "tools.transcript": "Conversation",

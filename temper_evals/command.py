@@ -89,6 +89,7 @@ class _Lists(Group):
     multiple=True,
     help="Only tasks with this tag, such as errors; --list shows all tags.",
 )
+@click.option("--task", "tasks", multiple=True, help="A task by its name, such as chain-0.")
 @click.option("--list", "lists", is_flag=True, help="List the tasks with their tags; run nothing.")
 @click.option("--untuned", is_flag=True, help="Only tasks that `temper tune` never uses.")
 @click.option("--arms", help="Arms to compare, separated by commas, such as direct,temper.")
@@ -106,7 +107,9 @@ class _Lists(Group):
     multiple=True,
     help="A running server, such as http://127.0.0.1:8080.",
 )
-@click.option("--backend-model", default="", help="The model to use, if the server has several.")
+@click.option(
+    "--backend-model", multiple=True, help="A model to use, if the server has several; all in turn."
+)
 @click.option("--ollama", multiple=True, help="A model of the local Ollama.")
 @click.option("--scenarios", type=_FOLDER, help="A folder with your scenarios in TOML.")
 @click.option("--forge-checkout", type=_FOLDER, help="Run forge's scenarios from this checkout.")

@@ -47,7 +47,7 @@ from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
 from temper_evals.simulated.profiles import grid
-from temper_evals.tags import with_tags
+from temper_evals.tags import with_names, with_tags
 from temper_evals.tuning import halves
 
 DEFAULT_PROFILE = "n-8b"
@@ -69,11 +69,12 @@ class EvaluationChoice:
     has_grid: bool = False
     families: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     models: tuple[Path, ...] = ()
     backend_urls: tuple[str, ...] = ()
-    backend_model: str = ""
+    backend_model: tuple[str, ...] = ()
     ollama: tuple[str, ...] = ()
     ollama_url: str = ""
     scenarios: Path | None = None
@@ -111,7 +112,11 @@ def arms_of(choice: EvaluationChoice) -> list[Arm]:
 
 def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
     """Return the scenarios; raises InvalidConfiguration."""
-    return with_tags(_all_scenarios(choice), choice.tags)
+    return _chosen(choice, _all_scenarios(choice))
+
+
+def _chosen(choice: EvaluationChoice, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
+    return with_names(with_tags(scenarios, choice.tags), choice.tasks)
 
 
 def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
@@ -142,13 +147,17 @@ def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     return [*setups]
 
 
-async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
+async def find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the servers that run; raises InvalidConfiguration where nothing answers."""
     beds: list[ModelSetup] = []
     key = os.environ.get("TEMPER_BACKEND__API_KEY", "")  # which `temper serve` reads as well
     for url in choice.backend_urls:
-        target = await find_target("--backend-url", url, choice.backend_model, key)
-        beds.append(ServedSetup(target.url.partition("://")[2], target))
+        for model in choice.backend_model or ("",):
+            target = await find_target("--backend-url", url, model, key)
+            name = target.url.partition("://")[2]
+            if len(choice.backend_model) > 1:
+                name += "_" + model.replace("/", "_")
+            beds.append(ServedSetup(name, target))
     for name in choice.ollama:
         target = await find_target("--ollama", choice.ollama_url, name)
         beds.append(ServedSetup(name.replace("/", "_"), target))
@@ -174,8 +183,9 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
     arms = len(arms_of(choice))
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
-        return arms * sum(len(with_tags(setup.scenarios, choice.tags)) for setup in setups)
-    count = len(choice.backend_urls) + len(choice.ollama) + len(_launches(choice))
+        return arms * sum(len(_chosen(choice, setup.scenarios)) for setup in setups)
+    served = len(choice.backend_urls) * max(1, len(choice.backend_model))
+    count = served + len(choice.ollama) + len(_launches(choice))
     if choice.is_simulated:
         count = len(simulated_setups(choice))
     return arms * count * len(scenarios_of(choice)) * choice.seeds
@@ -246,6 +256,8 @@ def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationCh
 def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
     known = {field.name for field in fields(EvaluationChoice)} - _OF_PROGRAMS
     values = {name: value for name, value in given.items() if name in known}
+    if isinstance(model := values.get("backend_model"), str):  # in a protocol of version 0.2
+        values["backend_model"] = (model,) if model else ()
     try:
         choice = TypeAdapter(EvaluationChoice).validate_python(values)
     except ValidationError as error:
@@ -298,12 +310,12 @@ async def evaluate(
     def plan(*beds: ModelSetup) -> EvaluationPlan:
         return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress, watched)
 
-    known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
+    known = simulated_setups(choice) if choice.is_simulated else await find_running_setups(choice)
     recorded = load_replies(choice.replies, choice.most) if choice.replies else []
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         for setup in recorded:
-            chosen = with_tags(setup.scenarios, choice.tags)
+            chosen = _chosen(choice, setup.scenarios)
             await make_runs(replace(plan(setup), scenarios=chosen, seeds=range(1)), records)
         await make_runs(plan(*known), records)
         async with aclosing(_start_setups(choice, on_step)) as beds:

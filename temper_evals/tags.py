@@ -1,10 +1,13 @@
-"""Tags of scenarios: their family, its properties, and properties of their requests.
+"""Selection of scenarios by name and by tags.
+
+Tags are the family, its properties, and properties of the requests.
 
 Tags are not part of the scenario files, because those files belong to the protocol hash.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from difflib import get_close_matches
 
 from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.scenario import Scenario
@@ -12,6 +15,7 @@ from temper_evals.scenarios.suite import HELD_OUT, RESTRAINT
 from temper_evals.scenarios.worlds import objects_in
 
 _MANY_TOOLS = 10
+_MOST_NAMES = 5  # in an error
 _FAMILIES: Mapping[str, Set[str]] = {
     "one-call": {"single", "choose", "schema", "verbatim", "composed", "unseen"},
     "at-once": {"parallel", "calendar"},
@@ -43,6 +47,22 @@ def tags_of(scenario: Scenario) -> list[str]:
         "system": "system" in roles,
     }
     return [scenario.family, *(name for name, is_so in conditions.items() if is_so)]
+
+
+def with_names(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[Scenario]:
+    """Return the scenarios with these names; all for an empty list.
+
+    Raises InvalidConfiguration with the list of similar names.
+    """
+    if not wanted:
+        return scenarios
+    known = [scenario.name for scenario in scenarios]
+    for name in wanted:
+        if name not in known:
+            near = ", ".join(get_close_matches(name, known)) or ", ".join(known[:_MOST_NAMES])
+            problem = f"no task has the name {name!r}; known: {near} (--list shows all)"
+            raise InvalidConfiguration("--task", problem)
+    return [scenario for scenario in scenarios if scenario.name in wanted]
 
 
 def with_tags(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[Scenario]:

@@ -154,7 +154,7 @@ class Agent(Generic[Deps, Output]):
             future.cancel()
             raise
 
-    def stream(
+    def stream(  # noqa: PLR0913 - all but the first are given by name
         self,
         prompt: str | Sequence[JsonObject],
         *,
@@ -163,8 +163,13 @@ class Agent(Generic[Deps, Output]):
         cancel: asyncio.Event | None = None,
         hooks: Hooks = _NO_HOOKS,
         prompt_vars: Mapping[str, object] | None = None,
+        shows_calls: bool = False,
     ) -> AbstractAsyncContextManager[RunStream[Output]]:
-        """Like `run`, with events as they happen; leaving the block ends the run."""
+        """Like `run`, with events as they happen; leaving the block ends the run.
+
+        With `shows_calls`, calls are events while they are written (`CallDelta`). As an event is
+        never taken back, a call that was shown must then be completed by a retry.
+        """
         task: Task[Output] = Task(
             model=self.model,
             tools=self._bind(deps, hooks),
@@ -179,6 +184,7 @@ class Agent(Generic[Deps, Output]):
             name=self.name,
             end_mark=self.end_mark,
             priority=Priority(self.priority),
+            shows_calls=shows_calls,
         )
         return open_stream(task, hooks, cancel)
 

@@ -45,7 +45,7 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.recognition import Evidence
 from proxy.serving.context_fitting import ContextPolicy
-from proxy.tools.function import FunctionTool
+from proxy.tools.function import FunctionTool, expect_positive
 from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
 
@@ -236,9 +236,10 @@ class Guardrails:
     `tools` are functions, tools made of them, or entries of a chat request. The `model`'s name and
     its chat `template` select its profile. With a `window`, in tokens, histories are shortened to
     an estimate. `engine` decides the syntax of the constraint of the last attempt: that of
-    llama-server, or the common one. With `strict`, exhausted retries raise `GuardrailsExhausted`
-    instead of returning the most faithful reply. Raises `InvalidRequest` for invalid tools,
-    `ValueError` for a `workflow` with unknown tools.
+    llama-server, or the common one. A turn has at most `attempts` generations. With `strict`,
+    exhausted retries raise `GuardrailsExhausted` instead of returning the most faithful reply.
+    Without `rescue`, text is never a call. Raises `InvalidRequest` for invalid tools, `ValueError`
+    for a `workflow` with unknown tools.
     """
 
     tools: Toolset | Sequence[Offered] = ()
@@ -250,8 +251,10 @@ class Guardrails:
     text_policy: Literal["auto", "accept", "respond", "require"] | None = None
     attempts: int = MOST_ATTEMPTS
     strict: bool = False
+    rescue: bool = True
 
     def __post_init__(self) -> None:
+        expect_positive("attempts", self.attempts)
         self._offered, aliases = _read_tools(self.tools)
         # Decoding any request checks the tools as a client's would be.
         nothing: JsonObject = {"messages": [{"role": "user", "content": ""}]}
@@ -267,6 +270,7 @@ class Guardrails:
             self.attempts,
             self.strict,
             workflow=self.workflow,
+            without=frozenset() if self.rescue else frozenset({"rescue"}),
             shows_pieces=True,
         )
         self._book = TokenBook()

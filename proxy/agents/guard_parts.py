@@ -25,6 +25,7 @@ from proxy.guardrails.steps import missing_steps, steps_before
 from proxy.guardrails.transcript import CompletedCall, parse_arguments
 from proxy.guardrails.verdict import Accepted, Defect
 from proxy.tools.executor import Outcome
+from proxy.tools.function import expect_positive
 from proxy.tools.toolset import Toolset
 from proxy.tools.transcript import object_of
 
@@ -50,7 +51,7 @@ class Checked(msgspec.Struct, frozen=True):
 class ReplyValidator:
     """Judges replies: calls in text are rescued, names and arguments checked and repaired.
 
-    `tools`, `model` and `template` are those of `Guardrails`.
+    `tools`, `model`, `template` and `rescue` are those of `Guardrails`.
     """
 
     def __init__(
@@ -60,10 +61,13 @@ class ReplyValidator:
         model: str = "",
         template: str = "",
         workflow: Workflow = NO_RULES,
+        rescue: bool = True,
     ) -> None:
         if not tools:
             raise ValueError("there are no tools, so there is nothing to validate")
-        self._guard = Guardrails(tools=tools, model=model, template=template, workflow=workflow)
+        self._guard = Guardrails(
+            tools=tools, model=model, template=template, workflow=workflow, rescue=rescue
+        )
 
     def check(self, reply: object, messages: Iterable[object] = ()) -> Checked:
         """Judge a completion, as an object of an SDK or a dictionary, or a text alone.
@@ -97,12 +101,17 @@ class ReplyValidator:
 
 
 class StepEnforcer:
-    """Enforces the order of a workflow: `record` finished calls, `check` new ones."""
+    """Enforces the order of a workflow: `record` finished calls, `check` new ones.
 
-    def __init__(self, workflow: Workflow) -> None:
+    It `is_exhausted` after `attempts` consecutive premature replies.
+    """
+
+    def __init__(self, workflow: Workflow, *, attempts: int = 3) -> None:
         for rule, problem in contradictions(workflow):
             raise ValueError(f"workflow.{rule}: {problem}")
+        expect_positive("attempts", attempts)
         self._workflow = workflow
+        self._most = attempts
         self._done: list[CompletedCall] = []
         self._objections = 0
 
@@ -115,6 +124,20 @@ class StepEnforcer:
     def pending(self) -> tuple[str, ...]:
         """The required steps that were not taken yet."""
         return missing_steps(self._workflow, self._done)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._objections >= self._most
+
+    @property
+    def summary_hint(self) -> str:
+        """A sentence about the state of the steps, for a summary that replaces earlier messages."""
+        done = f"Completed steps: {', '.join(self.completed) or 'none'}."
+        return f"{done} Still required: {', '.join(self.pending)}." if self.pending else done
+
+    def reset(self) -> None:
+        """Forget the premature replies, but not the recorded calls."""
+        self._objections = 0
 
     def record(self, call: ToolCall, *, failed: bool = False) -> None:
         """Note a finished call; a failed one does not count as a step."""

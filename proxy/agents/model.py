@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager as ContextManager
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ from msgspec import structs
 
 from proxy.agents.custom import Client, ClientBackend, CustomCompaction, Shorten
 from proxy.backends.client import Headers
+from proxy.context.budget import Window
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -28,12 +29,15 @@ from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget
+from proxy.profiles.known_model import knows_thoughts
 from proxy.serving.assembly import policy_of, service_options_of
+from proxy.serving.context_fitting import TokenCount
 from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import RequestPreparation, Resolved
 from proxy.serving.services import load_wait
 from proxy.settings import Settings, load_settings
 from proxy.tools.executor import Outcome
+from proxy.tools.transcript import Conversation
 
 
 class Spans(Protocol):
@@ -93,6 +97,7 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     return tracing
 
 
+_NOTHING: JsonObject = {"messages": [{"role": "user", "content": ""}]}
 _STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 
 
@@ -121,6 +126,34 @@ class OpenModel:
                 async with load_wait(claim, self.settings.backend.load_wait_seconds):
                     await claim.wait_until_granted()
             yield resolved
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What an open model can do, as far as its engine reports it.
+
+    `tools` is the mode in effect: "template" if the engine describes tools to the model, or the
+    format in which Temper describes them in the prompt, such as "hermes". `window` is the tokens of
+    one of its `slots`, prompt and answer together; None if unknown. `text_policy` decides about
+    answers in prose, and `thinks` is whether reasoning can be switched.
+    """
+
+    name: str
+    engine: str
+    profile: str
+    tools: str
+    text_policy: str
+    window: int | None
+    slots: int | None
+    thinks: bool
+
+    @property
+    def budget(self) -> int:
+        """The most tokens of a prompt; raises `InvalidConfiguration` if the window is unknown."""
+        if self.window is None:
+            problem = f"the engine of {self.name} does not report its window: set it in tokens"
+            raise InvalidConfiguration("context.window_tokens", problem)
+        return Window(self.window).budget(None).room
 
 
 class Model:
@@ -177,6 +210,41 @@ class Model:
         """Decode the members of a chat request to it; raises `InvalidRequest`."""
         named: JsonObject = {"model": self.name} if self.name else {}
         return decode_request(json.dump({**named, **members}))
+
+    async def describe(self) -> ModelDescription:
+        """Return the mode, window and budget in effect; raises `BackendFailed`."""
+        opened = self.opened
+        async with opened.lease(self.request(_NOTHING)) as resolved:
+            planned = await opened.preparation.plan(resolved, {})
+        known, policy = planned.known, planned.plan.policy
+        window = known.window
+        context = service_options_of(opened.settings).context
+        return ModelDescription(
+            name=resolved.request.model or resolved.service.title,
+            engine=known.engine,
+            profile=known.recognition.profile.name,
+            tools=known.quirks.convention or "template",
+            text_policy=(policy.text_policy or known.quirks.text_policy).value,
+            window=None if window is None else context.window(window).size,
+            slots=known.slots,
+            thinks=knows_thoughts(known.evidence.template),
+        )
+
+    async def count_tokens(
+        self, messages: Conversation | Iterable[JsonObject], *, tools: Sequence[JsonObject] = ()
+    ) -> TokenCount:
+        """Count the prompt of these messages and of `tools`, in the form of chat requests.
+
+        Raises `InvalidRequest`, or `ContextOverflow` if it does not fit the window.
+        """
+        given = messages.messages if isinstance(messages, Conversation) else messages
+        members: JsonObject = {"messages": [*given]}
+        if tools:
+            members["tools"] = [*tools]
+        opened = self.opened
+        async with opened.lease(self.request(members)) as resolved:
+            planned = await opened.preparation.plan(resolved, {})
+            return await opened.preparation.count(planned)
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:

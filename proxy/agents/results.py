@@ -43,6 +43,17 @@ class Thought(msgspec.Struct, frozen=True):
     text: str
 
 
+class CallDelta(msgspec.Struct, frozen=True):
+    """A part of the arguments of a call that the model is writing, after its tool's `name`.
+
+    `index` is the number of the call in its reply.
+    """
+
+    index: int
+    name: str
+    arguments: str
+
+
 class AskedAgain(msgspec.Struct, frozen=True):
     """A reply was rejected because of this `defect`, and the model is prompted again."""
 
@@ -68,7 +79,8 @@ class RunResult(Generic[Output]):
     `output` is the answer in the requested type, or the return value of the terminal tool, else
     None. `messages` are those that the run added to the conversation. If it was `EXHAUSTED` after
     so many `attempts`, `defect` and `objection` describe the problem of the last reply, and `reply`
-    is its text as the model wrote it. Of the `required` steps, `completed` ones were taken.
+    is its text as the model wrote it. Of the `required` steps, which include the prerequisites of a
+    call that came too early, `completed` ones were taken.
     """
 
     stop: Stop
@@ -128,7 +140,9 @@ class RunResult(Generic[Output]):
                 problem = f"Tools failed in too many rounds; {cause}"
                 raise errors.ToolsFailed(self, problem, last.call.name) from last.error
             case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
-                raise errors.StepsSkipped(self, f"The model skipped required steps.{missing}")
+                early = f" before {self.objection}" if self.objection else ""
+                problem = f"The model skipped required steps{early}.{missing}"
+                raise errors.StepsSkipped(self, problem, self.objection)
             case Stop.EXHAUSTED:
                 wrong = self.defect.replace("_", " ") + f" ({self.objection})" * bool(
                     self.objection
@@ -147,7 +161,15 @@ class Finished:
 
 
 RunEvent: TypeAlias = (
-    Text | Thought | AskedAgain | Compacted | ToolStarted | ToolFinished | Added | Finished
+    Text
+    | Thought
+    | CallDelta
+    | AskedAgain
+    | Compacted
+    | ToolStarted
+    | ToolFinished
+    | Added
+    | Finished
 )
 
 

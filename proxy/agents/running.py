@@ -5,7 +5,7 @@ Its turns are sent to a model of this process, through the same preparation as a
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from proxy.agents.model import Model, NoTracing, Spans
 from proxy.agents.results import (
     AskedAgain,
+    CallDelta,
     Output,
     Progress,
     RunEvent,
@@ -38,16 +39,21 @@ from proxy.conversation.replies import (
     ReplyInProgress,
     ReplyStarted,
     TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
 )
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.dialect import Client
-from proxy.errors import BackendTimedOut, GuardrailsExhausted
+from proxy.dialects.openai_chat.thinking import EFFORT
+from proxy.errors import BackendTimedOut, GuardrailsExhausted, InvalidRequest
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.driver import BackendPolicy, Batch, Failure, run_turn
 from proxy.inference.turn import Turn
+from proxy.profiles.known_model import knows_thoughts
 from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import Planned
 from proxy.serving.run_turns import RunTurns
@@ -62,8 +68,9 @@ from proxy.tools.transcript import Append, Conversation, object_of
 class ModelTurns(RunTurns):
     """The turns of one run, which queue for a slot under `key`.
 
-    `aliases` are further names of its tools. A turn may take `deadline` seconds. `notify` receives
-    events that precede the text of a turn, `spans` all attempts, and `report` their progress.
+    `aliases` are further names of its tools. A turn may take `deadline` seconds, and a reply
+    `attempts` generations, if given. `notify` receives events that precede the text of a turn,
+    `show` the parts of calls, `spans` all attempts, and `report` their progress.
     """
 
     key: str
@@ -71,6 +78,8 @@ class ModelTurns(RunTurns):
     notify: Callable[[RunEvent], None]
     report: Callable[[Progress], object]
     spans: Spans
+    show: Callable[[CallDelta], Awaitable[None]] | None = None
+    attempts: int | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     upstream: dict[str, str] = field(default_factory=dict)
     last_reply: "LastReply | None" = None
@@ -89,6 +98,9 @@ class ModelTurns(RunTurns):
         # without arguments `super` finds the class as it was before it had slots
         planned = await RunTurns.plan(self, request)
         plan = planned.plan
+        if self.attempts is not None:
+            plan = replace(plan, policy=replace(plan.policy, attempts=self.attempts))
+            planned = replace(planned, plan=plan)
         if plan.offer is None or not self.aliases:
             return planned
         offer = replace(plan.offer, aliases={**plan.offer.aliases, **self.aliases})
@@ -101,6 +113,7 @@ class ModelTurns(RunTurns):
         backend = service.pin()
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)
+        names: dict[int, str] = {}
         for fact in turn.facts:
             if isinstance(fact, Compacted) and fact.epoch > self.epoch:
                 self.epoch = fact.epoch
@@ -112,6 +125,9 @@ class ModelTurns(RunTurns):
                 async for batch in batches:
                     self.note(batch)
                     yield batch
+                    if self.show is not None:  # after the text of the same batch
+                        for delta in _call_deltas(batch, names):
+                            await self.show(delta)
 
     def _attempt(self, turn: Turn, headers: Headers) -> AbstractContextManager[Headers]:
         defects = [fact.defect for fact in turn.facts if isinstance(fact, RejectedReply)]
@@ -122,6 +138,21 @@ class ModelTurns(RunTurns):
         if defect is not None and not is_check:
             self.notify(AskedAgain(defect))
         return self.spans.attempt(headers, len(self.turns), defect)
+
+
+def _call_deltas(batch: Batch, names: dict[int, str]) -> Iterator[CallDelta]:
+    """Yield the parts of calls in a batch; `names` holds the tools of the calls so far."""
+    for event in batch:
+        match event:
+            case ToolCallStarted(index, _, name):
+                names[index] = name
+                yield CallDelta(index, name, "")
+            case ToolCallArgumentsDelta(index, text):
+                yield CallDelta(index, names.get(index, ""), text)
+            case ToolCalled(index, call):
+                yield CallDelta(index, call.name, call.arguments)
+            case _:
+                pass
 
 
 class LastReply(BackendPolicy):
@@ -222,7 +253,7 @@ class Task(Generic[Output]):
     """The task of a run, in its final form.
 
     `prompt` is the user's message, after the `conversation`. The `end_mark` is removed from the
-    text.
+    text. With `shows_calls`, calls are emitted while they are written.
     """
 
     model: Model
@@ -238,6 +269,7 @@ class Task(Generic[Output]):
     name: str = "agent"
     end_mark: str = ""
     priority: Priority = Priority.NORMAL
+    shows_calls: bool = False
 
     def request(self) -> Request:
         """Make the first request; raises `InvalidRequest` for invalid parameters."""
@@ -245,6 +277,8 @@ class Task(Generic[Output]):
         # typed already, and are added with their exact bytes.
         placeholder: JsonObject = {"role": "user", "content": ""}
         members: JsonObject = {**self.parameters, "messages": [placeholder]}
+        if self.shows_calls:  # the guardrails release calls early only to a streaming client
+            members["stream"] = True
         if specs := self.tools.specs():
             members["tools"] = [json.parse(spec.source) for spec in specs]
         if self.output is not None:
@@ -320,9 +354,10 @@ class Running(Generic[Output]):
                 self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
                 rest = added[max(0, len(self._committed) - 1) :]  # notes for calls, the last answer
-                fresh = [event for message in rest for event in self._commit(message)]
-            for message in fresh:
-                await self._emit(executor.Added(message))
+                number = 0 if self._run is None else len(self._run.rounds)
+                fresh = [event for message in rest for event in self._commit(message, number)]
+            for added_event in fresh:
+                await self._emit(added_event)
         return self._result()
 
     async def _carry(self) -> None:
@@ -340,6 +375,8 @@ class Running(Generic[Output]):
                         notify=self._unreported.append,
                         report=self._report,
                         spans=self._spans,
+                        show=self._show_call if task.shows_calls else None,
+                        attempts=task.limits.attempts,
                         aliases=task.aliases,
                         priority=task.priority,
                     )
@@ -363,6 +400,7 @@ class Running(Generic[Output]):
         With a terminal tool, prose is not an answer: the run ends with a call of that tool.
         """
         planned = await turns.plan(request)
+        _check_thinking(request, planned)
         offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
@@ -381,15 +419,19 @@ class Running(Generic[Output]):
     async def _notice(self, event: executor.RoundEvent) -> None:
         await self._report_retries()
         match event:
-            case executor.Added(message):
-                for fresh in self._commit(message):
-                    await self._emit(executor.Added(fresh))
+            case executor.Added(message, number):
+                for added in self._commit(message, number):
+                    await self._emit(added)
                 return
             case executor.ToolStarted(call, number):
                 self._spans.tool_started(call, number)
             case executor.ToolFinished(outcome):
                 self._spans.tool_finished(outcome)
         await self._emit(event)
+
+    async def _show_call(self, delta: CallDelta) -> None:
+        await self._report_retries()
+        await self._emit(delta)
 
     async def _report_retries(self) -> None:
         """Report retries before any event of the next attempt."""
@@ -410,13 +452,15 @@ class Running(Generic[Output]):
                 case _:
                     pass
 
-    def _commit(self, message: Message) -> list[Message]:
+    def _commit(self, message: Message, number: int) -> list[executor.Added]:
         """Add a message to the conversation; the user message precedes the first one."""
         assert self._append is not None  # noqa: S101 - it is held while the run goes on
-        fresh = [message] if self._committed else [self._task.prompt, message]
+        fresh = [executor.Added(message, number)]
+        if not self._committed:
+            fresh.insert(0, executor.Added(self._task.prompt))
         for added in fresh:
-            self._append(added)
-        self._committed += fresh
+            self._append(added.message)
+            self._committed.append(added.message)
         return fresh
 
     def _result(self) -> RunResult[Output]:
@@ -424,7 +468,7 @@ class Running(Generic[Output]):
         conversation = self._task.conversation
         if run is None or turns is None or run.stop is None:  # canceled before the first request
             return RunResult(Stop.CANCELLED, None, "", (), committed, conversation)
-        stop, text, defect = run.stop, run.text, run.defect
+        stop, text, defect, failure = run.stop, run.text, run.defect, self._failure
         if task_mark := self._task.end_mark:
             text = text.replace(task_mark, "").strip()
         output: object = None
@@ -450,10 +494,10 @@ class Running(Generic[Output]):
             turns.usage,
             (*run.facts, *turns.facts),
             defect,
-            objection="" if self._failure is None else self._failure.objection,
+            objection="" if failure is None else failure.objection,
             attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.last_reply is None else turns.last_reply.raw,
-            required=run.terms.workflow.required_steps,
+            required=_required(run.terms.workflow, "" if failure is None else failure.objection),
             completed=self._find_completed(),
         )
 
@@ -461,3 +505,22 @@ class Running(Generic[Output]):
         """Return the successfully called tools, in the order of their first calls."""
         done = list_completed_calls(self._task.conversation.history)
         return tuple(dict.fromkeys(call.name for call in done if not call.has_failed))
+
+
+def _check_thinking(request: Request, planned: Planned) -> None:
+    """Raise `InvalidRequest` if a program requests reasoning that the model does not have.
+
+    An engine ignores such a request, so that the program would not notice.
+    """
+    thinking, template = request.thinking, planned.known.evidence.template
+    is_wanted = thinking.is_on or thinking.effort or thinking.budget
+    if is_wanted and template and not knows_thoughts(template):
+        name = planned.known.model or planned.service.title
+        problem = f"The model {name!r} has no reasoning that can be switched on."
+        raise InvalidRequest(problem, EFFORT)
+
+
+def _required(workflow: Workflow, early: str) -> tuple[str, ...]:
+    """Return the required steps, and the prerequisites of a tool that was called too early."""
+    needed = (rule.needs for rule in workflow.prerequisites if rule.tool == early)
+    return tuple(dict.fromkeys((*workflow.required_steps, *needed)))

@@ -1,4 +1,4 @@
-"""Counts tokens with a llama-server, a vLLM or Anthropic's API.
+"""Counts tokens with a llama-server, a vLLM, a LiteLLM proxy or Anthropic's API.
 
 No function raises or takes long. None means unknown; the caller then estimates.
 """
@@ -19,6 +19,8 @@ COUNT = "/v1/chat/completions/input_tokens"
 COUNT_MESSAGES = "/v1/messages/count_tokens"
 TEMPLATE = "/apply-template"
 TOKENIZE = "/tokenize"
+# LiteLLM's proxy counts at the provider where that counts, and otherwise estimates by itself
+GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
 # A rendered prompt has a mark in place of each image or sound, and is shorter than the real one.
 _MEDIA = (b'"image_url"', b'"input_audio"')
@@ -30,6 +32,7 @@ _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4  # requests of one count
 _BYTES_PER_TOKEN = 8  # of the response, a JSON array of numbers
+_GATEWAY_FIELDS = ("model", "messages", "tools")
 _BARE: JsonObject = {"add_special_tokens": False}
 
 
@@ -72,6 +75,18 @@ class TokenCounter:
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the same with an engine whose `/tokenize` takes a chat, as vLLM's does."""
         return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
+
+    async def count_at_gateway(self, body: bytes, headers: Mapping[str, str]) -> int | None:
+        """Return the same with a LiteLLM proxy; None if it only estimates, as Temper does."""
+        members = json.split_object(body)
+        known = {name: members[name] for name in _GATEWAY_FIELDS if name in members}
+        counted = await self._post(GATEWAY_COUNT, json.join_object(known), headers)
+        # LiteLLM 1.108.7; older versions have only the tokenizer ("anthropic_api", "openai_api")
+        source = counted.get("count_source")
+        is_exact = source == "provider" or str(counted.get("tokenizer_type")).endswith("_api")
+        if not is_exact:
+            self._missing_until[GATEWAY_COUNT] = _now() + self._patience.missing
+        return as_whole(counted.get("total_tokens")) if is_exact else None
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
         """Return the same for a body of Anthropic's Messages API."""

@@ -209,6 +209,7 @@ _BINDINGS = {
     Capability.BOUND_TEXT: "schema_beside_tools",
 }
 HEALTH = "/health"
+LITELLM_HEALTH = "/health/liveliness"  # spelled like this, and only by LiteLLM
 # transformers serve, which serves one model: "Server is pinned to 'NAME'; requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
 _PROBE_SECONDS = 30.0  # for the answer to a probe
@@ -226,6 +227,7 @@ class AdaptiveEngine(OpenAICompatible):
         self._probing = asyncio.Lock()
         self.kind = ANY_ENGINE
         self._pinned = ""
+        self._counts_as_gateway: bool | None = None  # unknown until a count is needed
 
     def lacks(self, model: str) -> Lacks:
         return {**dict.fromkeys(self.kind.lacks, ""), **super().lacks(model)}
@@ -285,11 +287,20 @@ class AdaptiveEngine(OpenAICompatible):
         return honoured
 
     async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
-        if not self.kind.tokenizes:
+        if not (self.kind.tokenizes or await self._is_litellm()):
             return None
         lacks = self.lacks_of(upstream_request, headers)
         body = self.body_of(without(upstream_request, lacks), lacks)
-        return await self._counter.count_chat(body, headers)
+        counter = self._counter
+        count = counter.count_chat if self.kind.tokenizes else counter.count_at_gateway
+        return await count(body, headers)
+
+    async def _is_litellm(self) -> bool:
+        """Return whether it is a LiteLLM proxy, whose list of models is like that of OpenAI."""
+        if self._counts_as_gateway is None:
+            is_unknown = self.kind is ANY_ENGINE
+            self._counts_as_gateway = is_unknown and await self.probe(LITELLM_HEALTH) == 200
+        return self._counts_as_gateway
 
     def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
         fields = self.directives(upstream_request, lacks)

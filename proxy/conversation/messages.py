@@ -1,6 +1,6 @@
 """One message of the history: typed attributes, and the bytes in which the client wrote it."""
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -8,6 +8,16 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.parts import Part, read_parts
 from proxy.conversation.tools import ToolCall
+
+# What a message is for: instructions, a prompt, tool calls, the result of a call, or an answer.
+MessageType: TypeAlias = Literal["system", "prompt", "calls", "result", "answer"]
+
+_TYPES: dict[str, MessageType] = {
+    "user": "prompt",
+    "tool": "result",
+    "function": "result",
+    "assistant": "answer",
+}
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -24,6 +34,10 @@ class Message(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     failed: bool | None = None
+
+    @property
+    def type(self) -> MessageType:
+        return "calls" if self.calls else _TYPES.get(self.role, "system")
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -28,7 +28,7 @@ from proxy.doctor.clients import Client
 from proxy.doctor.target import CheckResult, Finding, Target, fail, ok, skip, warn
 from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
-from proxy.hardware.snapshot import snapshot
+from proxy.hardware.snapshot import detect_hardware
 from proxy.hardware.summary import amount
 from proxy.mcp.inspection import InspectedServer, inspect_servers
 from proxy.processes.start_progress import StartProgress
@@ -161,7 +161,7 @@ MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
     "open files": lambda settings: judge_descriptors(
         open_file_limit(), settings.server.max_waiting
     ),
-    "memory": lambda _: judge_memory(snapshot()),
+    "memory": lambda _: judge_memory(detect_hardware()),
     "Temper's address": reachability,
 }
 CHECKS: tuple[Check, ...] = (

@@ -22,7 +22,7 @@ from proxy.guardrails.rescue.values.strings import QUOTES, pass_literal_text
 
 _PARAMETER = "message"
 # The tool changes the prompt: it spoiled 9 of 152 correct replies of a small model (decision 0003).
-_DESCRIPTION = (
+DESCRIPTION = (
     "Answer the user in words. Call this when no other tool is needed, or once you know the answer."
 )
 _PARAMETERS: JsonObject = {
@@ -55,7 +55,7 @@ def make_respond_tool(taken: tuple[str, ...]) -> Tool:
     numbered = (f"respond_{number}" for number in count(2))
     names = chain(("respond", "respond_to_user"), numbered)
     name = next(name for name in names if name not in taken)
-    function: JsonObject = {"name": name, "description": _DESCRIPTION, "parameters": _PARAMETERS}
+    function: JsonObject = {"name": name, "description": DESCRIPTION, "parameters": _PARAMETERS}
     return Tool(name, _PARAMETERS, json.dump({"type": "function", "function": function}))
 
 

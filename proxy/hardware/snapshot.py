@@ -1,11 +1,13 @@
 """The memory of this machine at this moment: the host's and that of every device.
 
 The NVIDIA code was tested on an H200. The AMD and Apple code has never run on real hardware: the
-tests write the files that the kernel documents, and replay the documented output of `sysctl`.
+tests write the files that the kernel documents, and replay the documented outputs of `sysctl` and
+of `rocm-smi`.
 """
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +22,7 @@ from typing import TypeAlias
 import psutil
 import pynvml
 
+from proxy.dialects.lenient_json import parse_object
 from proxy.hardware.fit import Device, Memory
 
 logger = logging.getLogger(__name__)
@@ -58,30 +61,65 @@ def _reclaimable(folder: Path) -> int:
     return _number(dict(line.partition(" ")[::2] for line in lines).get("inactive_file"))
 
 
+Tool: TypeAlias = Callable[[], str]  # runs a program, and returns its output
+
 _AMD = "0x1002"  # PCI vendor id
 # Memory reserved for the GPU of a processor; beyond that it uses the host's memory (GTT).
 _MOST_RESERVED = 2 << 30
 
 
-def amd_devices(root: Path, host: Memory) -> tuple[Device, ...]:
-    """List the devices; never raises."""
+def amd_devices(root: Path, query: Tool, host: Memory) -> tuple[Device, ...]:
+    """List the devices of sysfs, or else of rocm-smi (`query`); never raises.
+
+    A container may have rocm-smi without the files of sysfs. On Windows there is neither.
+    """
     cards = sorted((root / "sys/class/drm").glob("card[0-9]*/device"))
-    return tuple(device for card in cards for device in _devices(card, host))
+    devices = tuple(device for card in cards for device in _devices(card, host))
+    return devices or tuple(_rocm_devices(query(), host))
+
+
+def _rocm_devices(output: str, host: Memory) -> Iterator[Device]:
+    """Read the output of `rocm-smi --showproductname --showmeminfo vram gtt --json`.
+
+    {"card0": {"VRAM Total Memory (B)": "21458059264", "VRAM Total Used Memory (B)": "27856896",
+               "Card Series": "Radeon RX 7900 XT", "Card Model": "0x744c"}}
+    """
+    cards = parse_object(output) or {}
+    for name, card in cards.items():
+        if name.startswith("card") and isinstance(card, dict):
+            values = {
+                key.lower(): f"{value}" for key, value in card.items()
+            }  # ROCm 5: "Card series"
+            sizes = {
+                kind: (
+                    _number(values.get(f"{kind} total memory (b)")),
+                    _number(values.get(f"{kind} total used memory (b)")),
+                )
+                for kind in ("vram", "gtt")
+            }
+            title = values.get("card series") or f"AMD {values.get('card model', name)}"
+            yield from _amd_device(title, sizes["vram"], sizes["gtt"], host)
 
 
 def _devices(card: Path, host: Memory) -> Iterator[Device]:
     if _text(card / "vendor") != _AMD:
         return
     total, used = (_number(_text(card / f"mem_info_vram_{word}")) for word in ("total", "used"))
-    if not total:
-        return
     name = _text(card / "product_name") or f"AMD {_text(card / 'device')}".strip()
+    shared, taken = (_number(_text(card / f"mem_info_gtt_{word}")) for word in ("total", "used"))
+    yield from _amd_device(name, (total, used), (shared, taken), host)
+
+
+def _amd_device(
+    name: str, reserved: tuple[int, int], shared: tuple[int, int], host: Memory
+) -> Iterator[Device]:
+    """Describe a device by its memory and by the host's memory that it may use: total and used."""
+    total, used = reserved
     if total > _MOST_RESERVED:
         yield Device(name, total, max(0, total - used))
-        return
-    shared, taken = (_number(_text(card / f"mem_info_gtt_{word}")) for word in ("total", "used"))
-    free = total - used + min(shared - taken, host.free)
-    yield Device(name, total + shared, max(0, free), is_unified=True)
+    elif total:
+        free = total - used + min(shared[0] - shared[1], host.free)
+        yield Device(name, total + shared[0], max(0, free), is_unified=True)
 
 
 def _text(path: Path) -> str:
@@ -91,11 +129,9 @@ def _text(path: Path) -> str:
         return ""
 
 
-Tool: TypeAlias = Callable[[], str]
-
 _NAMES = ("hw.memsize", "hw.optional.arm64", "iogpu.wired_limit_mb", "machdep.cpu.brand_string")
 _COMMAND = ("/usr/sbin/sysctl", *_NAMES)
-_TOOL_SECONDS = 1.0
+_TOOL_SECONDS = 3.0  # rocm-smi is a Python program
 _MIB = 1 << 20
 _SMALL = 36 << 30
 # Metal's recommended working set, as observed: two thirds of the memory of a small machine, and
@@ -105,9 +141,19 @@ _SMALL_SHARE, _LARGE_SHARE = 2 / 3, 3 / 4
 
 def sysctl() -> str:
     """Return the output of sysctl, without unknown names; "" if it fails."""
+    return _output(_COMMAND)
+
+
+def rocm_smi() -> str:
+    """Return the JSON of rocm-smi; "" if it is missing or fails."""
+    program = shutil.which("rocm-smi") or "/opt/rocm/bin/rocm-smi"
+    return _output((program, "--showproductname", "--showmeminfo", "vram", "gtt", "--json"))
+
+
+def _output(command: Sequence[str]) -> str:
     try:
         result = subprocess.run(  # noqa: S603 - a fixed command
-            _COMMAND, capture_output=True, timeout=_TOOL_SECONDS, check=False
+            command, capture_output=True, timeout=_TOOL_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -212,13 +258,17 @@ Source: TypeAlias = Callable[[Memory], tuple[Device, ...]]
 _PATIENCE_SECONDS = 5.0
 
 
-def snapshot() -> Memory:
-    """Measure the memory of this machine; never raises, and gives up on a hanging driver."""
+def detect_hardware() -> Memory:
+    """Measure the memory of this machine and its GPUs, in bytes.
+
+    Never raises, and gives up on a driver that hangs. Without a GPU, `devices` is empty; if the
+    system does not report its memory, `total` is 0.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     sources: list[Source] = [lambda host: nvidia_devices(pynvml, host, visible)]
     if sys.platform == "darwin":
         sources.append(partial(apple_devices, sysctl))
-    sources.append(partial(amd_devices, Path("/")))
+    sources.append(partial(amd_devices, Path("/"), rocm_smi))
     return add_devices(Memory(*host_memory()), sources, _PATIENCE_SECONDS)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -66,6 +66,13 @@ class FittingMode(Enum):
 
 
 Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
+
+
+class TokenCount(NamedTuple):
+    """The tokens of a prompt: counted by the engine, or estimated if it cannot count."""
+
+    tokens: int
+    is_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +232,14 @@ class Fitting:
 
     async def count(
         self, upstream_request: UpstreamRequest, known: KnownModel, headers: Headers
-    ) -> int:
-        """Count the prompt of an upstream request, by estimate if the backend cannot count."""
+    ) -> TokenCount:
+        """Count the prompt of an upstream request."""
         exact = await self._backend.count(upstream_request, headers)
         if exact is not None:
-            return exact
-        return self._book(known.model).estimate(upstream_request.messages, upstream_request.tools)
+            return TokenCount(exact)
+        book = self._book(known.model)
+        guess = book.estimate(upstream_request.messages, upstream_request.tools)
+        return TokenCount(guess, is_estimated=True)
 
     def estimate(self, model: str, plan: RequestPlan) -> int:
         """Estimate the tokens of the uncut prompt."""

@@ -13,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import BackendFailed, InvalidRequest, LaunchFailed, ProcessFailed
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.hardware import summary as memory
-from proxy.hardware.snapshot import snapshot
+from proxy.hardware.snapshot import detect_hardware
 from proxy.hardware.summary import Prospect
 from proxy.processes.launch import check_model_file, find_program
 from proxy.profiles.files import load_profiles
@@ -115,7 +115,7 @@ def prospect_of(settings: Settings) -> Prospect | None:
     shape = model_file(model).shape
     if shape is None:
         return None
-    available = snapshot()
+    available = detect_hardware()
     with suppress(LaunchFailed):  # llama-server is not installed
         available = usable_by(find_program(model.server), available)
     return Prospect(shape, available, model.slots)

@@ -188,9 +188,9 @@ def settle_window(settings: Settings) -> Settings:
         return settings
     if configured.path is not None:
         check_model_file(configured.path)
-    from proxy.hardware.snapshot import snapshot  # 50 ms that most starts can save
+    from proxy.hardware.snapshot import detect_hardware  # 50 ms that most starts can save
 
-    memory = usable_by(find_program(configured.server), snapshot())
+    memory = usable_by(find_program(configured.server), detect_hardware())
     window = fit_window(configured, settings.context, model_file(configured), memory)
     # `backend`: from here on, the window that the started server reports is the right one
     model = configured.model_copy(update={"context_tokens": window})
@@ -284,7 +284,7 @@ def ollama_window(model_info: JsonObject, size: int, memory: Memory | None = Non
 
     It is at least Ollama's default. `memory` is by default the free memory of this machine.
     """
-    from proxy.hardware.snapshot import snapshot
+    from proxy.hardware.snapshot import detect_hardware
 
     prefix = f"{model_info.get('general.architecture')}."
     # Ollama omits lists, and the numbers of heads may be one
@@ -294,7 +294,7 @@ def ollama_window(model_info: JsonObject, size: int, memory: Memory | None = Non
     shape = shape_of(model_info, size)
     if shape is None or is_cut:
         return None
-    memory = memory or snapshot()
+    memory = memory or detect_hardware()
     default = ollama_default_window(sum(device.total for device in memory.devices))
     # never less than Ollama would use without Temper
     least = min(default, shape.trained_context)

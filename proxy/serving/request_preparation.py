@@ -37,7 +37,7 @@ from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.admission import Priority
-from proxy.serving.context_fitting import FittingMode
+from proxy.serving.context_fitting import FittingMode, TokenCount
 from proxy.serving.services import OLLAMA, Service, Services
 
 _TEXT_POLICY = "x-temper-text-policy"
@@ -192,7 +192,7 @@ class RequestPreparation:
             return None
         return turn if turn.is_shortened else None
 
-    async def count(self, planned: Planned) -> int:
+    async def count(self, planned: Planned) -> TokenCount:
         """Count the tokens of the prompt that would be sent."""
         upstream_request = (await self.fit(planned, lambda: False)).next_request()
         assert upstream_request is not None  # noqa: S101 - every turn begins with a request

@@ -11,7 +11,8 @@ A request can have three kinds of tools, which differ in the process that execut
 
 The loop, used for the last two kinds: `executor` is the protocol of an object that executes calls,
 with the outcome of a call; `run` is the state machine of one request, without I/O; `runner` drives
-it; `transcript` is a conversation that only grows.
+it; `transcript` is a conversation that only grows, and `history_forms` reads and writes it in the
+forms of other APIs.
 
 Functions: `function` has the decorator and its options, `signature` reads types and docstrings,
 `schema` converts them to JSON schema and reads arguments, `results` formats return values,

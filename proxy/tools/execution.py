@@ -21,8 +21,10 @@ from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
 
 from proxy import bounds
+from proxy.conversation.failures import has_failed
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
+from proxy.guardrails.transcript import list_completed_calls
 from proxy.tools.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext, expect_positive
 from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
@@ -45,17 +47,20 @@ class Limits(msgspec.Struct, frozen=True):
 
     After `rounds` rounds of tools the model has to answer; after `failed_rounds` failed rounds in a
     row the run is over. At most `parallel` calls of a reply run at once, and a result has at most
-    `result_chars` characters.
+    `result_chars` characters. A reply has at most `attempts` generations, None for those of the
+    setting guardrails.max_attempts.
     """
 
     rounds: int = 10
     failed_rounds: int = 3
     parallel: int = 8
     result_chars: int = bounds.RESULT_CHARACTERS
+    attempts: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            expect_positive(f"Limits.{name}", getattr(self, name))
+            if name != "attempts" or self.attempts is not None:
+                expect_positive(f"Limits.{name}", getattr(self, name))
 
 
 class _RunEnded(Exception):
@@ -110,6 +115,8 @@ class BoundToolset:
             return replace(self.kept[key], call=call, seconds=0.0)
         started = time.monotonic()
         outcome = await self._call_safely(tool, call, context)
+        if _is_error_text(outcome, context):
+            outcome = replace(outcome, status=Status.FAILED)
         outcome = replace(outcome, seconds=time.monotonic() - started)
         if tool.options.cached and not outcome.is_failure:  # a failure may be temporary
             self.kept[key] = outcome
@@ -149,6 +156,22 @@ class BoundToolset:
         text = None if form is None else format_result(value, form, tool.name)
         display = None if shown is None else format_result(value, shown, tool.name)
         return Outcome(call, text_of(value) if text is None else text, value=value, display=display)
+
+
+def _is_error_text(outcome: Outcome, context: RoundContext) -> bool:
+    """Return whether a tool that returned JSON before has now returned "Error: ..." as text.
+
+    The text of another tool may begin like that and still be its result.
+    """
+    is_text = isinstance(outcome.value, str) and not outcome.is_failure
+    if not is_text or not has_failed(outcome.text):
+        return False
+    earlier = [
+        call.result
+        for call in list_completed_calls(context.messages)
+        if call.name == outcome.call.name and not call.has_failed
+    ]
+    return bool(earlier) and all(result.lstrip()[:1] in ("{", "[") for result in earlier)
 
 
 def _canonical(arguments: str) -> str:

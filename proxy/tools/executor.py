@@ -76,9 +76,13 @@ class ToolFinished(msgspec.Struct, frozen=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A message was added to the conversation; it is never removed."""
+    """A message was added to the conversation; it is never removed.
+
+    `round` is the number of tool rounds so far, with that of the message: 0 for the prompt.
+    """
 
     message: Message
+    round: int = 0
 
 
 RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added

@@ -11,6 +11,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Messages
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import Prerequisite
+from proxy.guardrails.respond import DESCRIPTION
 from proxy.tools.results import Format
 from proxy.tools.schema import ArgumentsReader, read_by_schema
 from proxy.tools.signature import (
@@ -163,6 +164,18 @@ def tool(
     if function is None:
         return functools.partial(make_tool, options=chosen)
     return make_tool(function, chosen)
+
+
+def respond_tool(name: str = "respond") -> FunctionTool:
+    """Return a tool with which a model answers in words: a terminal tool for a `Workflow`.
+
+    Small models that call some tool in every reply need it to answer.
+    """
+
+    def respond(message: str) -> str:
+        return message
+
+    return make_tool(respond, ToolOptions(name=name, description=DESCRIPTION))
 
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:

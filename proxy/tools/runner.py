@@ -68,7 +68,7 @@ async def carry_out(
                         yield shown
             for message in run.added[noticed:]:
                 noticed += 1
-                await notice(Added(message))
+                await notice(Added(message, len(run.rounds)))
     finally:
         run.cancel()  # no effect on a finished run; otherwise it closes the last round with notes
 

@@ -1,16 +1,20 @@
 """The functions that a program offers to a model, found by name or alias."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Unpack, cast, overload
+from typing import Literal, TypeAlias, Unpack, cast, overload
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import Prerequisite
+from proxy.guardrails.tool_prompts.history import find_convention
 from proxy.tools.execution import Approve, BoundToolset, Limits
 from proxy.tools.executor import Outcome, RoundContext
 from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
 from proxy.tools.signature import Function
+
+# The forms in which a prompt can describe tools.
+PromptForm: TypeAlias = Literal["hermes", "mistral", "gemma", "llama3", "react", "json"]
 
 
 class Toolset:
@@ -85,6 +89,14 @@ class Toolset:
     def openai(self) -> list[JsonObject]:
         """Return the `tools` of a chat request."""
         return [cast("JsonObject", json.parse(tool.spec.source)) for tool in self]
+
+    def prompt(self, form: PromptForm = "hermes") -> str:
+        """Return instructions that describe the tools in a system prompt.
+
+        For models whose chat template does not describe tools; a `ReplyValidator` reads their calls
+        in each of these forms.
+        """
+        return find_convention(form).describe(self.specs(), None)
 
     def to_registry_json(self) -> str:
         """Return a JSON list of all tools with their options, for people and other programs."""

@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 import msgspec
 from msgspec.structs import replace
 
+from proxy.context.message_sizes import weight
 from proxy.conversation import json
 from proxy.conversation.failures import reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
@@ -21,6 +22,7 @@ from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.raw_json import read_object
 from proxy.errors import InvalidRequest
 from proxy.tools.executor import Outcome, Round, Status
+from proxy.tools.history_forms import HistoryForm, read_form, write_form
 
 _FAILED = "failed"
 _FLAGS = {b"true": True, b"false": False}
@@ -44,11 +46,32 @@ class Conversation:
         self._is_held = False
 
     @classmethod
-    def of(cls, messages: Iterable[Mapping[str, JsonValue]]) -> "Conversation":
-        """Make a conversation from messages in OpenAI's chat format; raises `InvalidRequest`."""
+    def of(
+        cls, messages: Iterable[Mapping[str, JsonValue]], form: HistoryForm = "openai"
+    ) -> "Conversation":
+        """Make a conversation from the messages of a request; raises `InvalidRequest`.
+
+        The `form` is that of OpenAI's chat completions, of Anthropic's Messages API, or of Gemini's
+        `contents`. `instructions` of an agent replace the system prompt, which is not part of it.
+        """
         if isinstance(messages, str | Mapping):
             raise TypeError("a conversation needs a list of messages: Conversation.of([...])")
-        return cls(decode_messages([json.dump({**message}) for message in messages]))
+        return cls(read_form(messages, form))
+
+    def to(self, form: HistoryForm) -> JsonObject:
+        """Return the members of a request that hold the conversation, in another form.
+
+        OpenAI's is `messages`, Anthropic's `messages` and `system`, Gemini's `contents` and
+        `systemInstruction`. Raises `InvalidRequest` for content that the form does not have.
+        """
+        return write_form(self.history, form)
+
+    def estimate_tokens(self) -> int:
+        """Estimate the tokens without a tokenizer, on the safe side; `Model.count_tokens` counts.
+
+        Pictures and sounds count as 2,048 each.
+        """
+        return sum(size.pieces + size.media for size in map(weight, self._history))
 
     @classmethod
     def load(cls, lines: bytes | str) -> "Conversation":

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-from temper_evals.arms import CEILING, TEMPER
+from temper_evals.arms import CEILING, DIRECT, TEMPER
 from temper_evals.loop import Ending
 from temper_evals.records import RunRecord
 from temper_evals.reply_bed import ReplyCounts
@@ -66,11 +66,45 @@ def show(console: Console, results: Sequence[ArmResult], runs: Sequence[RunRecor
     """Print the verdicts, and the table of each bed."""
     for line in verdicts(results, runs):
         console.print(line)
+    if len({result.bed for result in results}) > 1:
+        console.print()
+        console.print(_overview(results, console))
     for bed in dict.fromkeys(result.bed for result in results):
         arms = [result for result in results if result.bed == bed]
         console.print(f"\n{_title(bed, arms, runs)}")
         console.print(_bed_table(arms, console))
     console.print(_LEGEND, style="dim")
+
+
+def _overview(results: Sequence[ArmResult], console: Console) -> Table:
+    """Return one table of all models: the share of right runs of each arm, and Temper's effect.
+
+    If it does not fit, only `direct` and `temper` are shown.
+    """
+    shown = [result for result in results if result.arm != CEILING]
+    arms = list(dict.fromkeys(result.arm for result in shown))
+    table = _make_overview(shown, arms)
+    if _fits(table, console):
+        return table
+    return _make_overview(shown, [arm for arm in arms if arm in (DIRECT, TEMPER)] or arms[:2])
+
+
+def _make_overview(shown: Sequence[ArmResult], arms: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("right % by model", overflow="fold")
+    for heading in (*map(_fold, arms), "helped", "harmed", "gen."):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for bed in dict.fromkeys(result.bed for result in shown):
+        by_arm = {result.arm: result for result in shown if result.bed == bed}
+        shares = (percent(by_arm[arm].success.estimate) if arm in by_arm else "" for arm in arms)
+        temper = by_arm.get(TEMPER)
+        effect = ["", "", ""]
+        if temper is not None:
+            paired = temper.against
+            effect = [f"{paired.helped}", f"{paired.harmed}"] if paired is not None else ["", ""]
+            effect.append(f"{temper.cost.generations_per_request:.2f}")
+        table.add_row(bed, *shares, *effect)
+    return table
 
 
 def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
 from tests.fakes import guide
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
@@ -17,10 +18,22 @@ FORECAST = calls("forecast", '{"city": "Oslo"}')
 LOOKED_UP = calls("look_up", '{"city": "Oslo"}')
 NEVER = Script((START, text("One"), Ending.NEVER))
 
+PROPERTIES: JsonObject = {"default_generation_settings": {"n_ctx": 8192}, "total_slots": 2}
+
 EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
     "An agent": ((CALLED, ANSWER), "It is 21 degrees."),
     "Without async": ((CALLED, ANSWER), "It is 21 degrees."),
     "Streaming": ((CALLED, ANSWER), "It is 21 degrees. (1 round)"),
+    "Calls while they are written": (
+        (CALLED, ANSWER),
+        'get_weather {"city": "Oslo"} -> It is 21 degrees.',
+    ),
+    "Answers through a tool": (
+        (CALLED, calls("respond", '{"message": "It is 21 degrees."}')),
+        "It is 21 degrees.",
+    ),
+    "Other APIs": ((), "user text\nassistant tool_use\nuser tool_result\nTrue"),
+    "The model in use": ((), "template 8192 5856\nTrue True\nTrue True"),
     "Structured output": (
         (CALLED, says("Fine."), says('{"city": "Oslo", "degrees": 21}')),
         "city='Oslo' degrees=21",
@@ -79,7 +92,9 @@ def test_example_prints_the_documented_output(
 ) -> None:
     scripts, printed = EXAMPLES[title]
     backend = ScriptedBackend(*scripts)
+    backend.properties = PROPERTIES if title == "The model in use" else None
     with listening_in_thread(backend) as url:
-        guide.run(title, page=PAGE, **({"url": url} if scripts else {}))
+        has_server = scripts or backend.properties
+        guide.run(title, page=PAGE, **({"url": url} if has_server else {}))
     assert capsys.readouterr().out.strip() == printed
     assert len(backend.upstream_requests) == len(scripts)

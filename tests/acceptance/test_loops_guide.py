@@ -39,6 +39,7 @@ def test_every_example_is_tested() -> None:
         "The tools of all examples",
         "Functions alone",
         "Parts of the guardrails",
+        "Tools described in the prompt",
     }
 
 
@@ -76,3 +77,14 @@ def test_guardrail_parts_retry_with_their_nudge(capsys: pytest.CaptureFixture[st
 
     assert capsys.readouterr().out.strip() == 'get_weather({"city":"Oslo"}) (\'get_weather\',)'
     assert len(scripted.upstream_requests[1].messages) > 1
+
+
+def test_tools_are_described_in_the_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    call = f'<tool_call>{{"name": "get_weather", "arguments": {OSLO}}}</tool_call>'
+    backend = ScriptedBackend(says(call))
+    with listening_in_thread(backend) as url:
+        guide.run("Tools described in the prompt", url=url)
+    assert capsys.readouterr().out.strip() == 'get_weather({"city":"Oslo"}) False'
+    system = backend.upstream_requests[0].messages[0]
+    assert b"Tell the weather in a city." in system
+    assert b"Still required: get_weather." in system

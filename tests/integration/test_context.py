@@ -176,6 +176,7 @@ async def test_token_counts_equal_those_of_the_sent_prompt() -> None:
             )
             assert answer.status_code == 200
             counts.append(answer.json()["input_tokens"])
+            assert answer.json()["temper"] == {"estimated": True}  # this server cannot count
         bad = await front.client.post("/v1/chat/completions/input_tokens", json={"messages": []})
     assert 0 < counts[0] < counts[1] < WINDOW
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "messages")

@@ -33,6 +33,7 @@ from proxy.api.request_reader import (
     queue_key_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
+from proxy.conversation import json
 from proxy.dialects.dialect import Client, Decoded, Dialect
 from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
@@ -213,13 +214,16 @@ class TokenCount:
             if self.tools is not None:
                 resolved, _ = self.tools.offer_to(resolved)
             upstream = self.reader.upstream_headers(connection.scope)
-            tokens = await preparation.count(await preparation.plan(resolved, upstream))
+            count = await preparation.count(await preparation.plan(resolved, upstream))
         except ClientDisconnect:
             return
         except TemperError as error:
             await refuse(connection, error)
             return
-        await connection.respond(200, {}, self.dialect.encode_count(tokens))
+        body = self.dialect.encode_count(count.tokens)
+        if count.is_estimated:  # marked as in an estimated usage
+            body = json.join_object({**json.split_object(body), "temper": b'{"estimated":true}'})
+        await connection.respond(200, {}, body)
 
 
 def _decoder(decode: Decode, tools: "ToolHosting | None") -> Decode:

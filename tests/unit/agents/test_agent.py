@@ -15,8 +15,10 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.facts import Compacted, LadderEnded, RoundsExceeded
 from temper import (
+    Added,
     Agent,
     BackendFailed,
+    CallDelta,
     Conversation,
     Hooks,
     InvalidRequest,
@@ -29,7 +31,9 @@ from temper import (
     ToolContext,
     Toolset,
     ToolsFailed,
+    ToolStarted,
     Workflow,
+    respond_tool,
     tool,
 )
 from tests.fakes.agents import (
@@ -581,3 +585,90 @@ LONG: list[JsonObject] = [
         JsonObject(role="user", content="Go on."),
     )
 ]
+
+
+async def test_a_reply_has_as_many_attempts_as_the_limits_say() -> None:
+    unknown = calls("launch", "{}")
+    async with scripted(*[unknown] * 5) as (model, backend):
+        agent = Agent(model, [get_weather], limits=Limits(attempts=5))
+        result = await agent.run("How is Paris?")
+    assert (result.stop, result.attempts) == (Stop.EXHAUSTED, 5)
+    assert len(backend.upstream_requests) == 5
+    with pytest.raises(ValueError, match="attempts is at least 1"):
+        Limits(attempts=0)
+
+
+async def test_messages_have_a_type_and_the_round_in_which_they_were_added() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def on_chunk(event: RunEvent) -> None:
+        if isinstance(event, Added):
+            seen.append((event.message.type, event.round))
+
+    async with scripted(WEATHER_CALLED, FINE) as (model, _):
+        await Agent(model, [get_weather]).run("How is Paris?", hooks=Hooks(on_chunk=on_chunk))
+    assert seen == [("prompt", 0), ("calls", 1), ("result", 1), ("answer", 1)]
+
+
+async def test_calls_are_shown_while_they_are_written() -> None:
+    pieces = (
+        START,
+        call_delta("get_weather", '{"city": "'),
+        call_delta("", "Par"),
+        call_delta("", 'is"}'),
+        end("tool_calls"),
+    )
+    async with (
+        scripted(Script(pieces), FINE) as (model, _),
+        Agent(model, [get_weather]).stream("How is Paris?", shows_calls=True) as stream,
+    ):
+        events = [event async for event in stream]
+    deltas = [event for event in events if isinstance(event, CallDelta)]
+    assert len(deltas) > 1
+    assert {(delta.index, delta.name) for delta in deltas} == {(0, "get_weather")}
+    assert json.parse("".join(delta.arguments for delta in deltas)) == {"city": "Paris"}
+    started = next(event for event in events if isinstance(event, ToolStarted))
+    assert events.index(deltas[-1]) < events.index(started)
+    assert stream.result.text == "It is fine."
+
+
+async def test_a_call_found_in_text_is_shown_whole() -> None:
+    leaked = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
+    for shows in (True, False):
+        async with (
+            scripted(leaked, FINE) as (model, _),
+            Agent(model, [get_weather]).stream("Paris?", shows_calls=shows) as stream,
+        ):
+            deltas = [event async for event in stream if isinstance(event, CallDelta)]
+        assert [delta.arguments for delta in deltas] == ['{"city":"Paris"}'] * shows
+
+
+async def test_a_skipped_prerequisite_is_named_by_the_error() -> None:
+    rules = Workflow(prerequisites=(Prerequisite("report", "get_weather"),))
+    async with scripted(*[REPORT_CALLED] * 3) as (model, _):
+        result = await Agent(model, [get_weather, report], workflow=rules).run("Report.")
+    with pytest.raises(
+        StepsSkipped, match=r"before report\. Not called yet: get_weather"
+    ) as raised:
+        result.raise_for_stop()
+    assert (raised.value.tool, raised.value.pending) == ("report", ("get_weather",))
+
+
+async def test_reasoning_that_a_model_does_not_have_is_an_error() -> None:
+    async with scripted(FINE, FINE, window=4096) as (model, backend):
+        assert backend.properties is not None
+        backend.properties["chat_template"] = "{{ messages }}{{ tools }}"
+        agent = Agent(model, parameters={"reasoning_effort": "high"})
+        with pytest.raises(InvalidRequest, match="no reasoning") as raised:
+            await agent.run("Hi")
+        assert raised.value.param == "reasoning_effort"
+        assert (await Agent(model).run("Hi")).success
+
+
+async def test_an_answer_tool_ends_a_run() -> None:
+    answer = calls("respond", '{"message": "It is fine."}')
+    rules = Workflow(terminal_tools=("respond",))
+    async with scripted(WEATHER_CALLED, answer) as (model, _):
+        agent = Agent(model, [get_weather, respond_tool()], workflow=rules)
+        result = await agent.run("How is Paris?")
+    assert (result.stop, result.output) == (Stop.TERMINAL, "It is fine.")

@@ -420,3 +420,16 @@ def test_only_parse_errors_of_llama_server_count_as_unreadable() -> None:
     assert not requests("llama-server").is_unreadable(RefusedError(400, UNPARSED))
     assert not requests("llama-server").is_unreadable(ConnectionError(UNPARSED))
     assert not requests("openai").is_unreadable(RefusedError(500, UNPARSED))
+
+
+def test_a_turn_has_as_many_attempts_as_the_program_wants() -> None:
+    turn = Guardrails(tools=[get_weather], strict=True, attempts=5).turn(ASKED)
+    for attempt in range(1, 6):
+        request_of(turn)
+        if attempt == 5:
+            with pytest.raises(GuardrailsExhausted, match="after 5 attempts"):
+                turn.receive(completion(UNKNOWN))
+        else:
+            assert turn.receive(completion(UNKNOWN)) == []
+    with pytest.raises(ValueError, match="attempts is at least 1"):
+        Guardrails(tools=[get_weather], attempts=0)

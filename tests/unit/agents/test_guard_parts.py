@@ -99,3 +99,27 @@ def test_a_tracker_counts_consecutive_failures() -> None:
     assert (errors.failed_rounds, errors.is_exhausted) == (1, False)
     errors.finish_round([failed])
     assert errors.is_exhausted
+
+
+def test_without_rescue_text_is_never_a_call() -> None:
+    checked = ReplyValidator([get_weather], rescue=False).check(LEAKED)
+    assert (checked.calls, checked.is_fit) == ((), False)
+    assert checked.nudge
+    call = structured("get_weather", '{"city": "Oslo"}')
+    assert len(ReplyValidator([get_weather], rescue=False).check(call).calls) == 1
+
+
+def test_an_enforcer_is_exhausted_until_it_is_reset() -> None:
+    steps = StepEnforcer(RULES, attempts=2)
+    steps.check([REPORT])
+    assert not steps.is_exhausted
+    steps.check([REPORT])
+    exhausted = [steps.is_exhausted]
+    assert steps.summary_hint == "Completed steps: none. Still required: get_weather."
+    steps.reset()
+    assert [*exhausted, steps.is_exhausted] == [True, False]
+    steps.record(WEATHER)
+    assert steps.check([REPORT]).is_fit
+    assert steps.summary_hint == "Completed steps: get_weather."
+    with pytest.raises(ValueError, match="attempts is at least 1"):
+        StepEnforcer(RULES, attempts=0)

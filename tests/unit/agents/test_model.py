@@ -12,6 +12,8 @@ from proxy.agents.agent import Agent
 from proxy.agents.model import Model, NoTracing, open_tracing
 from proxy.errors import InvalidConfiguration, InvalidRequest, TemperError
 from proxy.observability.tracing import RunTracing
+from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import Conversation
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.rounds import called, done
 from tests.fakes.sse import says
@@ -162,3 +164,29 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
     assert spans[1].context is not None
     sent = backend.upstream_requests[0].headers["traceparent"]
     assert f"{spans[1].context.trace_id:032x}-{spans[1].context.span_id:016x}" in sent
+
+
+async def test_the_mode_the_window_and_the_budget_in_effect_are_readable() -> None:
+    prompted: dict[str, dict[str, object]] = {
+        "profile": {"tools_in_prompt": "hermes"},
+        "context": {"window_tokens": 4000},
+    }
+    async with scripted(window=8192, **prompted) as (model, _):
+        described = await model.describe()
+    assert (described.tools, described.engine) == ("hermes", "llama.cpp")
+    assert (described.window, described.slots) == (4000, 2)
+    assert 0 < described.budget < 4000
+    async with scripted() as (model, _):
+        described = await model.describe()
+    assert (described.tools, described.window) == ("template", None)
+    with pytest.raises(InvalidConfiguration, match=r"context\.window_tokens.*does not report"):
+        _ = described.budget
+
+
+async def test_tokens_are_counted_or_estimated_before_a_request() -> None:
+    talk = Conversation.of([{"role": "user", "content": "How is the weather in Paris?"}])
+    async with scripted() as (model, _):  # a server without an endpoint that counts
+        tokens, is_estimated = await model.count_tokens(talk)
+        more = await model.count_tokens(talk.messages, tools=Toolset([get_weather]).openai())
+    assert is_estimated
+    assert 5 < tokens < more.tokens

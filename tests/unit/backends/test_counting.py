@@ -10,6 +10,7 @@ from proxy import bounds
 from proxy.backends.counting import (
     COUNT,
     COUNT_MESSAGES,
+    GATEWAY_COUNT,
     TEMPLATE,
     TOKENIZE,
     Patience,
@@ -279,3 +280,27 @@ def test_a_server_without_mixed_arrays_cannot_count_texts(tokens: JsonValue) -> 
     routes.post(HOST + TOKENIZE).respond(json={"tokens": tokens})
 
     assert texts(counter(routes), "x", "y") is None
+
+
+LITELLM = {"total_tokens": 17, "request_model": "m", "model_used": "m", "tokenizer_type": "x"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "counted"),
+    [
+        ({**LITELLM, "count_source": "provider"}, [17, 17]),
+        ({**LITELLM, "tokenizer_type": "anthropic_api"}, [17, 17]),
+        ({**LITELLM, "count_source": "local_estimate"}, [None, None]),
+    ],
+)
+async def test_a_gateway_counts_only_where_the_provider_counts(
+    answer: JsonObject, counted: list[int | None], respx_mock: respx.MockRouter
+) -> None:
+    route = respx_mock.post(HOST + GATEWAY_COUNT).respond(json=answer)
+    counting = counter(respx_mock)
+    body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}'
+    assert [await counting.count_at_gateway(body, {}) for _ in range(2)] == counted
+    # an estimate is not requested again for a while
+    assert route.call_count == (1 if None in counted else 2)
+    sent = json.parse(route.calls[0].request.content)
+    assert sent == {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

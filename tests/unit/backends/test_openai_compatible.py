@@ -575,6 +575,7 @@ class ConnectionPool:
         self.chat.side_effect = list(answers)
         counted = {"count": 21, "max_model_len": 4096, "tokens": [1]}
         self.tokenize = self.routes.post("http://host/tokenize").respond(json=counted)
+        self.gateway = self.routes.post("http://host/utils/token_counter").respond(404)
         for path, value in documents.items():
             self.routes.get(f"http://host/{path.replace('_', '/')}").respond(json=value)
         self.routes.route().respond(404)
@@ -793,6 +794,18 @@ async def test_a_prompt_is_counted_where_the_engine_has_an_endpoint(
         body = json.parse(wire.tokenize.calls[0].request.content)
         assert isinstance(body, dict)
         assert {"messages", "tools"} <= body.keys()
+
+
+async def test_a_litellm_proxy_counts_where_its_provider_counts() -> None:
+    wire = ConnectionPool(v1_models=listed("openai"), health_liveliness="I'm alive!")
+    counted = {"total_tokens": 17, "tokenizer_type": "openai_api", "count_source": "provider"}
+    count = wire.gateway.respond(json=counted)
+    engine = wire.engine()
+    await engine.describe("m")
+    assert [await engine.count(upstream_request(), {}) for _ in range(2)] == [17, 17]
+    assert count.calls[0].request.url.params["call_endpoint"] == "true"
+    other = ConnectionPool(v1_models=listed("openai"))
+    assert await other.engine().count(upstream_request(), {}) is None
 
 
 async def test_the_operators_headers_go_along_with_everything() -> None:

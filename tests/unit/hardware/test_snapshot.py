@@ -13,9 +13,10 @@ from proxy.hardware.snapshot import (
     add_devices,
     amd_devices,
     apple_devices,
+    detect_hardware,
     host_memory,
     nvidia_devices,
-    snapshot,
+    rocm_smi,
     sysctl,
 )
 from tests.patience import PATIENCE_SECONDS
@@ -87,6 +88,10 @@ def test_an_unreadable_control_group_sets_no_limit(
 AMD_HOST = Memory(64 * GIB, 40 * GIB)
 
 
+def silent() -> str:
+    return ""
+
+
 def card(root: Path, number: int, **files: object) -> None:
     folder = root / f"sys/class/drm/card{number}/device"
     folder.mkdir(parents=True)
@@ -98,7 +103,7 @@ def test_a_gpu_reports_its_memory(tmp_path: Path) -> None:
     files = {"mem_info_vram_total": 24 * GIB, "mem_info_vram_used": 2 * GIB}
     card(tmp_path, 0, product_name="Radeon RX 7900 XTX", **files)
     card(tmp_path, 1, mem_info_gtt_total=32 * GIB, **files)
-    assert amd_devices(tmp_path, AMD_HOST) == (
+    assert amd_devices(tmp_path, silent, AMD_HOST) == (
         Device("Radeon RX 7900 XTX", 24 * GIB, 22 * GIB),
         Device("AMD 0x744c", 24 * GIB, 22 * GIB),
     )
@@ -113,9 +118,9 @@ def test_an_integrated_gpu_uses_host_memory_too(tmp_path: Path) -> None:
         mem_info_gtt_total=32 * GIB,
         mem_info_gtt_used=GIB,
     )
-    (device,) = amd_devices(tmp_path, AMD_HOST)
+    (device,) = amd_devices(tmp_path, silent, AMD_HOST)
     assert device == Device("AMD 0x744c", 32 * GIB + GIB // 2, 31 * GIB + GIB // 4, is_unified=True)
-    (device,) = amd_devices(tmp_path, Memory(64 * GIB, GIB))
+    (device,) = amd_devices(tmp_path, silent, Memory(64 * GIB, GIB))
     assert device.free == GIB + GIB // 4
 
 
@@ -125,11 +130,62 @@ def test_other_cards_and_broken_files_are_skipped(tmp_path: Path) -> None:
     card(tmp_path, 2)
     (tmp_path / "sys/class/drm/card3/device/vendor").mkdir(parents=True)
     (tmp_path / "sys/class/drm/card0-DP-1").mkdir()
-    assert amd_devices(tmp_path, AMD_HOST) == ()
+    assert amd_devices(tmp_path, silent, AMD_HOST) == ()
 
 
 def test_without_sysfs_files_there_is_no_gpu(tmp_path: Path) -> None:
-    assert amd_devices(tmp_path, AMD_HOST) == ()
+    assert amd_devices(tmp_path, silent, AMD_HOST) == ()
+
+
+ROCM_SMI = """{
+  "card0": {
+    "VRAM Total Memory (B)": "21458059264",
+    "VRAM Total Used Memory (B)": "27856896",
+    "GTT Total Memory (B)": "33501757440",
+    "GTT Total Used Memory (B)": "1048576",
+    "Card Series": "Radeon RX 7900 XT",
+    "Card Model": "0x744c"
+  },
+  "card1": {
+    "VRAM Total Memory (B)": "67108864",
+    "VRAM Total Used Memory (B)": "26079232",
+    "GTT Total Memory (B)": "33501757440",
+    "GTT Total Used Memory (B)": "1048576",
+    "Card model": "0x164e"
+  },
+  "card2": {"VRAM Total Memory (B)": "N/A", "VRAM Total Used Memory (B)": "N/A"},
+  "system": {"Driver version": "6.12.12"}
+}"""
+
+
+def test_rocm_smi_lists_the_gpus_where_sysfs_has_none(tmp_path: Path) -> None:
+    shared = 33_501_757_440
+    assert amd_devices(tmp_path, lambda: ROCM_SMI, AMD_HOST) == (
+        Device("Radeon RX 7900 XT", 21_458_059_264, 21_430_202_368),
+        Device(
+            "AMD 0x164e",
+            67_108_864 + shared,
+            67_108_864 - 26_079_232 + shared - 1_048_576,
+            is_unified=True,
+        ),
+    )
+    card(tmp_path, 0, mem_info_vram_total=24 * GIB, mem_info_vram_used=0)
+    (device,) = amd_devices(tmp_path, lambda: ROCM_SMI, AMD_HOST)
+    assert device.total == 24 * GIB
+
+
+@pytest.mark.parametrize("output", ["", "ERROR: no AMD driver", "[]", '{"card0": "N/A"}'])
+def test_a_useless_output_of_rocm_smi_lists_nothing(tmp_path: Path, output: str) -> None:
+    assert amd_devices(tmp_path, lambda: output, AMD_HOST) == ()
+
+
+def test_rocm_smi_is_asked_for_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "rocm-smi"
+    program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("proxy.hardware.snapshot._TOOL_SECONDS", PATIENCE_SECONDS)
+    assert rocm_smi() == "--showproductname --showmeminfo vram gtt --json\n"
 
 
 def sysctl_output(memory: int, limit: str = "0", arm: str = "1") -> str:
@@ -200,7 +256,7 @@ GPU = Device("some GPU", 300, 200)
 
 
 def test_this_machine_has_memory() -> None:
-    memory = snapshot()
+    memory = detect_hardware()
     assert 0 < memory.free <= memory.total
 
 

@@ -293,7 +293,7 @@ def test_actual_costs_are_learned_from_replies_and_refusals() -> None:
             usage, end = await run_reply(listened, plan)
             assert end == script[1]
             assert usage == script[0] or script[0] == UsageReported({})
-        return await fitting.count(plan.upstream_request(), KNOWN, {})
+        return (await fitting.count(plan.upstream_request(), KNOWN, {})).tokens
 
     usages: list[list[ReplyEvent | ContextOverflow]] = [
         [UsageReported({"prompt_tokens": 20_000}), ReplyFinished("stop")],

@@ -21,7 +21,7 @@ from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.tuned import Tuned, TunedSettings
 from proxy.serving.admission import Priority
 from proxy.serving.assembly import tuned_changes
-from proxy.serving.context_fitting import FittingMode
+from proxy.serving.context_fitting import FittingMode, TokenCount
 from proxy.serving.request_preparation import Planned, RequestPreparation, takes_long
 from proxy.serving.services import ServiceOptions, Services
 from proxy.settings import Settings
@@ -296,13 +296,15 @@ async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
 
 
 async def test_tokens_are_counted_by_the_backend_or_estimated() -> None:
-    async def count(backend: ScriptedBackend) -> int:
+    async def count(backend: ScriptedBackend) -> TokenCount:
         services = OPTIONS.alone(backend)
         planned = await plan(HELLO, services)
         return await RequestPreparation(services, Policy()).count(planned)
 
-    assert await count(ScriptedBackend(counts=[17])) == 17
-    assert 1 < await count(ScriptedBackend()) < 200
+    assert await count(ScriptedBackend(counts=[17])) == (17, False)
+    tokens, is_estimated = await count(ScriptedBackend())
+    assert 1 < tokens < 200
+    assert is_estimated
 
 
 @pytest.mark.parametrize(

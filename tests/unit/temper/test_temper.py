@@ -22,7 +22,9 @@ PUBLIC = {
     *("Checked", "ErrorTracker", "ReplyValidator", "StepEnforcer"),
     *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
     *("LocalServer", "local_server", "ToolCall"),
-    *("NoValidReply", "RunCancelled", "Progress"),
+    *("NoValidReply", "RunCancelled", "Progress", "ProcessFailed", "CallDelta", "Message"),
+    *("BackendUnavailable", "BackendTimedOut", "BackendRefused", "BackendSpokeNonsense"),
+    *("detect_hardware", "respond_tool"),
 }
 
 

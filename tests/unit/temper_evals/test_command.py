@@ -149,6 +149,19 @@ def test_tasks_are_listed_with_their_tags() -> None:
     }
 
 
+def test_a_task_is_run_by_its_name_with_several_models_in_one_table() -> None:
+    models = ("--profile", "healthy", "--profile", "p-small")
+    done = evaluate(*models, "--task", "chain-1", "--pace", "0", "--output", "out")
+    assert done.exit_code == 0, done.stderr
+    runs = [json.parse(line) for line in Path("out/runs.jsonl").read_bytes().splitlines()]
+    assert {run["scenario"] for run in runs if isinstance(run, dict)} == {"chain-1"}
+    lines = done.stdout.splitlines()
+    heading = next(line for line in lines if "right % by model" in line)
+    assert {"direct", "temper", "harmed"} <= {*heading.split()}
+    table = lines[lines.index(heading) :]
+    assert [line.split()[0] for line in table[2:4]] == ["healthy", "p-small"]
+
+
 def test_only_tasks_with_a_tag_are_run() -> None:
     flags = ("--tag", "quoted", "--profile", "healthy", "--arms", "direct", "--pace", "0")
     assert evaluate(*flags, "--output", "out").exit_code == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.evaluation import (
@@ -14,6 +15,7 @@ from temper_evals.evaluation import (
     choice_of,
     count_planned_runs,
     evaluate,
+    find_running_setups,
     missing_runs,
     protocol_of,
     scenarios_of,
@@ -24,6 +26,8 @@ from temper_evals.runs import ArmProgress
 from temper_evals.scenarios.suite import ALL_FAMILIES
 from temper_evals.simulated.profiles import grid, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
+from tests.fakes.raw_backend import raw_backend
+from tests.unit.temper_evals.test_endpoints import answering
 from tests.unit.temper_evals.test_results import runs_of
 
 SMALL = EvaluationChoice(
@@ -195,3 +199,18 @@ def test_bfcl_needs_a_model_and_its_data(tmp_path: Path) -> None:
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
     with pytest.raises(InvalidConfiguration, match="no BFCL data"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))
+
+
+async def test_several_models_of_one_server_are_measured() -> None:
+    listed = json.dump({"data": [{"id": "org/a"}, {"id": "b"}]})
+    async with raw_backend(answering(listed), answering(listed)) as backend:
+        choice = choice_of(None, {"backend_urls": (backend.url,), "backend_model": ("org/a", "b")})
+        setups = await find_running_setups(choice)
+    host = backend.url.removeprefix("http://")
+    assert [setup.name for setup in setups] == [f"{host}_org_a", f"{host}_b"]
+    assert count_planned_runs(replace(choice, tasks=("chain-0",), arms=("direct",))) == 2
+
+
+def test_a_protocol_of_an_older_version_names_one_model() -> None:
+    assert choice_of(None, {"backend_model": "m"}).backend_model == ("m",)
+    assert choice_of(None, {"backend_model": ""}).backend_model == ()

@@ -1,7 +1,8 @@
 import pytest
 
+from proxy.errors import InvalidConfiguration
 from temper_evals.scenarios.suite import ALL_FAMILIES, suite, task_named
-from temper_evals.tags import tags_of, with_tags
+from temper_evals.tags import tags_of, with_names, with_tags
 
 
 def tags(name: str) -> list[str]:
@@ -36,3 +37,14 @@ def test_tasks_with_any_of_the_tags_are_chosen_and_all_without_tags() -> None:
     assert with_tags(tasks, ()) is tasks
     chosen = with_tags(tasks, ("errors", "restraint"))
     assert {task.family for task in chosen} == {"failing", "none", "ask", "trap"}
+
+
+def test_tasks_are_chosen_by_their_names() -> None:
+    tasks = suite("quick", ())
+    assert with_names(tasks, ()) is tasks
+    chosen = with_names(tasks, ("chain-1", "single-0"))
+    assert {task.name for task in chosen} == {"chain-1", "single-0"}
+    with pytest.raises(
+        InvalidConfiguration, match=r"--task: no task has the name 'chain-99'.*chain-"
+    ):
+        with_names(tasks, ("chain-99",))

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import bounds
-from proxy.conversation.messages import user_message
+from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tools.execution import Approve, BoundToolset, Limits
 from proxy.tools.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext, tool
+from proxy.tools.toolset import Toolset
 from tests.examples import examples
 from tests.patience import PATIENCE_SECONDS
 
@@ -539,3 +540,23 @@ def test_text_invalid_in_a_message_is_repaired() -> None:
     assert b"caf?.txt" in messages[0]
     assert b"ValueError: no caf?.txt" in messages[1]
     assert b"as it is" in messages[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [('{"degrees": 21}', Status.FAILED), ("21 degrees", Status.DONE), (None, Status.DONE)],
+)
+async def test_an_error_as_text_is_a_failure_of_a_tool_that_returned_json_before(
+    before: str | None, status: Status
+) -> None:
+    def get_weather(city: str) -> str:
+        return f"Error: {city} not found"
+
+    call = ToolCall("b", "get_weather", '{"city": "Oslo"}')
+    earlier = ToolCall("a", "get_weather", "{}")
+    history = (
+        () if before is None else (assistant_message("", (earlier,)), tool_result("a", before))
+    )
+    context = RoundContext(2, history)
+    (outcome,) = await Toolset([get_weather]).execute([call], context)
+    assert (outcome.status, outcome.text) == (status, "Error: Oslo not found")

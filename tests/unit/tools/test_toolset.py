@@ -10,7 +10,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.tools.execution import Limits
 from proxy.tools.executor import Executor, RoundContext, Status
 from proxy.tools.function import ToolContext, tool
-from proxy.tools.toolset import Toolset
+from proxy.tools.toolset import PromptForm, Toolset
 
 
 def get_weather(city: str) -> str:
@@ -137,3 +137,14 @@ def test_the_proxy_does_not_import_program_tools() -> None:
 
     assert "proxy.api.app" in loaded
     assert not {"proxy.tools", "docstring_parser"} & {*loaded}
+
+
+@pytest.mark.parametrize("form", ["hermes", "mistral", "gemma", "llama3", "react", "json"])
+def test_tools_are_described_for_a_system_prompt(form: PromptForm) -> None:
+    def get_weather(city: str) -> str:
+        """Tell the weather in a city."""
+        return city
+
+    described = Toolset([get_weather]).prompt(form)
+    assert "get_weather" in described
+    assert "Tell the weather in a city." in described

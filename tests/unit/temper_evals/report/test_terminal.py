@@ -55,6 +55,19 @@ def test_nothing_is_cut_off_at_the_width_of_a_terminal(width: int) -> None:
     assert ("damage" in text) is (width == 200)
 
 
+@pytest.mark.parametrize(("width", "is_narrow"), [(60, True), (200, False)])
+def test_several_models_are_compared_in_one_table(width: int, *, is_narrow: bool) -> None:
+    other = [structs.replace(run, bed="a-model-with-a-rather-long-name-q4_k_m") for run in EVERY]
+    lines = printed([*EVERY, *other], width)
+    (start,) = (number for number, line in enumerate(lines) if "right % by model" in line)
+    heading = " ".join(lines[start : start + 2])
+    assert ("forge-respond" in heading) is not is_narrow
+    table = "\n".join(lines[start:]).partition("\n\n")[0]
+    assert {"direct", "temper", "helped", "harmed", "gen."} <= {*table.split()}
+    assert "…" not in table
+    assert max(map(len, lines[start : start + 6])) <= width
+
+
 def test_the_verdict_is_the_first_line() -> None:
     first, *_ = printed(EVERY, 100)
     assert first.startswith("p-small: Temper helps: 10 helped, 0 harmed of 40 runs; 1.00")
