@@ -21,6 +21,7 @@ from proxy.processes.launch import LaunchPlan
 from proxy.profiles.tuned import guardrails_digest
 from temper_evals.arms import (
     CEILING,
+    DIRECT,
     FULL_ARMS,
     QUICK_ARMS,
     TEMPER,
@@ -28,9 +29,12 @@ from temper_evals.arms import (
     choose_arms,
     names_without_parts,
 )
+from temper_evals.benchmarks import bfcl
+from temper_evals.benchmarks.gold_model import gold_setup
 from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
+from temper_evals.loop import AgentLoop
 from temper_evals.model_setups import (
     ModelSetup,
     OnStep,
@@ -64,6 +68,7 @@ class EvaluationChoice:
     """The operator's choice; models, URLs and Ollama's models are real beds, else simulated."""
 
     suite: str = "quick"
+    benchmark: str = ""
     seeds: int = 1
     profiles: tuple[str, ...] = ()
     has_grid: bool = False
@@ -102,6 +107,8 @@ def check_extra() -> None:
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
     """Return the arms; the ceiling of a real model is unknown."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
+    if choice.benchmark:
+        usual = (DIRECT, TEMPER)
     if choice.replies:
         usual = (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
@@ -120,6 +127,8 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
         problem = "requires a model: add --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
+    if choice.benchmark:
+        return _benchmark_tasks(choice)
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
         return max((setup.scenarios for setup in setups), key=len)
@@ -133,12 +142,22 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     return halves(tasks)[1] if choice.untuned else tasks
 
 
+def _benchmark_tasks(choice: EvaluationChoice) -> Sequence[bfcl.BfclTask]:
+    """Return the tasks of a benchmark, or of the categories after a colon, such as `bfcl:live`."""
+    name, _, category = choice.benchmark.partition(":")
+    if name != "bfcl":
+        raise InvalidConfiguration("--benchmark", f"unknown benchmark {name!r}; known: bfcl")
+    return bfcl.load(category, choice.most)
+
+
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the simulated models, in every cell of the grid if that is wished."""
     names = choice.profiles or (DEFAULT_PROFILE,)
     setups = [simulated_setup(name, choice.pace) for name in names]
     if choice.has_grid:
-        return [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
+        setups = [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
+    if choice.benchmark:
+        return [gold_setup(setup, _benchmark_tasks(choice)) for setup in setups]
     return [*setups]
 
 
@@ -191,12 +210,15 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
         "arms": [arm.name for arm in arms_of(choice)],
         "beds": [setup.name for setup in simulated_setups(choice)] if choice.is_simulated else [],
         "pairs": len(scenarios_of(choice)) * choice.seeds,
+        "benchmark": choice.benchmark,
         "choice": _as_json(choice),
     }
 
 
 def _hash_of_content(choice: EvaluationChoice) -> str:
-    """Return a hash of the user's scenarios or recorded replies, "" where neither is measured."""
+    """Return a hash of the user's scenarios, recorded replies or benchmark; "" for other suites."""
+    if choice.benchmark:
+        return bfcl.protocol()
     folder = choice.scenarios or choice.replies
     if folder is None:
         return ""
@@ -296,7 +318,9 @@ async def evaluate(
     watched = in_progress or RunsInProgress()
 
     def plan(*beds: ModelSetup) -> EvaluationPlan:
-        return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress, watched)
+        loop = bfcl.TurnLoop if choice.benchmark else AgentLoop
+        keeps = choice.keeps_all
+        return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, watched, loop)
 
     known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
     recorded = load_replies(choice.replies, choice.most) if choice.replies else []
