@@ -69,7 +69,7 @@ class _Lists(Group):
 @click.option(
     "--benchmark",
     default="",
-    help="A benchmark of other authors instead of a suite: bfcl, or bfcl:multi_turn.",
+    help="A benchmark of other authors instead of a suite: bfcl, bfcl:multi_turn, gold.",
 )
 @click.option(
     "--seeds",
@@ -389,11 +389,12 @@ def _show(
         print_json({**result, "replies": replies} if counts else result)
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else _WIDTH)
+    benchmark = str(read_protocol(folder).get("benchmark", ""))
     if counts:
         show_replies(console, counts)
-    else:
+    elif not benchmark.startswith("gold"):
         show(console, results, runs)
-    if read_protocol(folder).get("benchmark"):
+    if benchmark:
         show_categories(console, runs)
     for group in groups:
         show_by(console, group, results, runs)

@@ -30,6 +30,7 @@ from temper_evals.arms import (
     names_without_parts,
 )
 from temper_evals.benchmarks import bfcl
+from temper_evals.benchmarks.gold_calls import load_gold
 from temper_evals.benchmarks.gold_model import gold_setup
 from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
@@ -45,7 +46,7 @@ from temper_evals.model_setups import (
     start_model,
 )
 from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
-from temper_evals.reply_bed import load_replies
+from temper_evals.reply_bed import RecordedSetup, load_replies
 from temper_evals.runs import ArmProgress, EvaluationPlan, RunsInProgress, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
@@ -55,7 +56,7 @@ from temper_evals.tags import with_tags
 from temper_evals.tuning import halves
 
 DEFAULT_PROFILE = "n-8b"
-_BFCL = "bfcl:"
+_BFCL, _GOLD = "bfcl", "gold"  # names of benchmarks
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
 # functions, which cannot be stored in the protocol
 _OF_PROGRAMS = frozenset({"extra_arms"})
@@ -93,8 +94,18 @@ class EvaluationChoice:
 
     @property
     def is_simulated(self) -> bool:
-        is_recorded = self.replies is not None
-        return not (self.models or self.backend_urls or self.ollama or is_recorded)
+        return not (self.models or self.backend_urls or self.ollama or self.is_recorded)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the replies are known: recorded, or written for this evaluation."""
+        return self.replies is not None or _split(self.benchmark)[0] == _GOLD
+
+
+def _split(benchmark: str) -> tuple[str, str]:
+    """Split the name of a benchmark from its category or syntax, such as `bfcl:live`."""
+    name, _, part = benchmark.partition(":")
+    return name, part
 
 
 def check_extra() -> None:
@@ -109,7 +120,7 @@ def arms_of(choice: EvaluationChoice) -> list[Arm]:
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
     if choice.benchmark:
         usual = (DIRECT, TEMPER)
-    if choice.replies:
+    if choice.is_recorded:
         usual = (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
     arms = choose_arms(names, choice.extra_arms)
@@ -122,16 +133,16 @@ def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
 
 
 def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
-    category = choice.suite.removeprefix(_BFCL)
+    category = choice.suite.removeprefix(f"{_BFCL}:")
     is_bfcl = category != choice.suite
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
         problem = "requires a model: add --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
+    if choice.is_recorded:
+        setups = _recorded_setups(choice)
+        return max((setup.scenarios for setup in setups), key=len)
     if choice.benchmark:
         return _benchmark_tasks(choice)
-    if choice.replies is not None:
-        setups = load_replies(choice.replies, choice.most)
-        return max((setup.scenarios for setup in setups), key=len)
     if is_bfcl:
         return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
@@ -143,11 +154,20 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
 
 
 def _benchmark_tasks(choice: EvaluationChoice) -> Sequence[bfcl.BfclTask]:
-    """Return the tasks of a benchmark, or of the categories after a colon, such as `bfcl:live`."""
-    name, _, category = choice.benchmark.partition(":")
-    if name != "bfcl":
-        raise InvalidConfiguration("--benchmark", f"unknown benchmark {name!r}; known: bfcl")
+    """Return the tasks that a model solves in a benchmark."""
+    name, category = _split(choice.benchmark)
+    if name != _BFCL:
+        known = f"{_BFCL}, {_GOLD}"
+        raise InvalidConfiguration("--benchmark", f"unknown benchmark {name!r}; known: {known}")
     return bfcl.load(category, choice.most)
+
+
+def _recorded_setups(choice: EvaluationChoice) -> list[RecordedSetup]:
+    """Return the models whose replies are known."""
+    name, syntax = _split(choice.benchmark)
+    if name == _GOLD:
+        return [load_gold(syntax, choice.most)]
+    return [] if choice.replies is None else load_replies(choice.replies, choice.most)
 
 
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
@@ -191,8 +211,8 @@ def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
 def count_planned_runs(choice: EvaluationChoice) -> int:
     """Return how many runs an evaluation has, those that were made before included."""
     arms = len(arms_of(choice))
-    if choice.replies is not None:
-        setups = load_replies(choice.replies, choice.most)
+    if choice.is_recorded:
+        setups = _recorded_setups(choice)
         return arms * sum(len(with_tags(setup.scenarios, choice.tags)) for setup in setups)
     count = len(choice.backend_urls) + len(choice.ollama) + len(_launches(choice))
     if choice.is_simulated:
@@ -323,7 +343,7 @@ async def evaluate(
         return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, watched, loop)
 
     known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
-    recorded = load_replies(choice.replies, choice.most) if choice.replies else []
+    recorded = _recorded_setups(choice)
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         for setup in recorded:

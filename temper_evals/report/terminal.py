@@ -12,7 +12,7 @@ from rich.table import Table
 from temper_evals.arms import CEILING, DIRECT, TEMPER
 from temper_evals.loop import Ending
 from temper_evals.records import RunRecord
-from temper_evals.reply_bed import ReplyCounts
+from temper_evals.reply_bed import NO_CALL, ReplyCounts
 from temper_evals.report.table import percent, points
 from temper_evals.results import ArmResult, Ceilings, ceilings_of
 from temper_evals.sequential import Decision, SequentialTest
@@ -56,7 +56,8 @@ _LEGEND = (
 _ALL = "all"
 _CATEGORY_LEGEND = (
     "right runs of all runs, with the Wilson interval of their share in percent; helped: wrong in "
-    "direct and right in temper; harmed: right in direct and wrong in temper"
+    "direct and right in temper; harmed: right in direct and wrong in temper; other call: any call "
+    "but the written one, or a failed request"
 )
 _CLASSES = (
     ("missing call", "missing call"),
@@ -178,7 +179,8 @@ def show_categories(console: Console, runs: Sequence[RunRecord]) -> None:
         arms = [*dict.fromkeys(run.arm for run in of_bed)]
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column(bed, no_wrap=True)
-        for name in (*arms, "helped", "harmed"):
+        last = ("helped", "harmed") if DIRECT in arms else ("other call", "no call")
+        for name in (*arms, *last):
             table.add_column(name, justify="right", no_wrap=True)
         for category in (*dict.fromkeys(run.family for run in of_bed), _ALL):
             chosen = [run for run in of_bed if category in (run.family, _ALL)]
@@ -188,13 +190,21 @@ def show_categories(console: Console, runs: Sequence[RunRecord]) -> None:
 
 
 def _category_cells(runs: Sequence[RunRecord], arms: Sequence[str]) -> Iterator[str]:
-    """Yield the right runs of each arm, then the helped and harmed runs of `temper`."""
+    """Yield the right runs of each arm, then two counts of `temper`.
+
+    These are the helped and harmed runs, or without `direct` the runs with another call and those
+    without a call.
+    """
     by_arm = {arm: {run.pair: run.right for run in runs if run.arm == arm} for arm in arms}
     for right in by_arm.values():
         share = wilson(sum(right.values()), len(right))
         edges = f"[{percent(share.low)}, {percent(share.high)}]"
         yield f"{sum(right.values())}/{len(right)} {edges}"
-    before, after = by_arm.get(DIRECT, {}), by_arm.get(TEMPER, {})
+    if DIRECT not in arms:
+        lost = sum(run.why == NO_CALL for run in runs)
+        yield from (str(sum(not run.right for run in runs) - lost), str(lost))
+        return
+    before, after = by_arm[DIRECT], by_arm.get(TEMPER, {})
     pairs = Counter((before[pair], after[pair]) for pair in before.keys() & after.keys())
     yield from (str(pairs[False, True]), str(pairs[True, False]))
 

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from temper_evals.benchmarks import bfcl
+from temper_evals.benchmarks.gold_calls import forms
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import RunRecord
 from temper_evals.scenarios.scenario import Judgment, PlannedCall
@@ -121,3 +122,11 @@ async def _runs(folder: Path, profile: str, most: int) -> list[RunRecord]:
     choice = EvaluationChoice(benchmark="bfcl", profiles=(profile,), most=most)
     records = await evaluate(choice, folder, lambda _arm: None)
     return records.runs
+
+
+async def test_right_calls_arrive_unchanged_in_every_syntax(tmp_path: Path) -> None:
+    require_bfcl()
+    choice = EvaluationChoice(benchmark="gold", most=1)
+    runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
+    assert {run.family for run in runs} == {*forms()}
+    assert [(run.scenario, run.why) for run in runs if not run.right] == []
