@@ -29,9 +29,8 @@ from temper_evals.arms import (
     choose_arms,
     names_without_parts,
 )
-from temper_evals.benchmarks import bfcl
-from temper_evals.benchmarks.gold_calls import load_gold
-from temper_evals.benchmarks.gold_model import gold_setup
+from temper_evals.benchmarks import registry
+from temper_evals.benchmarks.bfcl import TurnLoop
 from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
@@ -56,7 +55,7 @@ from temper_evals.tags import with_tags
 from temper_evals.tuning import halves
 
 DEFAULT_PROFILE = "n-8b"
-_BFCL, _GOLD = "bfcl", "gold"  # names of benchmarks
+_BFCL = "bfcl:"
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
 # functions, which cannot be stored in the protocol
 _OF_PROGRAMS = frozenset({"extra_arms"})
@@ -99,13 +98,7 @@ class EvaluationChoice:
     @property
     def is_recorded(self) -> bool:
         """Whether the replies are known: recorded, or written for this evaluation."""
-        return self.replies is not None or _split(self.benchmark)[0] == _GOLD
-
-
-def _split(benchmark: str) -> tuple[str, str]:
-    """Split the name of a benchmark from its category or syntax, such as `bfcl:live`."""
-    name, _, part = benchmark.partition(":")
-    return name, part
+        return self.replies is not None or registry.is_gold(self.benchmark)
 
 
 def check_extra() -> None:
@@ -133,7 +126,7 @@ def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
 
 
 def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
-    category = choice.suite.removeprefix(f"{_BFCL}:")
+    category = choice.suite.removeprefix(_BFCL)
     is_bfcl = category != choice.suite
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
         problem = "requires a model: add --model, --backend-url or --ollama"
@@ -142,7 +135,7 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
         setups = _recorded_setups(choice)
         return max((setup.scenarios for setup in setups), key=len)
     if choice.benchmark:
-        return _benchmark_tasks(choice)
+        return registry.tasks_of(choice.benchmark, choice.most)
     if is_bfcl:
         return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
@@ -153,20 +146,10 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     return halves(tasks)[1] if choice.untuned else tasks
 
 
-def _benchmark_tasks(choice: EvaluationChoice) -> Sequence[bfcl.BfclTask]:
-    """Return the tasks that a model solves in a benchmark."""
-    name, category = _split(choice.benchmark)
-    if name != _BFCL:
-        known = f"{_BFCL}, {_GOLD}"
-        raise InvalidConfiguration("--benchmark", f"unknown benchmark {name!r}; known: {known}")
-    return bfcl.load(category, choice.most)
-
-
 def _recorded_setups(choice: EvaluationChoice) -> list[RecordedSetup]:
     """Return the models whose replies are known."""
-    name, syntax = _split(choice.benchmark)
-    if name == _GOLD:
-        return [load_gold(syntax, choice.most)]
+    if registry.is_gold(choice.benchmark):
+        return [registry.gold_of(choice.benchmark, choice.most)]
     return [] if choice.replies is None else load_replies(choice.replies, choice.most)
 
 
@@ -177,7 +160,8 @@ def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     if choice.has_grid:
         setups = [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
     if choice.benchmark:
-        return [gold_setup(setup, _benchmark_tasks(choice)) for setup in setups]
+        benchmark, most = choice.benchmark, choice.most
+        return [registry.simulated_model(benchmark, most, setup) for setup in setups]
     return [*setups]
 
 
@@ -238,7 +222,7 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
 def _hash_of_content(choice: EvaluationChoice) -> str:
     """Return a hash of the user's scenarios, recorded replies or benchmark; "" for other suites."""
     if choice.benchmark:
-        return bfcl.protocol()
+        return registry.content_hash(choice.benchmark)
     folder = choice.scenarios or choice.replies
     if folder is None:
         return ""
@@ -338,9 +322,15 @@ async def evaluate(
     watched = in_progress or RunsInProgress()
 
     def plan(*beds: ModelSetup) -> EvaluationPlan:
-        loop = bfcl.TurnLoop if choice.benchmark else AgentLoop
+        loop = TurnLoop if choice.benchmark else AgentLoop
         keeps = choice.keeps_all
         return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, watched, loop)
+
+    async def make(plan: EvaluationPlan) -> None:
+        if choice.benchmark:
+            await registry.make_runs(choice.benchmark, plan, records)
+        else:
+            await make_runs(plan, records)
 
     known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
     recorded = _recorded_setups(choice)
@@ -348,9 +338,9 @@ async def evaluate(
     with contextlib.closing(records):
         for setup in recorded:
             chosen = with_tags(setup.scenarios, choice.tags)
-            await make_runs(replace(plan(setup), scenarios=chosen, seeds=range(1)), records)
-        await make_runs(plan(*known), records)
+            await make(replace(plan(setup), scenarios=chosen, seeds=range(1)))
+        await make(plan(*known))
         async with aclosing(_start_setups(choice, on_step)) as beds:
             async for bed in beds:
-                await make_runs(plan(bed), records)
+                await make(plan(bed))
     return records

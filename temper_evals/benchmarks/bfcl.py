@@ -10,7 +10,6 @@ executes the calls again and compares states and results with those of the right
 """
 
 import ast
-import hashlib
 import importlib
 import itertools
 import json as standard_json
@@ -20,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -241,14 +239,6 @@ class _TurnView(AdaptedScenario):
 
 
 BfclTask = BfclQuestion | BfclConversation
-
-
-def protocol() -> str:
-    """Return the version of the package and a hash of these modules, which decide every run."""
-    digest = hashlib.blake2b(version("bfcl-eval").encode(), digest_size=4)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 @lru_cache(maxsize=4)

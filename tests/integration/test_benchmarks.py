@@ -130,3 +130,17 @@ async def test_right_calls_arrive_unchanged_in_every_syntax(tmp_path: Path) -> N
     runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
     assert {run.family for run in runs} == {*forms()}
     assert [(run.scenario, run.why) for run in runs if not run.right] == []
+
+
+async def test_every_category_of_tool_eval_bench_is_equal_through_temper(tmp_path: Path) -> None:
+    pytest.importorskip("tool_eval_bench", reason="needs the extra `benchmarks`")
+    choice = EvaluationChoice(benchmark="tool-eval-bench", profiles=("healthy",))
+    runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
+    direct = {run.scenario: run for run in runs if run.arm == "direct"}
+    temper = {run.scenario: run for run in runs if run.arm == "temper"}
+    assert len(direct) == len(temper) == 97
+    changed = {name for name in direct if temper[name].digest != direct[name].digest}
+    # it has tools and a response format, which Temper sends only after the calls
+    assert changed <= {"TC-69"}
+    assert [run.right for run in temper.values()] == [direct[name].right for name in temper]
+    assert all(run.ending == "answered" for run in runs)
