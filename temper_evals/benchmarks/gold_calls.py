@@ -1,17 +1,18 @@
-"""The right calls of BFCL, written in every syntax that Temper reads, and sent through Temper.
+"""The right calls of BFCL or tau2, in every syntax that Temper reads, sent through Temper.
 
 A call must arrive unchanged: the same tool, and arguments that are equal as JSON. Each syntax is
 written as its example in the table of formats; one reply has one call. Calls that are invalid by
 the schema of their own tool are left out, because Temper must not pass them on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.rescue.formats import TABLE
 from temper_evals.benchmarks.bfcl import UserTurn, load
+from temper_evals.benchmarks.tau2_calls import gold_turns
 from temper_evals.bfcl import BfclWorld
 from temper_evals.reply_bed import (
     NO_CALL,
@@ -79,16 +80,18 @@ def _form(example: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def load_gold(syntax: str = "", most: int | None = None) -> RecordedSetup:
+def load_gold(syntax: str = "", most: int | None = None, *, is_tau2: bool = False) -> RecordedSetup:
     """Write the right calls of `most` tasks of each category in every syntax, or in one.
 
     Raises InvalidConfiguration.
     """
+    count = _TASKS if most is None else most
     known = forms()
     if syntax and syntax not in known:
         problem = f"unknown syntax {syntax!r}; known: {', '.join(known)}"
         raise InvalidConfiguration("--benchmark", problem)
-    calls = [*_calls(_TASKS if most is None else most)]
+    turns = [gold_turns(count)] if is_tau2 else [task.turns for task in load("", count)]
+    calls = [found for several in turns for found in _calls(several)]
     written: list[WrittenGold] = []
     for name in [syntax] if syntax else known:
         for number, (turn, call) in enumerate(calls):
@@ -99,13 +102,12 @@ def load_gold(syntax: str = "", most: int | None = None) -> RecordedSetup:
     return RecordedSetup("gold", (*written,))
 
 
-def _calls(most: int) -> Iterator[tuple[UserTurn, PlannedCall]]:
-    """Yield each distinct valid call of a task with its turn."""
-    for task in load("", most):
-        seen: set[str] = set()
-        for turn in task.turns:
-            for call in turn.gold:
-                key = key_of(call.name, call.arguments)
-                if key not in seen and objection(turn.tools, call.name, call.arguments) is None:
-                    yield turn, call
-                seen.add(key)
+def _calls(turns: Iterable[UserTurn]) -> Iterator[tuple[UserTurn, PlannedCall]]:
+    """Yield each distinct valid call of these turns."""
+    seen: set[str] = set()
+    for turn in turns:
+        for call in turn.gold:
+            key = key_of(call.name, call.arguments)
+            if key not in seen and objection(turn.tools, call.name, call.arguments) is None:
+                yield turn, call
+            seen.add(key)

