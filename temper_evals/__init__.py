@@ -8,6 +8,6 @@ starts Temper for an arm, `model_setups` are the models, `endpoints` finds runni
 recorded traffic again. `tags` describe tasks, and `sequential` decides when a comparison has enough
 runs. `tuning` finds the settings that help a model, and `tune_command` writes them for `temper
 serve`. `evaluation` runs an evaluation, and `command` is its command line. `forge_checkout` reads
-forge's scenarios, `bfcl` questions of the Berkeley Function Calling Leaderboard, and `inspect`
-offers the suite to Inspect AI.
+forge's scenarios, `bfcl` questions of the Berkeley Function Calling Leaderboard, `benchmarks` runs
+whole benchmarks of other authors, and `inspect` offers the suite to Inspect AI.
 """

@@ -7,7 +7,7 @@ trained on them.
 
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class BfclScenario:
     def request(self, seed: int) -> JsonObject:
         turns = self._question.get("question")
         messages = turns[0] if isinstance(turns, list) and turns else []
-        tools: list[JsonValue] = [*map(_tool, objects_in(self._question.get("function")))]
+        tools: list[JsonValue] = [*map(tool_of, objects_in(self._question.get("function")))]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
@@ -87,31 +87,33 @@ def installed_data() -> Path:
 
 def load_bfcl(folder: Path, category: str) -> list[BfclScenario]:
     """Load the questions of a category; raises InvalidConfiguration."""
+    return [
+        BfclScenario(category, question, truth)
+        for question, truth in read_category(folder, category)
+    ]
+
+
+def read_category(folder: Path, category: str) -> Iterator[tuple[JsonObject, list[JsonObject]]]:
+    """Yield the questions of a category with their right calls; raises InvalidConfiguration."""
     path = folder / f"{_PREFIX}{category}.json"
     if not path.is_file():
         known = sorted(path.stem.removeprefix(_PREFIX) for path in folder.glob(f"{_PREFIX}*.json"))
         problem = f"no {path.name} in {folder}; found: {', '.join(known) or 'no BFCL data'}"
         raise InvalidConfiguration("--bfcl", problem)
     answers = folder / "possible_answer" / path.name
-    truths = (
-        {str(answer.get("id")): answer for answer in _lines(answers)} if answers.is_file() else {}
-    )
-    return [
-        BfclScenario(
-            category,
-            question,
-            objects_in(truths.get(str(question.get("id")), {}).get("ground_truth")),
-        )
-        for question in _lines(path)
-    ]
+    listed = read_lines(answers) if answers.is_file() else []
+    truths = {str(answer.get("id")): answer.get("ground_truth") for answer in listed}
+    for question in read_lines(path):
+        yield question, objects_in(truths.get(str(question.get("id"))))
 
 
-def _lines(path: Path) -> list[JsonObject]:
+def read_lines(path: Path) -> list[JsonObject]:
+    """Read a file of JSON objects, one per line."""
     parsed = (json.parse(line) for line in path.read_text(encoding="utf-8").splitlines() if line)
     return [value for value in parsed if isinstance(value, dict)]
 
 
-def _tool(function: JsonObject) -> JsonObject:
+def tool_of(function: JsonObject) -> JsonObject:
     """Describe a function of BFCL as clients do: no dots in names, the types of JSON Schema."""
     name = str(function.get("name")).replace(".", "_")
     parameters = _schema(function.get("parameters", {}))

@@ -67,6 +67,11 @@ class _Lists(Group):
     help="quick: 60 tasks; full: 25 of each family; or a category of BFCL, such as bfcl:multiple.",
 )
 @click.option(
+    "--benchmark",
+    default="",
+    help="A benchmark of other authors instead of a suite: bfcl, bfcl:multi_turn, gold.",
+)
+@click.option(
     "--seeds",
     type=click.IntRange(1),
     default=1,
@@ -115,7 +120,9 @@ class _Lists(Group):
 @click.option("--forge-checkout", type=_FOLDER, help="Run forge's scenarios from this checkout.")
 @click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: that of bfcl-eval.")
 @click.option("--replies", type=_FOLDER, help="A folder of recorded replies to play.")
-@click.option("--most", type=click.IntRange(1), help="Limit of replies per model and category.")
+@click.option(
+    "--most", type=click.IntRange(1), help="Limit of recorded replies or tasks per category."
+)
 @click.option("--output", type=_FOLDER, help="Folder for records; default: a temporary one.")
 @click.option("--resume", type=_FOLDER, help="Continue the evaluation in this folder.")
 @click.option(
@@ -368,8 +375,9 @@ def _show(
     runs: list["RunRecord"], folder: Path, groups: Sequence[str] = (), *, as_json: bool
 ) -> None:
     """Print verdicts and tables with help, harm, cost and ceiling side by side."""
+    from temper_evals.records import read_protocol
     from temper_evals.report.table import document, failures, wrong_ends
-    from temper_evals.report.terminal import show, show_by, show_replies
+    from temper_evals.report.terminal import show, show_by, show_categories, show_replies
     from temper_evals.results import results_of
 
     results, failed = results_of(runs), failures(runs)
@@ -384,10 +392,13 @@ def _show(
         print_json({**result, "replies": replies} if counts else result)
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else _WIDTH)
+    benchmark = str(read_protocol(folder).get("benchmark", ""))
     if counts:
         show_replies(console, counts)
-    else:
+    elif not benchmark.startswith("gold"):
         show(console, results, runs)
+    if benchmark:
+        show_categories(console, runs)
     for group in groups:
         show_by(console, group, results, runs)
     for line in (*failed, *wrong_ends(runs)):

@@ -21,6 +21,7 @@ from proxy.processes.launch import LaunchPlan
 from proxy.profiles.tuned import guardrails_digest
 from temper_evals.arms import (
     CEILING,
+    DIRECT,
     FULL_ARMS,
     QUICK_ARMS,
     TEMPER,
@@ -28,9 +29,12 @@ from temper_evals.arms import (
     choose_arms,
     names_without_parts,
 )
+from temper_evals.benchmarks import registry
+from temper_evals.benchmarks.bfcl import TurnLoop
 from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
+from temper_evals.loop import AgentLoop
 from temper_evals.model_setups import (
     ModelSetup,
     OnStep,
@@ -41,7 +45,7 @@ from temper_evals.model_setups import (
     start_model,
 )
 from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
-from temper_evals.reply_bed import load_replies
+from temper_evals.reply_bed import RecordedSetup, load_replies
 from temper_evals.runs import ArmProgress, EvaluationPlan, RunsInProgress, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
@@ -64,6 +68,7 @@ class EvaluationChoice:
     """The operator's choice; models, URLs and Ollama's models are real beds, else simulated."""
 
     suite: str = "quick"
+    benchmark: str = ""
     seeds: int = 1
     profiles: tuple[str, ...] = ()
     has_grid: bool = False
@@ -89,8 +94,12 @@ class EvaluationChoice:
 
     @property
     def is_simulated(self) -> bool:
-        is_recorded = self.replies is not None
-        return not (self.models or self.backend_urls or self.ollama or is_recorded)
+        return not (self.models or self.backend_urls or self.ollama or self.is_recorded)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the replies are known: recorded, or written for this evaluation."""
+        return self.replies is not None or registry.is_gold(self.benchmark)
 
 
 def check_extra() -> None:
@@ -103,7 +112,9 @@ def check_extra() -> None:
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
     """Return the arms; the ceiling of a real model is unknown."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
-    if choice.replies:
+    if choice.benchmark:
+        usual = (DIRECT, TEMPER)
+    if choice.is_recorded:
         usual = (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
     arms = choose_arms(names, choice.extra_arms)
@@ -125,9 +136,11 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     if choice.is_simulated and (choice.scenarios or choice.forge_checkout or is_bfcl):
         problem = "requires a model: add --model, --backend-url or --ollama"
         raise InvalidConfiguration("--scenarios", problem)
-    if choice.replies is not None:
-        setups = load_replies(choice.replies, choice.most)
+    if choice.is_recorded:
+        setups = _recorded_setups(choice)
         return max((setup.scenarios for setup in setups), key=len)
+    if choice.benchmark:
+        return registry.tasks_of(choice.benchmark, choice.most)
     if is_bfcl:
         return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
@@ -138,12 +151,22 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
     return halves(tasks)[1] if choice.untuned else tasks
 
 
+def _recorded_setups(choice: EvaluationChoice) -> list[RecordedSetup]:
+    """Return the models whose replies are known."""
+    if registry.is_gold(choice.benchmark):
+        return [registry.gold_of(choice.benchmark, choice.most)]
+    return [] if choice.replies is None else load_replies(choice.replies, choice.most)
+
+
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the simulated models, in every cell of the grid if that is wished."""
     names = choice.profiles or (DEFAULT_PROFILE,)
     setups = [simulated_setup(name, choice.pace) for name in names]
     if choice.has_grid:
-        return [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
+        setups = [SimulatedSetup(name, cell, choice.pace) for name in names for cell in grid()]
+    if choice.benchmark:
+        benchmark, most = choice.benchmark, choice.most
+        return [registry.simulated_model(benchmark, most, setup) for setup in setups]
     return [*setups]
 
 
@@ -181,8 +204,8 @@ def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
 def count_planned_runs(choice: EvaluationChoice) -> int:
     """Return how many runs an evaluation has, those that were made before included."""
     arms = len(arms_of(choice))
-    if choice.replies is not None:
-        setups = load_replies(choice.replies, choice.most)
+    if choice.is_recorded:
+        setups = _recorded_setups(choice)
         return arms * sum(len(_chosen(choice, setup.scenarios)) for setup in setups)
     served = len(choice.backend_urls) * max(1, len(choice.backend_model))
     count = served + len(choice.ollama) + len(_launches(choice))
@@ -201,12 +224,15 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
         "arms": [arm.name for arm in arms_of(choice)],
         "beds": [setup.name for setup in simulated_setups(choice)] if choice.is_simulated else [],
         "pairs": len(scenarios_of(choice)) * choice.seeds,
+        "benchmark": choice.benchmark,
         "choice": _as_json(choice),
     }
 
 
 def _hash_of_content(choice: EvaluationChoice) -> str:
-    """Return a hash of the user's scenarios or recorded replies, "" where neither is measured."""
+    """Return a hash of the user's scenarios, recorded replies or benchmark; "" for other suites."""
+    if choice.benchmark:
+        return registry.content_hash(choice.benchmark)
     folder = choice.scenarios or choice.replies
     if folder is None:
         return ""
@@ -308,17 +334,25 @@ async def evaluate(
     watched = in_progress or RunsInProgress()
 
     def plan(*beds: ModelSetup) -> EvaluationPlan:
-        return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress, watched)
+        loop = TurnLoop if choice.benchmark else AgentLoop
+        keeps = choice.keeps_all
+        return EvaluationPlan(beds, arms, scenarios, seeds, keeps, on_progress, watched, loop)
+
+    async def make(plan: EvaluationPlan) -> None:
+        if choice.benchmark:
+            await registry.make_runs(choice.benchmark, plan, records)
+        else:
+            await make_runs(plan, records)
 
     known = simulated_setups(choice) if choice.is_simulated else await find_running_setups(choice)
-    recorded = load_replies(choice.replies, choice.most) if choice.replies else []
+    recorded = _recorded_setups(choice)
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
         for setup in recorded:
             chosen = _chosen(choice, setup.scenarios)
-            await make_runs(replace(plan(setup), scenarios=chosen, seeds=range(1)), records)
-        await make_runs(plan(*known), records)
+            await make(replace(plan(setup), scenarios=chosen, seeds=range(1)))
+        await make(plan(*known))
         async with aclosing(_start_setups(choice, on_step)) as beds:
             async for bed in beds:
-                await make_runs(plan(bed), records)
+                await make(plan(bed))
     return records

@@ -14,7 +14,8 @@ from proxy.processes.start_progress import StartProgress
 from temper_evals.loop import ModelTarget
 from temper_evals.scenarios.scenario import Judgment, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
-from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
+from temper_evals.simulated.request import CaseFinder, find_case
+from temper_evals.simulated.server import WINDOW, CaseUsage, SimulatedServer, serve
 
 _LARGE_WINDOW = 65_536
 _WINDOW, _SLOTS = 8192, 4
@@ -46,8 +47,8 @@ async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[Mod
 
 
 @dataclass(frozen=True, slots=True)
-class MeteredScenario:
-    """A scenario for a real model: adds the seed of the run, and requests the usage."""
+class AdaptedScenario:
+    """A scenario with a changed request; everything else is that of the original scenario."""
 
     scenario: Scenario
 
@@ -64,8 +65,7 @@ class MeteredScenario:
         return self.scenario.limit
 
     def request(self, seed: int) -> JsonObject:
-        usage: JsonObject = {"stream_options": {"include_usage": True}}
-        return {"seed": seed, **usage, **self.scenario.request(seed)}
+        return self.scenario.request(seed)
 
     def first_fields(self) -> JsonObject:
         return self.scenario.first_fields()
@@ -75,6 +75,14 @@ class MeteredScenario:
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         return self.scenario.judge(end, transcript)
+
+
+class MeteredScenario(AdaptedScenario):
+    """A scenario for a real model: adds the seed of the run, and requests the usage."""
+
+    def request(self, seed: int) -> JsonObject:
+        usage: JsonObject = {"stream_options": {"include_usage": True}}
+        return {"seed": seed, **usage, **self.scenario.request(seed)}
 
 
 class ModelSetup(Protocol):
@@ -101,6 +109,8 @@ class SimulatedSetup:
     profile: str
     cell: Cell = MID
     pace: float = 0.02
+    find: CaseFinder = find_case
+    window: int = WINDOW
     _server: SimulatedServer | None = None
 
     @property
@@ -115,9 +125,8 @@ class SimulatedSetup:
         if is_ceiling:
             # wrong values stay: no proxy could see them, so no proxy could reach more
             profile = profile.without(frozenset(Flaw) - UNSEEN)
-            self._server = SimulatedServer(profile, self.pace, window=_LARGE_WINDOW)
-        else:
-            self._server = SimulatedServer(profile, self.pace)
+        window = max(self.window, _LARGE_WINDOW) if is_ceiling else self.window
+        self._server = SimulatedServer(profile, self.pace, window=window, find=self.find)
         async with serve(self._server) as url:
             yield ModelTarget(url)
 

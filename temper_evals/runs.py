@@ -77,7 +77,10 @@ class RunsInProgress:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """The runs of an evaluation; `keeps_all` stores the transcripts of good runs, too."""
+    """The runs of an evaluation; `keeps_all` stores the transcripts of good runs, too.
+
+    `loop` is the agent that makes them.
+    """
 
     beds: Sequence[ModelSetup]
     arms: Sequence[Arm]
@@ -86,6 +89,7 @@ class EvaluationPlan:
     keeps_all: bool = False
     on_progress: Callable[[ArmProgress], None] = field(default=lambda _progress: None)
     in_progress: RunsInProgress = field(default_factory=RunsInProgress)
+    loop: type[AgentLoop] = AgentLoop
 
     def pairs(self) -> Iterator[tuple[Scenario, int]]:
         """Yield every scenario with every seed."""
@@ -191,7 +195,7 @@ class _ArmRuns:
             make_client() as client,
             asyncio.TaskGroup() as group,
         ):
-            loop = AgentLoop(client, target, self.arm.habits)
+            loop = self.plan.loop(client, target, self.arm.habits)
             name, keeps_all = self.arm.name, self.plan.keeps_all
             in_progress = self.plan.in_progress
             runner = CaseRunner(self.records, self.bed, name, loop, keeps_all, in_progress)

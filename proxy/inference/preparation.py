@@ -133,6 +133,8 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     completed = transcript.list_completed_calls(history)
     user_turns = [message.role for message in history].count("user")
     watches_loops = "loops" not in policy.without
+    # calls before the user's last message are no loop: that message may ask for them again
+    executed = tuple(call for call in completed if watches_loops and call.turn == user_turns)
     offer = OfferedTools(
         request.tools,
         text_policy,
@@ -146,7 +148,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        transcript.find_loop(completed, policy.most_repeats) if watches_loops else None,
+        transcript.find_loop(executed, policy.most_repeats),
         policy.quirks.aliases,
         request.allowed_tools,
         "repair" not in policy.without,
@@ -154,7 +156,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         opens_thoughts=policy.quirks.opens_thoughts,
         instructions=tuple(instructions),
         own_syntaxes=frozenset(_own_syntaxes(policy.quirks)),
-        executed=tuple(call for call in completed if watches_loops and call.turn == user_turns),
+        executed=executed,
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.quirks) if is_none else offer

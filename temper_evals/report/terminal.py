@@ -12,7 +12,7 @@ from rich.table import Table
 from temper_evals.arms import CEILING, DIRECT, TEMPER
 from temper_evals.loop import Ending
 from temper_evals.records import RunRecord
-from temper_evals.reply_bed import ReplyCounts
+from temper_evals.reply_bed import NO_CALL, ReplyCounts
 from temper_evals.report.table import percent, points
 from temper_evals.results import ArmResult, Ceilings, ceilings_of
 from temper_evals.sequential import Decision, SequentialTest
@@ -52,6 +52,12 @@ _LONGEST_MODEL = 22
 _LEGEND = (
     "lift: points over direct; helped: wrong became right; harmed: right became wrong; gen.: "
     "generations per request; tokens: per run; wasted: failed or repeated calls per run"
+)
+_ALL = "all"
+_CATEGORY_LEGEND = (
+    "right runs of all runs, with the Wilson interval of their share in percent; helped: wrong in "
+    "direct and right in temper; harmed: right in direct and wrong in temper; other call: any call "
+    "but the written one, or a failed request"
 )
 _CLASSES = (
     ("missing call", "missing call"),
@@ -198,6 +204,43 @@ def show_by(
         console.print(f"{bed}: {what}")
         for table in _side_by_side(cells, console.width):
             console.print(table)
+
+
+def show_categories(console: Console, runs: Sequence[RunRecord]) -> None:
+    """Print the right runs of a benchmark by category and arm, with Wilson intervals."""
+    for bed in dict.fromkeys(run.bed for run in runs):
+        of_bed = [run for run in runs if run.bed == bed]
+        arms = [*dict.fromkeys(run.arm for run in of_bed)]
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column(bed, no_wrap=True)
+        last = ("helped", "harmed") if DIRECT in arms else ("other call", "no call")
+        for name in (*arms, *last):
+            table.add_column(name, justify="right", no_wrap=True)
+        for category in (*dict.fromkeys(run.family for run in of_bed), _ALL):
+            chosen = [run for run in of_bed if category in (run.family, _ALL)]
+            table.add_row(category, *_category_cells(chosen, arms))
+        console.print(table)
+    console.print(_CATEGORY_LEGEND, style="dim")
+
+
+def _category_cells(runs: Sequence[RunRecord], arms: Sequence[str]) -> Iterator[str]:
+    """Yield the right runs of each arm, then two counts of `temper`.
+
+    These are the helped and harmed runs, or without `direct` the runs with another call and those
+    without a call.
+    """
+    by_arm = {arm: {run.pair: run.right for run in runs if run.arm == arm} for arm in arms}
+    for right in by_arm.values():
+        share = wilson(sum(right.values()), len(right))
+        edges = f"[{percent(share.low)}, {percent(share.high)}]"
+        yield f"{sum(right.values())}/{len(right)} {edges}"
+    if DIRECT not in arms:
+        lost = sum(run.why == NO_CALL for run in runs)
+        yield from (str(sum(not run.right for run in runs) - lost), str(lost))
+        return
+    before, after = by_arm[DIRECT], by_arm.get(TEMPER, {})
+    pairs = Counter((before[pair], after[pair]) for pair in before.keys() & after.keys())
+    yield from (str(pairs[False, True]), str(pairs[True, False]))
 
 
 def _count_failures(bed: str, arm: str, runs: Iterable[RunRecord]) -> dict[str, str]:

@@ -409,8 +409,12 @@ def _parse_schema(text: str) -> JsonValue:
 
 
 def _fit_schema(reply: WrittenReply, moment: _Moment) -> str:
-    """Return the first call in a form that the schema allows; a needless call if none fits."""
-    for calls in (reply.calls, _call_needlessly(moment).calls):
+    """Return the first call in a form that the schema allows; a needless call if none fits.
+
+    A schema may fix the arguments that were already sent, which excludes a wrong value.
+    """
+    due = moment.at.action.calls[:1] if isinstance(moment.at.action, CallTools) else ()
+    for calls in (reply.calls, _right(due).calls, _call_needlessly(moment).calls):
         if (form := _form_of(calls, moment)) is not None:
             return json.dump_text(form)
     return json.dump_text(invent_arguments(moment.seen.schema or {}, draws_of(*moment.key)))

@@ -1,7 +1,9 @@
 """A simulated model's view of a request: its case, its tools, and constraints of the reply."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -25,11 +27,7 @@ class SimulatedRequest:
     choice: str
     named: str
     schema: JsonObject | None
-
-    @property
-    def key(self) -> str:
-        """The case and the seed, as the messages have it."""
-        return f"{self.task.name}/{self.seed}"
+    key: str
 
     @property
     def answer_tool(self) -> JsonObject | None:
@@ -96,22 +94,43 @@ def _resolve(arguments: JsonObject, schema: JsonObject) -> JsonValue:
     return definitions.get(name, arguments) if isinstance(definitions, dict) else arguments
 
 
-def read_request(body: JsonObject) -> SimulatedRequest | None:
-    """Read a request; None if it is of no known case."""
+@dataclass(frozen=True, slots=True)
+class SimulatedCase:
+    """The task that a request belongs to, and the seed of the run; `key` names both."""
+
+    key: str
+    task: PlannedTask
+    seed: int
+
+
+CaseFinder: TypeAlias = Callable[[JsonObject], SimulatedCase | None]
+
+
+def find_case(body: JsonObject) -> SimulatedCase | None:
+    """Find the case that the messages of a request name; None if they name no known case."""
     messages = objects_in(body.get("messages"))
     match = next((hit for message in messages if (hit := _CASE.search(_text(message)))), None)
     task = task_named(match[1]) if match else None
     if match is None or task is None:
         return None
+    return SimulatedCase(f"{match[1]}/{int(match[2])}", task, int(match[2]))
+
+
+def read_request(body: JsonObject, find: CaseFinder = find_case) -> SimulatedRequest | None:
+    """Read a request; None if it is of no known case."""
+    case = find(body)
+    if case is None:
+        return None
     choice, named = _choice(body.get("tool_choice"))
     return SimulatedRequest(
-        task,
-        int(match[2]),
-        tuple(messages),
+        case.task,
+        case.seed,
+        tuple(objects_in(body.get("messages"))),
         tuple(objects_in(body.get("tools"))),
         choice,
         named,
         _schema(body),
+        case.key,
     )
 
 

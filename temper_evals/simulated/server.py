@@ -21,7 +21,7 @@ from temper_evals.simulated.clock import GENERATED_PER_SECOND, ReplyCost, Slots,
 from temper_evals.simulated.draws import draws_of
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
 from temper_evals.simulated.profiles import Flaw, ModelProfile
-from temper_evals.simulated.request import read_request, render_prompt
+from temper_evals.simulated.request import CaseFinder, find_case, read_request, render_prompt
 
 WINDOW = 8192
 SLOTS = 4
@@ -51,9 +51,20 @@ class CaseUsage:
 
 
 class SimulatedServer:
-    """Answers requests for one profile; a second on the model's clock lasts `pace` seconds."""
+    """Answers requests for one profile; a second on the model's clock lasts `pace` seconds.
 
-    def __init__(self, profile: ModelProfile, pace: float = 0.05, *, window: int = WINDOW) -> None:
+    `find` returns the case of a request, which the messages name by default.
+    """
+
+    def __init__(
+        self,
+        profile: ModelProfile,
+        pace: float = 0.05,
+        *,
+        window: int = WINDOW,
+        find: CaseFinder = find_case,
+    ) -> None:
+        self._find = find
         self._model = SimulatedModel(profile)
         self._window = window
         self._pace = pace
@@ -82,7 +93,7 @@ class SimulatedServer:
         prompt = render_prompt(body)
         if tokens_in(prompt) >= self._window:
             return JSONResponse(_overflow(tokens_in(prompt), self._window), status_code=400)
-        seen = read_request(body)
+        seen = read_request(body, self._find)
         reply = _STRANGER if seen is None else self._model.reply(seen)
         pieces = _pieces(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
         if reply.runs_away:

@@ -49,6 +49,15 @@ def test_looping_model_is_warned_and_its_call_withheld() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
+def test_a_loop_ends_with_the_next_message_of_the_user() -> None:
+    history = (*RAN, *RAN, *RAN, assistant_message("It is noon."), user_message("And now?"))
+    book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
+    assert book.last_message["content"] == "And now?"
+    call(book, "get_time", "{}")
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
+    book.expect(ReplyFinished("tool_calls"))
+
+
 def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()

@@ -26,8 +26,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool, properties_of
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
-from proxy.guardrails.rescue.values.reader import read_whole
-from proxy.guardrails.rescue.values.scalars import Unreadable
+from proxy.guardrails.rescue.values.reader import read_values, read_whole
+from proxy.guardrails.rescue.values.scalars import Value
 from proxy.guardrails.schemas.coercion import (
     coerce,
     copy_value,
@@ -181,8 +181,8 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | Bro
     try:
         value = json.parse(text)
     except ValueError as error:
-        result = read_whole(text)
-        if isinstance(result, Unreadable) or not (result.is_closed or may_close):
+        result = _read_lenient(text)
+        if result is None or not (result.is_closed or may_close):
             return BrokenArguments(f"The arguments are not valid JSON: {error}")
         value, done = result.value, Repaired(tool)
     else:
@@ -192,6 +192,16 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | Bro
             return ValidArguments("", {})
     read = _read(tool, value, may_close=may_close)
     return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
+
+
+def _read_lenient(text: str) -> Value | None:
+    """Read JSON that is not valid, such as `{'days': 3,}` or `{"days": 3}}`."""
+    result = read_whole(text)
+    if isinstance(result, Value):
+        return result
+    # a surplus bracket after the whole object changes nothing, here as in a call that is text
+    values = read_values(text)
+    return Value(values[0]) if len(values) == 1 and isinstance(values[0], dict) else None
 
 
 _FENCE = "```"

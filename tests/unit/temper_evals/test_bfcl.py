@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,10 +132,13 @@ def test_a_missing_category_is_distinguished_from_missing_data(
 def test_the_data_of_an_installed_package_is_found_without_importing_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidConfiguration, match="no-deps"):
-        installed_data()
+    with monkeypatch.context() as uninstalled:
+        uninstalled.setattr("importlib.util.find_spec", lambda _name: None)
+        with pytest.raises(InvalidConfiguration, match="no-deps"):
+            installed_data()
     package = tmp_path / "bfcl_eval"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "bfcl_eval", raising=False)
     assert installed_data() == package / "data"

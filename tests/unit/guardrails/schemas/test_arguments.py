@@ -129,6 +129,9 @@ def test_arguments_that_are_missing_are_an_empty_object(arguments: JsonValue) ->
         ('{"city": "Rome", "unit": null}', (Coerced("get_weather", "/unit"),)),
         ('{"city": {"city": "Rome"}}', (Coerced("get_weather", "/city"),)),
         ("{city: ' Rome', }".replace(" R", "R"), (Repaired("get_weather"),)),
+        ('{"city": "Rome"}}', (Repaired("get_weather"),)),
+        ('{"city": "Rome"}\n]}', (Repaired("get_weather"),)),
+        ("{'city': 'Rome'}}", (Repaired("get_weather"),)),
     ],
 )
 def test_repaired_arguments_are_serialized_again_and_reported(
@@ -143,6 +146,11 @@ def test_half_a_character_is_replaced_and_reported(half: str) -> None:
     repaired = (Repaired("get_weather"),)
     city: JsonObject = {"city": "Ro\ufffdme"}
     assert check(WEATHER, text) == ValidArguments(json.dump_text(city), city, repaired)
+
+
+@pytest.mark.parametrize("rest", [', "unit": "c"}', "{}", '{"city": "Oslo"}', " and more", "[}"])
+def test_other_text_after_the_object_is_no_surplus_bracket(rest: str) -> None:
+    assert isinstance(check(WEATHER, f'{{"city": "Rome"}}{rest}'), BrokenArguments)
 
 
 def test_none_stands_for_missing_arguments() -> None:

@@ -5,7 +5,7 @@ from msgspec import structs
 from rich.console import Console
 
 from temper_evals.records import RunRecord
-from temper_evals.report.terminal import failure_class, show, show_by, verdicts
+from temper_evals.report.terminal import failure_class, show, show_by, show_categories, verdicts
 from temper_evals.results import ceilings_of, results_of
 from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, RUN, arm
 
@@ -126,3 +126,20 @@ def test_the_detectable_ceiling_is_that_of_labels_or_the_observer() -> None:
 )
 def test_every_wrong_end_has_a_failure_class(ending: str, why: str, kind: str) -> None:
     assert failure_class(structs.replace(RUN, right=False, ending=ending, why=why)) == kind
+
+
+def test_a_benchmark_shows_its_categories_with_intervals(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = [
+        RunRecord("b", arm, f"t{n}", 0, "bfcl:multiple", right=right, ending="answered", digest="")
+        for arm, rights in (("direct", [True, False]), ("temper", [True, True]))
+        for n, right in enumerate(rights)
+    ]
+    show_categories(Console(width=100), runs)
+    shown = capsys.readouterr().out
+    assert "bfcl:multiple" in shown
+    assert "1/2 [9.5, 90.5]" in shown
+    assert "2/2 [34.2, 100.0]" in shown
+    show_categories(Console(width=100), [run for run in runs if run.arm == "temper"])
+    assert "no call" in capsys.readouterr().out

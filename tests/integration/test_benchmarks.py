@@ -1,0 +1,146 @@
+"""Benchmarks of other authors, with the packages of the extra `benchmarks` and `bfcl-eval`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation.json import JsonObject
+from temper_evals.benchmarks import bfcl
+from temper_evals.benchmarks.gold_calls import forms
+from temper_evals.evaluation import EvaluationChoice, evaluate
+from temper_evals.records import RunRecord
+from temper_evals.scenarios.scenario import Judgment, PlannedCall
+from temper_evals.scenarios.task import try_call
+from temper_evals.scenarios.worlds import objection
+
+needs_bfcl = "needs BFCL: pip install mpmath && pip install --no-deps bfcl-eval"
+
+# Right calls of the package that are wrong by its own checker: it requires an argument that it
+# does not allow, or the other way around.
+CONTRADICTIONS = {
+    "bfcl-parallel_multiple_26",
+    "bfcl-live_simple_106-63-0",
+    "bfcl-live_simple_112-68-0",
+    "bfcl-live_multiple_862-181-3",
+    "bfcl-live_multiple_964-207-0",
+}
+
+
+def require_bfcl() -> None:
+    pytest.importorskip("bfcl_eval", reason=needs_bfcl)
+    pytest.importorskip("mpmath", reason=needs_bfcl)
+
+
+def played(task: bfcl.BfclTask) -> Judgment:
+    """Make the right calls of a task, without a model."""
+    if isinstance(task, bfcl.BfclConversation):
+        state = task.world()
+        for number, turn in enumerate(task.turns):
+            if number:
+                state.begin_turn()
+            for call in turn.gold:
+                try_call(state, call)
+        return task.judge(state, [])
+    world = task.world()
+    for call in task.turns[0].gold:
+        world.call(call.name, call.arguments)
+    first: JsonObject = {"role": "assistant", "tool_calls": [{} for _ in task.turns[0].gold]}
+    return task.judge(world, [first])
+
+
+def breaks_schema(task: bfcl.BfclTask) -> bool:
+    """Return whether a right call of a task is invalid by the schema of its own tool."""
+    return any(
+        objection(turn.tools, call.name, call.arguments)
+        for turn in task.turns
+        for call in turn.gold
+    )
+
+
+def test_the_right_calls_of_bfcl_are_right() -> None:
+    require_bfcl()
+    tasks = bfcl.load("")
+    conversations = [task for task in tasks if isinstance(task, bfcl.BfclConversation)]
+    assert len(conversations) == 800
+    assert {task.name for task in tasks if not played(task).right} == CONTRADICTIONS
+
+
+def test_a_conversation_that_makes_other_calls_is_wrong() -> None:
+    require_bfcl()
+    task = bfcl.load("multi_turn_base", 1)[0]
+    assert isinstance(task, bfcl.BfclConversation)
+    state = task.world()
+    try_call(state, PlannedCall("mkdir", {"dir_name": "elsewhere"}))
+    for _ in task.turns[1:]:
+        state.begin_turn()
+    assert task.judge(state, []).why.startswith("multi_turn:instance_state_mismatch")
+    assert task.judge(task.world(), []).why == "it ended in turn 1"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        PlannedCall("__import__", {"name": "os"}),
+        PlannedCall("ls", {"a=True) or print('run'": True}),
+        PlannedCall("ls(a=True) or print", {}),
+    ],
+)
+def test_a_call_cannot_run_other_code(
+    call: PlannedCall, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_bfcl()
+    state = bfcl.BfclState(next(_conversations()))
+    assert try_call(state, call).startswith('{"error":"unknown tool')
+    assert state.made == [["unknown_tool()"]]
+    assert state.task.judge(state, []).right is False
+    assert capsys.readouterr().out == ""
+
+
+def _conversations() -> Iterator[bfcl.BfclConversation]:
+    return (task for task in bfcl.load("multi_turn", 1) if isinstance(task, bfcl.BfclConversation))
+
+
+async def test_through_temper_a_model_without_errors_loses_nothing(tmp_path: Path) -> None:
+    require_bfcl()
+    runs = await _runs(tmp_path, "healthy", most=3)
+    broken = {task.name for task in bfcl.load("", 3) if breaks_schema(task)}
+    assert {run.arm for run in runs} == {"direct", "temper"}
+    assert {run.scenario for run in runs if not run.right} <= broken | CONTRADICTIONS
+    retried = {run.scenario for run in runs if run.generations > run.requests}
+    assert retried <= broken
+
+
+async def test_temper_helps_a_model_with_published_error_rates(tmp_path: Path) -> None:
+    require_bfcl()
+    runs = await _runs(tmp_path, "p-small", most=6)
+    right = {arm: sum(run.right for run in runs if run.arm == arm) for arm in ("direct", "temper")}
+    assert right["temper"] > right["direct"]
+
+
+async def _runs(folder: Path, profile: str, most: int) -> list[RunRecord]:
+    choice = EvaluationChoice(benchmark="bfcl", profiles=(profile,), most=most)
+    records = await evaluate(choice, folder, lambda _arm: None)
+    return records.runs
+
+
+async def test_right_calls_arrive_unchanged_in_every_syntax(tmp_path: Path) -> None:
+    require_bfcl()
+    choice = EvaluationChoice(benchmark="gold", most=1)
+    runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
+    assert {run.family for run in runs} == {*forms()}
+    assert [(run.scenario, run.why) for run in runs if not run.right] == []
+
+
+async def test_every_category_of_tool_eval_bench_is_equal_through_temper(tmp_path: Path) -> None:
+    pytest.importorskip("tool_eval_bench", reason="needs the extra `benchmarks`")
+    choice = EvaluationChoice(benchmark="tool-eval-bench", profiles=("healthy",))
+    runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
+    direct = {run.scenario: run for run in runs if run.arm == "direct"}
+    temper = {run.scenario: run for run in runs if run.arm == "temper"}
+    assert len(direct) == len(temper) == 97
+    changed = {name for name in direct if temper[name].digest != direct[name].digest}
+    # it has tools and a response format, which Temper sends only after the calls
+    assert changed <= {"TC-69"}
+    assert [run.right for run in temper.values()] == [direct[name].right for name in temper]
+    assert all(run.ending == "answered" for run in runs)
