@@ -42,6 +42,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         operators=_operators(settings, keys),
         ollama_port=server.ollama_port,
         has_read_only_ui=settings.ui.read_only,
+        reasoning=settings.context.reasoning,
     )
 
 

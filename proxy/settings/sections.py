@@ -335,6 +335,12 @@ class Context(Section):
         3, "number of latest tool calls whose results are never shortened", ge=1
     )
     never_clear: list[str] = setting([], "names of tools whose results are never shortened")
+    reasoning: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "put back reasoning that a client omits from its history: auto (if the chat template "
+        "uses it, the engine is known to accept it, and there is one process), on (also for "
+        "other engines and several processes) or off",
+    )
 
 
 class Profile(Section):
