@@ -22,7 +22,7 @@ TEMPLATE = "{% for m in messages %}{{ m.reasoning_content }}{{ tools }}{% endfor
 
 
 def reply(thoughts: str, *parts: bytes, text: str = "") -> bytes:
-    """Return a reply with its reasoning in two pieces, and without a usage, which would be wrong."""
+    """Return a reply with its reasoning in two pieces; its usage would be wrong."""
     middle = len(thoughts) // 2
     pieces = (thoughts[:middle], thoughts[middle:])
     reasoning = b"".join(sse.delta({"reasoning_content": piece}) for piece in pieces if piece)
