@@ -122,14 +122,7 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    preparation = RequestPreparation(
-        services,
-        serving.policy,
-        serving.workflows,
-        _priorities(serving),
-        (reasoning or ReasoningStore()) if serving.restores_reasoning else None,
-        trusts_engines=serving.reasoning == "on",
-    )
+    preparation = _preparation(services, serving, reasoning or ReasoningStore())
     endpoints, repeatable = _endpoints(preparation, serving, observers, dialects, tools=tools)
     # the edge serves these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
@@ -151,6 +144,19 @@ def create_app(
         repeatable=repeatable,
         paths=paths,
         origins=serving.origins,
+    )
+
+
+def _preparation(
+    services: Services, serving: ServerOptions, reasoning: ReasoningStore
+) -> RequestPreparation:
+    return RequestPreparation(
+        services,
+        serving.policy,
+        serving.workflows,
+        _priorities(serving),
+        reasoning if serving.restores_reasoning else None,
+        trusts_engines=serving.reasoning == "on",
     )
 
 
