@@ -1,22 +1,26 @@
 """Reasoning that a client drops is put back: the prompt equals that of a client that keeps it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
+from starlette.types import ASGIApp
 
 from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
+from proxy.api.hosted import Hosted, open_app
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.guardrails.offer import Mode
 from proxy.inference.plan import Policy
 from proxy.profiles.known_model import Overrides
+from proxy.settings import Settings, load_settings
 from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.reasoning_clients import CLIENTS, EVERYWHERE, ReasoningClient
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.sockets import listening
+from tests.fakes.sockets import Listening, listening
 
 TEMPLATE = "{% for m in messages %}{{ m.reasoning_content }}{{ tools }}{% endfor %}"
 
@@ -202,3 +206,40 @@ async def test_shortened_conversation_equals_that_of_a_client_that_keeps_reasoni
             prompts.append(sent(front))
     assert prompts[0] == prompts[1]
     assert "text 0 " * 60 not in str(prompts[0][-1])
+
+
+def settings_of(upstream: Listening, mode: str = "auto") -> Settings:
+    backend: dict[str, object] = {"url": upstream.url, "kind": "llama-server"}
+    return load_settings(None, {"backend": backend, "context": {"reasoning": mode}})
+
+
+async def ask_twice(app: ASGIApp, between: Callable[[], None] = lambda: None) -> None:
+    """Let a client drop the reasoning of a call."""
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+    ) as http:
+        client = CLIENTS["chat"](http, keeps=False, streams=False)
+        await client.say("What is here?")
+        between()
+        await client.answer_calls()
+
+
+async def test_reloaded_configuration_keeps_the_reasoning() -> None:
+    backend = ScriptedBackend(*REPLIES[:2])
+    backend.properties = {"chat_template": TEMPLATE}
+    async with listening(backend) as upstream, open_app(settings_of(upstream)) as app:
+        await ask_twice(app, app.renew)
+    assert "I list." in str(backend.upstream_requests[-1].fields["messages"])
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+async def test_another_server_may_have_several_processes(mode: str) -> None:
+    backend = ScriptedBackend(*REPLIES[:2])
+    backend.properties = {"chat_template": TEMPLATE}
+    async with listening(backend) as upstream:
+        hosted = Hosted(lambda: settings_of(upstream, mode))
+        await hosted.open()
+        await ask_twice(hosted)
+        await hosted.close()
+    is_sent = "I list." in str(backend.upstream_requests[-1].fields["messages"])
+    assert is_sent is (mode == "on")
