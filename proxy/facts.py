@@ -151,6 +151,12 @@ class Healed(Fact, frozen=True):
         return {"repair": WORDS.healed.get(self.what, cut(self.what))}
 
 
+class ReasoningRestored(Fact, frozen=True):
+    """The client omitted the reasoning of so many `messages`; it was put back."""
+
+    messages: int
+
+
 class Omitted(Fact, frozen=True):
     """A part of the incoming request has no effect here; `what` is from a closed list."""
 

@@ -81,6 +81,7 @@ class Answer:
         self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
+        self._reasoning = planned.reasoning
         # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
         self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
@@ -231,6 +232,8 @@ class Answer:
 
     def _note_shown(self, batch: Sequence[ReplyEvent]) -> None:
         """Record the events that the client is sent."""
+        if self._reasoning is not None:
+            self._reasoning.add(batch)
         if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
             self._has_shown_content = True
             self.live.note_first_token()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -39,6 +39,7 @@ from proxy.api.watching import Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
+from proxy.inference.kept_reasoning import ReasoningStore
 from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
 _VECTORS = ("/api/embed", "/api/embeddings")  # Ollama's; the second one is its older form
+ReasoningMode: TypeAlias = Literal["auto", "on", "off"]
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
@@ -63,7 +65,7 @@ class ServerOptions(ServiceOptions):
     backend's slots equally. With `has_open_metrics` metrics need no key. `workflows` are rules of
     order by model name, `priorities` the highest priorities by key owner. Clients of Ollama use the
     `ollama_port`, 0 for none. The dashboard needs a key of one of the `operators`, or no key if the
-    server is open.
+    server is open. `reasoning` is the setting `context.reasoning`.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -80,11 +82,21 @@ class ServerOptions(ServiceOptions):
     has_read_only_ui: bool = False
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     priorities: Mapping[str, Priority] = field(default_factory=dict)
+    reasoning: ReasoningMode = "auto"
 
     @property
     def process_count(self) -> int:
         """The number of processes that send requests to the same backends."""
         return self.workers * self.replicas
+
+    @property
+    def restores_reasoning(self) -> bool:
+        """Whether to put back reasoning that clients omit.
+
+        A process that did not produce an answer has no reasoning of it. If any process could get
+        the next request, some prompts would have it and others not, and lose the prompt cache.
+        """
+        return self.reasoning == "on" or (self.reasoning == "auto" and self.process_count == 1)
 
 
 def create_app(
@@ -94,10 +106,12 @@ def create_app(
     dialects: Dialects | None = None,
     *,
     tools: "ToolHosting | None" = None,
+    reasoning: ReasoningStore | None = None,
 ) -> Edge:
     """Create the application; the caller closes the backends, observers and tools.
 
-    `dialects` are by default all of them. `tools` are the operator's.
+    `dialects` are by default all of them. `tools` are the operator's. `reasoning` has that of
+    earlier answers, which outlives a reload of the configuration.
     """
     dialects = dialects or all_dialects()
     app = FastAPI(
@@ -108,7 +122,8 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    endpoints, repeatable = _endpoints(services, serving, observers, dialects, tools=tools)
+    preparation = _preparation(services, serving, reasoning or ReasoningStore())
+    endpoints, repeatable = _endpoints(preparation, serving, observers, dialects, tools=tools)
     # the edge serves these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, dialects))
@@ -129,6 +144,19 @@ def create_app(
         repeatable=repeatable,
         paths=paths,
         origins=serving.origins,
+    )
+
+
+def _preparation(
+    services: Services, serving: ServerOptions, reasoning: ReasoningStore
+) -> RequestPreparation:
+    return RequestPreparation(
+        services,
+        serving.policy,
+        serving.workflows,
+        _priorities(serving),
+        reasoning if serving.restores_reasoning else None,
+        trusts_engines=serving.reasoning == "on",
     )
 
 
@@ -200,7 +228,7 @@ def _priorities(serving: ServerOptions) -> Mapping[str, Priority]:
 
 
 def _endpoints(
-    services: Services,
+    preparation: RequestPreparation,
     serving: ServerOptions,
     observers: Observers,
     dialects: Dialects,
@@ -209,8 +237,6 @@ def _endpoints(
 ) -> tuple[Endpoints, Endpoints]:
     """Return the endpoints of POST requests by path; also those for an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
-    policy, workflows = serving.policy, serving.workflows
-    preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
     budget = RetryBudget()  # for all endpoints, because they share the backends (decision 0015)
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
-from proxy.api.app import ServerOptions
+from proxy.api.app import ReasoningMode, ServerOptions
 from proxy.api.edge import Access
 from proxy.api.keys import read_keys
 from proxy.api.request_reader import BodyLimits
@@ -42,7 +42,14 @@ def server_options_of(settings: Settings) -> ServerOptions:
         operators=_operators(settings, keys),
         ollama_port=server.ollama_port,
         has_read_only_ui=settings.ui.read_only,
+        reasoning=_reasoning(settings),
     )
+
+
+def _reasoning(settings: Settings) -> ReasoningMode:
+    """Return the setting; a store that replicas share shows that there are several processes."""
+    mode = settings.context.reasoning
+    return "off" if mode == "auto" and settings.state.url is not None else mode
 
 
 def _keys(settings: ServerSettings) -> dict[str, str]:

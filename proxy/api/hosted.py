@@ -25,6 +25,7 @@ from proxy.api.response_keeping import open_dialects
 from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
+from proxy.inference.kept_reasoning import ReasoningStore
 from proxy.mcp.lazy import LazyToolServers
 from proxy.observability.board import Board
 from proxy.observability.logs import configure_logging
@@ -34,7 +35,7 @@ from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
-from proxy.settings.sections import Server
+from proxy.settings.sections import Section, Server
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ async def open_app(
     ):
         with open_observers(settings, identity, replica) as observers:
             async with open_dialects(settings, observers) as dialects, publish_to_peers(observers):
+                reasoning = ReasoningStore()
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:
@@ -103,10 +105,17 @@ async def open_app(
                         terms = server_options_of(loaded.serving)
                         again = reload_services(services, loaded.serving, terms)
                         renewed = tools.apply(loaded.serving)
-                        opened.app = create_app(again, terms, observers, dialects, tools=renewed)
+                        opened.app = create_app(
+                            again, terms, observers, dialects, tools=renewed, reasoning=reasoning
+                        )
 
                 app = create_app(
-                    services, options, observers, dialects, tools=tools.apply(settings)
+                    services,
+                    options,
+                    observers,
+                    dialects,
+                    tools=tools.apply(settings),
+                    reasoning=reasoning,
                 )
                 opened = OpenedApp(app, services, renew, observers.board)
                 yield opened
@@ -278,9 +287,13 @@ def _as_guest(settings: Settings) -> Settings:
     """Return the settings for an application under another server.
 
     With a key any host name is accepted unless some are listed; without a key only loopback names.
+    The other server may run several processes, so reasoning is only put back if that is set.
     """
     address = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
-    return settings.model_copy(update={"server": settings.server.model_copy(update=address)})
+    changes: dict[str, Section] = {"server": settings.server.model_copy(update=address)}
+    if settings.context.reasoning == "auto":
+        changes["context"] = settings.context.model_copy(update={"reasoning": "off"})
+    return settings.model_copy(update=changes)
 
 
 app = Hosted()

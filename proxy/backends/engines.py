@@ -69,6 +69,18 @@ ENGINES = (
     ),
 )
 
+# The members in which engines take the reasoning of an assistant message, by their names. vLLM has
+# renamed it (vllm#27752), reads only the new name (vllm#38488), and ignored it before. The member
+# for Ollama is written by `dialects.ollama_chat`.
+ANY_MEMBERS = ("reasoning_content",)
+REASONING_MEMBERS = {
+    "llama.cpp": ANY_MEMBERS,
+    "Ollama": ANY_MEMBERS,
+    "SGLang": ANY_MEMBERS,
+    "vLLM": ("reasoning_content", "reasoning"),
+    "Ray Serve LLM": ("reasoning_content", "reasoning"),
+}
+
 # Hosted engines report the window in their lists of models (from their documentation): OpenRouter
 # and Together in the second field, Groq in the third, Mistral in the fourth.
 ANY_ENGINE = Engine(

@@ -125,6 +125,9 @@ class Request(msgspec.Struct, frozen=True):
     def prepend_messages(self, messages: tuple[Message, ...]) -> "Request":
         return replace(self, messages=messages + self.messages, fields=self._without("messages"))
 
+    def with_messages(self, messages: tuple[Message, ...]) -> "Request":
+        return replace(self, messages=messages, fields=self._without("messages"))
+
     def offering(self, tools: tuple[Tool, ...]) -> "Request":
         return replace(self, tools=self.tools + tools, fields=self._without("tools"))
 

@@ -44,7 +44,8 @@ class Quirks:
     the synthetic answer tool if the `text_policy` is AUTO. A prompt that `opens_thoughts` begins a
     reasoning block that the reply closes. `efforts` are the values of reasoning effort that the
     chat template accepts in its `effort_variable`, () if unknown; with the variables `kept_by` it
-    keeps all earlier reasoning.
+    keeps all earlier reasoning. `renders_reasoning` is whether it writes the reasoning of earlier
+    messages into the prompt, None if unknown.
     """
 
     syntaxes: tuple[str, ...] = ()
@@ -60,6 +61,7 @@ class Quirks:
     efforts: tuple[str, ...] = ()
     effort_variable: str = ""
     kept_by: Mapping[str, bool] = field(default_factory=dict)
+    renders_reasoning: bool | None = None
 
 
 GENERIC = Quirks()

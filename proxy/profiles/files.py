@@ -70,7 +70,8 @@ class _Answers(_ProfileSection):
 
 
 class _ReasoningSection(_ProfileSection):
-    # the earlier reasoning to send back; last: since the last user message
+    # the earlier reasoning to send back; last: since the last user message. A profile that sets it
+    # states that the chat template renders that reasoning
     replay: Replay = "full"
     opened: bool = False  # whether its chat template opens a reasoning block that replies close
     efforts: tuple[Effort, ...] = ()  # those that its chat template accepts, if it rejects others
@@ -171,6 +172,11 @@ def _describe(error: ValidationError) -> str:
     return "; ".join(problems)
 
 
+def _renders_reasoning(read: _ReasoningSection) -> bool | None:
+    """Return what a profile states about its chat template, None if it states nothing."""
+    return read.replay != "none" if "replay" in read.model_fields_set else None
+
+
 def _profile(read: _File) -> Profile:
     convention = read.calls.tools
     template = read.template
@@ -194,6 +200,7 @@ def _profile(read: _File) -> Profile:
         efforts=read.reasoning.efforts,
         effort_variable=read.reasoning.effort_variable,
         kept_by=read.reasoning.kept_by,
+        renders_reasoning=_renders_reasoning(read.reasoning),
     )
     return Profile(
         name=read.name,

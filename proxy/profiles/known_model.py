@@ -77,6 +77,7 @@ def introduce(
         quirks = replace(quirks, replay=overrides.replay)
     if overrides.replay != "full":
         quirks = replace(quirks, kept_by={})
+    quirks = replace(quirks, renders_reasoning=_renders_reasoning(quirks, evidence.template))
     known = KnownModel(model, recognition, quirks, evidence=evidence, overrides=overrides)
     if quirks.opens_thoughts:  # the first reply is split there already
         known.habit.note(is_shown=True)
@@ -92,6 +93,10 @@ _THOUGHTS = re.compile(
     "|".join(
         map(re.escape, ("enable_thinking", "reasoning_content", TABLE.messages.channel, *REASONING))
     )
+)
+# the members in which messages have reasoning; llama-server renames it for gpt-oss and Ministral
+_EARLIER = re.compile(
+    r"reasoning_content|\.(?:thinking|reasoning)\b|['\"](?:thinking|reasoning)['\"]"
 )
 _DEVELOPER = re.compile(r"['\"]developer['\"]")
 
@@ -133,6 +138,13 @@ def renders_tools(template: str) -> bool:
 
 def knows_thoughts(template: str) -> bool:
     return _THOUGHTS.search(template) is not None
+
+
+def _renders_reasoning(quirks: Quirks, template: str) -> bool | None:
+    """Return whether a chat template, "" if unknown, uses the reasoning of earlier messages."""
+    if template:
+        return any(_EARLIER.search(code) for code in _code(template))
+    return quirks.renders_reasoning
 
 
 def template_quirks(template: str, profile_template: Template) -> Template:

@@ -20,18 +20,21 @@ from msgspec import structs
 from proxy import bounds
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
+from proxy.backends.engines import ANY_MEMBERS, REASONING_MEMBERS
 from proxy.conversation.requests import Request
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.dialect import Answering, Client, Decoded
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
+from proxy.guardrails.history_repair.history import replay_start
 from proxy.guardrails.history_repair.refused_forms import find_new_picture, hide_pictures
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.schemas.schema import prepare_checks
 from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import list_completed_calls
+from proxy.inference.kept_reasoning import AnswerReasoning, History, ReasoningStore
 from proxy.inference.plan import Policy, RequestPlan
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
@@ -69,7 +72,8 @@ class Planned(msgspec.Struct, frozen=True):
     """A planned request.
 
     `headers` are sent to the backend. `mode` is the client's choice for a conversation that is too
-    long, None for the operator's. A request that `is_slow` is processed in a thread.
+    long, None for the operator's. A request that `is_slow` is processed in a thread. `reasoning`
+    collects the reasoning of the answer, None if it is not needed later.
     """
 
     resolved: Resolved
@@ -78,6 +82,7 @@ class Planned(msgspec.Struct, frozen=True):
     headers: dict[str, str]
     mode: FittingMode | None = None
     is_slow: bool = False
+    reasoning: AnswerReasoning | None = None
 
     @property
     def answering(self) -> Answering:
@@ -94,12 +99,16 @@ class RequestPreparation:
 
     `workflows` are the operator's rules of order by model name. `priorities` are the highest
     priorities by key owner, and the defaults of these owners; all others get at most `NORMAL`.
+    `reasoning` has the reasoning that clients omit, None if it is not put back; with
+    `trusts_engines` it is also sent to engines that are not known to accept it.
     """
 
     services: Services
     policy: Policy
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     priorities: Mapping[str, Priority] = field(default_factory=dict)
+    reasoning: ReasoningStore | None = None
+    trusts_engines: bool = False
 
     def priority_of(self, client: Client) -> Priority:
         """Return the requested priority, limited by the key; raises `InvalidRequest`."""
@@ -146,18 +155,44 @@ class RequestPreparation:
         quirks = _quirks_for(request, known)
         policy = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
+        conversation = conversation_key(request, client.headers)
+        reasoning = None
+        if policy.mode is Mode.ON:
+            reasoning = self._restore_reasoning(request, client.owner, known, conversation)
+        if reasoning is not None:
+            request = reasoning.complete(request)
         planning = partial(_plan_large_request if is_slow else plan_request, request, policy)
         # a thread costs more than planning a usual request, but a large one blocks all others
         plan = await asyncio.to_thread(planning) if is_slow else planning()
         if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
+        facts += () if reasoning is None else reasoning.facts
         if request.load.options and known.engine != OLLAMA:  # other engines load with fixed ones
             facts += (Omitted("load_options"),)
         if facts:
             plan = structs.replace(plan, facts=(*plan.facts, *facts))
-        headers = {**upstream, PREFIX_HEADER: conversation_key(request, client.headers)}
-        return Planned(resolved, plan, known, headers, _fitting_mode(client, decoded), is_slow)
+        headers = {**upstream, PREFIX_HEADER: conversation}
+        return Planned(
+            resolved, plan, known, headers, _fitting_mode(client, decoded), is_slow, reasoning
+        )
+
+    def _restore_reasoning(
+        self, request: Request, owner: str, known: KnownModel, conversation: str
+    ) -> AnswerReasoning | None:
+        """Find the reasoning that a client omits; None if the model does not use it."""
+        if self.reasoning is None:
+            return None
+        quirks, members = known.quirks, REASONING_MEMBERS.get(known.engine, ())
+        is_used = quirks.renders_reasoning
+        if self.trusts_engines:
+            is_used, members = is_used is not False, members or ANY_MEMBERS
+        if not (is_used and members) or quirks.replay == "none":
+            return None
+        origin = known.identity or known.model, conversation
+        start = replay_start(request.messages, quirks.replay)
+        history = History(owner, origin, request.messages, members, start)
+        return self.reasoning.restore(history, is_streamed=request.stream)
 
     async def fit(self, planned: Planned, may_retry: MayRetry, *, is_last: bool = False) -> Turn:
         """Fit a request into the context window; raises `ContextOverflow` if that is impossible.

@@ -354,6 +354,12 @@ class Context(Section):
         5,
         "log why the engine read a prompt again if that took at least this long, in seconds",
     )
+    reasoning: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "put back reasoning that a client omits from its history: auto (if the chat template "
+        "uses it, the engine is known to accept it, and there is one process), on (also for "
+        "other engines and several processes) or off",
+    )
 
 
 class Profile(Section):

@@ -313,12 +313,19 @@ def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
     """
     if replay == "full":
         return messages
-    user_turns = [index for index, message in enumerate(messages) if message.role == "user"]
-    end = len(messages) if replay == "none" else max(user_turns, default=0)
+    end = replay_start(messages, replay)
     return tuple(
         _drop_thoughts(message) if index < end and message.role == "assistant" else message
         for index, message in enumerate(messages)
     )
+
+
+def replay_start(messages: Messages, replay: Replay) -> int:
+    """Return the index of the first message whose reasoning the policy keeps."""
+    if replay == "full":
+        return 0
+    user_turns = [index for index, message in enumerate(messages) if message.role == "user"]
+    return len(messages) if replay == "none" else max(user_turns, default=0)
 
 
 def _drop_thoughts(message: Message) -> Message:

@@ -121,3 +121,24 @@ def test_parts_can_be_disabled_for_measurements() -> None:
     assert made.policy.without == {"rescue", "compaction"}
     assert made.context.mode is FittingMode.OFF
     assert server_options_of(Settings()).context.mode is FittingMode.AUTO
+
+
+STORE: dict[str, object] = {"url": "valkey://127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "restores"),
+    [
+        ({}, True),
+        ({"context": {"reasoning": "off"}}, False),
+        ({"server": {"workers": 2}}, False),
+        ({"backend": {"replicas": 2}}, False),
+        ({"state": STORE}, False),
+        ({"state": STORE, "context": {"reasoning": "on"}}, True),
+        ({"server": {"workers": 2}, "context": {"reasoning": "on"}}, True),
+    ],
+)
+def test_reasoning_is_put_back_by_one_process_or_on_request(
+    sections: dict[str, dict[str, object]], *, restores: bool
+) -> None:
+    assert server_options_of(settings_of(**sections)).restores_reasoning is restores

@@ -78,6 +78,10 @@ TOLD: tuple[tuple[Fact, str], ...] = (
         facts.Omitted("web_search"),
         "A part of the request is not supported here and was ignored (web_search).",
     ),
+    (
+        facts.ReasoningRestored(2),
+        "The reasoning of 2 messages, which the client omitted, was put back.",
+    ),
     (facts.RuleSkipped("look"), "An order rule was skipped: the request does not offer look."),
     (facts.LoopNoticed("look", 3), "look was called 3 times with the same result."),
     (
@@ -170,7 +174,9 @@ def test_every_defect_has_a_short_summary(defect: Defect) -> None:
 @pytest.mark.parametrize("fact", [outcome for outcome, _ in TOLD], ids=repr)
 def test_every_outcome_has_a_short_summary(fact: Fact) -> None:
     has_words = fact.words() is not None
-    assert bool(summarize((fact,))) is (has_words and not isinstance(fact, facts.Omitted))
+    assert bool(summarize((fact,))) is (
+        has_words and not isinstance(fact, (facts.Omitted, facts.ReasoningRestored))
+    )
 
 
 def test_every_kind_of_outcome_has_a_sentence() -> None:

@@ -165,6 +165,7 @@ def test_a_profile_keeps_every_value_of_its_file(tmp_path: Path) -> None:
             calls_in_parallel=False,
             resets_state=True,
             aliases={"shell": "bash"},
+            renders_reasoning=True,
         ),
         Matching(("*mine*",), ("mine",), ("<|mine|>",)),
         fallback_convention="mistral",

@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from proxy.guardrails.model_quirks import Quirks, Replay, Template
+from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import (
     KnownModel,
     Overrides,
@@ -35,6 +36,34 @@ def test_the_operators_wishes_win() -> None:
     wished = introduce("m", evidence, PROFILES, Overrides(convention="json", replay="last"))
     assert wished.quirks == replace(FALCON.quirks, convention="json", replay="last")
     assert introduce("m", evidence, (), Overrides()).recognition.profile is GENERIC
+
+
+@pytest.mark.parametrize(
+    ("template", "renders"),
+    [
+        ("{% if message.reasoning_content %}{{ message.reasoning_content }}{% endif %}", True),
+        ("{{ message.thinking }}", True),
+        ("{% if 'thinking' in message %}{{ message['thinking'] }}{% endif %}", True),
+        ("{{ message.reasoning }}", True),
+        ("{# message.reasoning_content #}{{ message.content }}", False),
+        ("{{ enable_thinking }}{{ reasoning_effort }}reasoning_content", False),
+        ("", None),
+    ],
+)
+def test_the_template_shows_whether_earlier_reasoning_is_used(
+    template: str, renders: bool | None
+) -> None:
+    known = introduce("m", Evidence(template=template), PROFILES, Overrides())
+    assert known.quirks.renders_reasoning is renders
+
+
+@pytest.mark.parametrize(
+    ("name", "renders"), [("gpt-oss", True), ("qwen3.8", True), ("qwq", False), ("llama3", None)]
+)
+def test_the_profile_decides_without_a_template(name: str, renders: bool | None) -> None:
+    profile = next(profile for profile in load_profiles() if profile.name == name)
+    known = introduce("m", Evidence(), (), Overrides(profile=profile))
+    assert known.quirks.renders_reasoning is renders
 
 
 @pytest.mark.parametrize("replay", [None, "last", "full"])

@@ -7,7 +7,9 @@ from proxy.api.dialects import CHAT, STAMP
 from proxy.backends.client import Description, PassthroughRequest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReasoningDelta, ReplyFinished, ToolCalled
 from proxy.conversation.requests import UpstreamRequest
+from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
 from proxy.dialects.dialect import Client, Decoded
@@ -15,8 +17,10 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.inference.kept_reasoning import ReasoningStore
 from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
+from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.tuned import Tuned, TunedSettings
 from proxy.serving.admission import Priority
@@ -61,6 +65,63 @@ async def plan(
     decoded = body if isinstance(body, Decoded) else CHAT.decode(json.dump(body), client)
     resolved = await preparation.resolve(decoded, client)
     return await preparation.plan(resolved, {"x-request-id": "req_test"})
+
+
+CALL: JsonObject = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    ],
+}
+LOOKED: JsonObject = {"role": "tool", "tool_call_id": "call_1", "content": "Nothing."}
+
+
+async def completed_members(engine: str, *, profile: str, trusts_engines: bool = False) -> set[str]:
+    """Answer a request with a call; return the members that the next request adds to it."""
+    known = next(known for known in load_profiles() if known.name == profile)
+    options = replace(OPTIONS, overrides=Overrides(known))
+    services = alone(Description(("m",), engine=engine), options)
+    preparation = RequestPreparation(
+        services, Policy(), reasoning=ReasoningStore(), trusts_engines=trusts_engines
+    )
+
+    async def plan_chat(*more: JsonObject) -> Planned:
+        user: JsonObject = {"role": "user", "content": "Look."}
+        body: JsonObject = {"model": "m", "messages": [user, *more]}
+        resolved = await preparation.resolve(CHAT.decode(json.dump(body), Client()))
+        return await preparation.plan(resolved, {})
+
+    first = (await plan_chat()).reasoning
+    if first is not None:
+        called = ToolCalled(0, ToolCall("call_1", "look", "{}"))
+        first.add([ReasoningDelta("Well."), called, ReplyFinished("tool_calls")])
+    messages = (await plan_chat(CALL, LOOKED)).plan.messages
+    return json.split_object(messages[1].source).keys() - CALL.keys()
+
+
+@pytest.mark.parametrize(
+    ("engine", "members"),
+    [
+        ("llama.cpp", {"reasoning_content"}),
+        ("SGLang", {"reasoning_content"}),
+        ("Ollama", {"reasoning_content"}),
+        ("vLLM", {"reasoning_content", "reasoning"}),
+        ("LM Studio", set()),
+        ("OpenAI-compatible", set()),
+    ],
+)
+async def test_reasoning_is_put_back_for_engines_that_accept_it(
+    engine: str, members: set[str]
+) -> None:
+    assert await completed_members(engine, profile="gpt-oss") == members
+    trusted = await completed_members(engine, profile="gpt-oss", trusts_engines=True)
+    assert trusted == (members or {"reasoning_content"})
+
+
+@pytest.mark.parametrize("profile", ["qwq", "llama3"])
+async def test_no_reasoning_is_put_back_for_models_that_do_not_use_it(profile: str) -> None:
+    assert await completed_members("vLLM", profile=profile) == set()
 
 
 async def rules_of(

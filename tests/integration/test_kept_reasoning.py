@@ -1,0 +1,245 @@
+"""Reasoning that a client drops is put back: the prompt equals that of a client that keeps it."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from starlette.types import ASGIApp
+
+from proxy.api.app import ServerOptions
+from proxy.api.edge import Access
+from proxy.api.hosted import Hosted, open_app
+from proxy.backends.llama_server import LlamaServer
+from proxy.backends.transport import BackendClient
+from proxy.guardrails.offer import Mode
+from proxy.inference.plan import Policy
+from proxy.profiles.known_model import Overrides
+from proxy.settings import Settings, load_settings
+from tests.fakes import sse
+from tests.fakes.front import Front, in_front_of
+from tests.fakes.reasoning_clients import CLIENTS, EVERYWHERE, ReasoningClient
+from tests.fakes.scripted_backend import ScriptedBackend
+from tests.fakes.sockets import Listening, listening
+
+TEMPLATE = "{% for m in messages %}{{ m.reasoning_content }}{{ tools }}{% endfor %}"
+
+
+def reply(thoughts: str, *parts: bytes, text: str = "") -> bytes:
+    """Return a reply with its reasoning in two pieces; its usage would be wrong."""
+    middle = len(thoughts) // 2
+    pieces = (thoughts[:middle], thoughts[middle:])
+    reasoning = b"".join(sse.delta({"reasoning_content": piece}) for piece in pieces if piece)
+    said = sse.text(text) if text else b""
+    reason = "tool_calls" if parts else "stop"
+    finish = sse.part([{"finish_reason": reason, "index": 0, "delta": {}}])
+    return sse.START + reasoning + said + b"".join(parts) + finish + sse.DONE
+
+
+def call(name: str, path: str, number: int, index: int = 0) -> bytes:
+    arguments = ('{"path": ', f'"{path}"}}')
+    return sse.call_delta(name, *arguments, index=index, call_id=f"call_{number}")
+
+
+# several calls in one reply, the same call for another reason, text next to a call, a last answer
+REPLIES = (
+    reply("I list.\nAnd read.", call("list", "/", 1), call("read", "/a", 2, index=1)),
+    reply("I list it again.", call("list", "/", 3)),
+    reply("Now b.", call("read", "/b", 4), text="I read b."),
+    reply("That is all.", text="There are two files."),
+    reply("Once more.", call("list", "/", 5)),
+    reply("", text="Done."),
+)
+
+
+@asynccontextmanager
+async def temper(
+    *replies: bytes,
+    template: str = TEMPLATE,
+    serving: ServerOptions | None = None,
+    window: int = 0,
+) -> AsyncGenerator[Front]:
+    backend = ScriptedBackend(*replies)
+    backend.properties = {"chat_template": template}
+    if window:
+        backend.properties["default_generation_settings"] = {"n_ctx": window}
+    async with listening(backend) as upstream:
+        engine = LlamaServer(BackendClient(upstream.url, ""))
+        async with in_front_of(engine, serving, backend) as front:
+            yield front
+
+
+async def converse(client: ReasoningClient) -> None:
+    await client.say("What is here?")
+    for _ in range(3):
+        await client.answer_calls()
+    await client.say("And now?")
+    await client.answer_calls()
+
+
+def sent(front: Front) -> list[object]:
+    return [request.fields["messages"] for request in front.backend.upstream_requests]
+
+
+async def sent_by(language: str, *, streams: bool, keeps: bool) -> list[object]:
+    async with temper(*REPLIES) as front:
+        client = CLIENTS[language](front.client, keeps=keeps, streams=streams)
+        await converse(client)
+        return sent(front)
+
+
+@pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
+async def test_prompt_equals_that_of_a_client_that_keeps_reasoning(
+    language: str, streams: bool
+) -> None:
+    kept = await sent_by(language, streams=streams, keeps=True)
+    dropped = await sent_by(language, streams=streams, keeps=False)
+    assert "Once more." in str(kept[-1])
+    assert dropped == kept
+
+
+@pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
+async def test_a_client_that_keeps_reasoning_is_passed_through(
+    language: str, streams: bool
+) -> None:
+    bodies = []
+    for serving in (ServerOptions(), ServerOptions(reasoning="off")):
+        async with temper(*REPLIES, serving=serving) as front:
+            await converse(CLIENTS[language](front.client, keeps=True, streams=streams))
+            bodies.append([request.body for request in front.backend.upstream_requests])
+    assert bodies[0] == bodies[1]
+
+
+PLAIN = "{% for m in messages %}{{ m.content }}{{ tools }}{% endfor %}"
+COMMENTED = "{# message.reasoning_content is dropped #}" + PLAIN
+
+
+@pytest.mark.parametrize(
+    ("template", "serving"),
+    [
+        (PLAIN, ServerOptions()),
+        (COMMENTED, ServerOptions()),
+        (PLAIN, ServerOptions(reasoning="on")),
+        (TEMPLATE, ServerOptions(reasoning="off")),
+        (TEMPLATE, ServerOptions(workers=2)),
+        (TEMPLATE, ServerOptions(replicas=2)),
+        (TEMPLATE, ServerOptions(policy=Policy(mode=Mode.OBSERVE))),
+        (TEMPLATE, ServerOptions(overrides=Overrides(replay="none"))),
+    ],
+)
+async def test_nothing_is_put_back(template: str, serving: ServerOptions) -> None:
+    async with temper(*REPLIES[:2], template=template, serving=serving) as front:
+        client = CLIENTS["chat"](front.client, keeps=False, streams=False)
+        await client.say("What is here?")
+        await client.answer_calls()
+        assert "I list" not in str(sent(front))
+
+
+async def test_several_processes_need_the_setting() -> None:
+    serving = ServerOptions(workers=2, reasoning="on")
+    async with temper(*REPLIES[:2], serving=serving) as front:
+        client = CLIENTS["chat"](front.client, keeps=False, streams=False)
+        await client.say("What is here?")
+        await client.answer_calls()
+        assert "I list.\\nAnd read." in str(sent(front)[-1])
+
+
+async def test_last_replay_ends_with_the_users_next_message() -> None:
+    serving = ServerOptions(overrides=Overrides(replay="last"))
+    async with temper(*REPLIES, serving=serving) as front:
+        await converse(CLIENTS["chat"](front.client, keeps=False, streams=True))
+        messages = sent(front)
+    assert "Now b." in str(messages[3])
+    assert "That is all." not in str(messages[4])
+    assert str(messages[5]).count("reasoning_content") == 1
+
+
+async def test_nothing_crosses_keys() -> None:
+    keys = Access({"ann": "key-of-ann", "eve": "key-of-eve"})
+    async with temper(*REPLIES[:2], REPLIES[1], serving=ServerOptions(access=keys)) as front:
+        ann = CLIENTS["chat"](front.client, keeps=False, streams=False)
+        ann.headers = {"authorization": "Bearer key-of-ann"}
+        await ann.say("What is here?")
+        eve = CLIENTS["chat"](front.client, keeps=False, streams=False)
+        eve.headers, eve.history = {"authorization": "Bearer key-of-eve"}, [*ann.history]
+        await eve.answer_calls()
+        await ann.answer_calls()
+        by_eve, by_ann = sent(front)[1:]
+    assert "I list." not in str(by_eve)
+    assert "I list." in str(by_ann)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_retried_answer_has_the_reasoning_that_the_client_saw(streams: bool) -> None:
+    broken = reply("Go to Mars.", sse.call_delta("fly", "{}", call_id="call_0"))
+    prompts = []
+    for keeps in (True, False):
+        async with temper(broken, *REPLIES[1:3]) as front:
+            client = CLIENTS["chat"](front.client, keeps=keeps, streams=streams)
+            await client.say("What is here?")
+            await client.answer_calls()
+            prompts.append(sent(front)[-1])
+    assert "I list it again." in str(prompts[0])
+    assert prompts[0] == prompts[1]
+
+
+async def test_log_and_headers_report_restored_messages() -> None:
+    async with temper(*REPLIES[:2]) as front:
+        client = CLIENTS["chat"](front.client, keeps=False, streams=False)
+        await client.say("What is here?")
+        client.history += client.results("done")
+        answer = await front.client.post(client.path, json={"model": "m", **client.body()})
+    assert answer.headers["x-temper-repairs"] == "reasoning=1"
+    assert answer.headers["x-temper-outcome"] == "clean"
+
+
+async def test_shortened_conversation_equals_that_of_a_client_that_keeps_reasoning() -> None:
+    """Compaction works on the completed history, so its cuts are the same."""
+    prompts = []
+    replies = [reply(f"Number {n}. " * 20, call("read", f"/{n}", n)) for n in range(40)]
+    for keeps in (True, False):
+        async with temper(*replies, window=4096) as front:
+            client = CLIENTS["chat"](front.client, keeps=keeps, streams=False)
+            await client.say("Read all.")
+            for n in range(39):
+                await client.answer_calls(f"text {n} " * 60)
+            prompts.append(sent(front))
+    assert prompts[0] == prompts[1]
+    assert "text 0 " * 60 not in str(prompts[0][-1])
+
+
+def settings_of(upstream: Listening, mode: str = "auto") -> Settings:
+    backend: dict[str, object] = {"url": upstream.url, "kind": "llama-server"}
+    return load_settings(None, {"backend": backend, "context": {"reasoning": mode}})
+
+
+async def ask_twice(app: ASGIApp, between: Callable[[], None] = lambda: None) -> None:
+    """Let a client drop the reasoning of a call."""
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+    ) as http:
+        client = CLIENTS["chat"](http, keeps=False, streams=False)
+        await client.say("What is here?")
+        between()
+        await client.answer_calls()
+
+
+async def test_reloaded_configuration_keeps_the_reasoning() -> None:
+    backend = ScriptedBackend(*REPLIES[:2])
+    backend.properties = {"chat_template": TEMPLATE}
+    async with listening(backend) as upstream, open_app(settings_of(upstream)) as app:
+        await ask_twice(app, app.renew)
+    assert "I list." in str(backend.upstream_requests[-1].fields["messages"])
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+async def test_another_server_may_have_several_processes(mode: str) -> None:
+    backend = ScriptedBackend(*REPLIES[:2])
+    backend.properties = {"chat_template": TEMPLATE}
+    async with listening(backend) as upstream:
+        hosted = Hosted(lambda: settings_of(upstream, mode))
+        await hosted.open()
+        await ask_twice(hosted)
+        await hosted.close()
+    is_sent = "I list." in str(backend.upstream_requests[-1].fields["messages"])
+    assert is_sent is (mode == "on")
