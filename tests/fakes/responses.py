@@ -23,7 +23,7 @@ def make_token(first: int = 1) -> Callable[[], str]:
     return lambda: f"{next(numbers):024x}"
 
 
-def make_front(store: ResponseStore | None = None, first_id: int = 1) -> ResponsesDialect:
+def make_dialect(store: ResponseStore | None = None, first_id: int = 1) -> ResponsesDialect:
     return ResponsesDialect(IdsAndClock(lambda: NOW, make_token(first_id)), store)
 
 
@@ -54,7 +54,7 @@ def result(output: JsonValue, call_id: str = "c") -> JsonObject:
 def decode(store: ResponseStore | None = None, /, **fields: JsonValue) -> Decoded:
     body: JsonObject = {"model": "m", "input": "Hi", **fields}
     sent: JsonObject = {name: value for name, value in body.items() if value != "absent"}
-    return make_front(store).decode(json.dump(sent), OWNER)
+    return make_dialect(store).decode(json.dump(sent), OWNER)
 
 
 def written(given: JsonValue, **fields: JsonValue) -> list[JsonValue]:

@@ -105,7 +105,10 @@ async def test_a_terminal_tool_ends_the_run_with_its_return_value() -> None:
         result = await agent.run("Report on Paris.")
     assert (result.stop, result.output) == (Stop.TERMINAL, "Reported: fine")
     assert len(backend.upstream_requests) == 4
-    assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "report"]
+    assert [tool_round.outcomes[0].call.name for tool_round in result.rounds] == [
+        "get_weather",
+        "report",
+    ]
 
 
 async def test_operator_rules_apply_to_an_agent_without_rules() -> None:
@@ -314,8 +317,8 @@ async def test_a_tool_that_needs_approval_is_run_only_after_it(is_approved: bool
 
     async with scripted(calls("delete", '{"path": "a"}'), FINE) as (model, _):
         result = await Agent(model, [delete]).run("Delete a.", hooks=Hooks(approve=approve))
-    text_ = result.rounds[0].outcomes[0].text
-    assert text_ == "Deleted a" if is_approved else "not approved" in text_
+    content = result.rounds[0].outcomes[0].text
+    assert content == "Deleted a" if is_approved else "not approved" in content
 
 
 async def test_two_runs_on_one_conversation_are_refused() -> None:
@@ -357,7 +360,7 @@ async def test_a_close_out_check_after_a_failed_tool_keeps_the_last_text_as_the_
             seen = [event async for event in run]
         result = run.result
     assert (result.stop, result.text) == (Stop.ANSWERED, "It is fine.")
-    assert [len(round_.outcomes) for round_ in result.rounds] == [1, 1]
+    assert [len(tool_round.outcomes) for tool_round in result.rounds] == [1, 1]
     assert result.usage.requests == len(backend.upstream_requests) == 5
     assert sum(type(event).__name__ == "AskedAgain" for event in seen) == 1
 
@@ -514,7 +517,10 @@ async def test_a_tool_brings_its_prerequisites() -> None:
     early = calls("hand_in", '{"text": "fine"}')
     async with scripted(early, WEATHER_CALLED, early, FINE) as (model, backend):
         result = await Agent(model, [get_weather, hand_in]).run("Go")
-    assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "hand_in"]
+    assert [tool_round.outcomes[0].call.name for tool_round in result.rounds] == [
+        "get_weather",
+        "hand_in",
+    ]
     assert b"Hand the report in." in backend.upstream_requests[0].body
     with pytest.raises(ValueError, match="unknown tool 'get_weather'"):
         Agent(OTHER, [hand_in])
@@ -535,7 +541,9 @@ async def test_a_cached_tool_runs_once_per_run_for_equal_arguments() -> None:
         agent = Agent(model, [look_up])
         result = await agent.run("Go")
         assert ran == ["Paris", "Nowhere", "Nowhere"]
-        assert [round_.outcomes[0].text for round_ in result.rounds][:2] == ["Paris is there."] * 2
+        assert [tool_round.outcomes[0].text for tool_round in result.rounds][:2] == [
+            "Paris is there."
+        ] * 2
 
 
 CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]

@@ -70,7 +70,7 @@ async def test_a_concurrent_repeat_follows_from_the_start() -> None:
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(client_.ask(app)) for client_ in (first, second)]
+    calls = [asyncio.create_task(caller.ask(app)) for caller in (first, second)]
     await settled()
     assert first.answer == second.answer == PIECE
     endpoint.gate.set()
@@ -83,7 +83,7 @@ async def test_followers_get_the_rest_when_the_first_client_disconnects() -> Non
     endpoint = Endpoint()
     app = guarded(endpoint)
     first, second = client(), client()
-    calls = [asyncio.create_task(client_.ask(app)) for client_ in (first, second)]
+    calls = [asyncio.create_task(caller.ask(app)) for caller in (first, second)]
     await settled()
     first.leaves.set()
     await calls[0]

@@ -85,8 +85,8 @@ class Server:
 
     def __init__(self, answer: httpx.Response | None = None) -> None:
         self.routes = respx.MockRouter(assert_all_called=False)
-        responses_ = answer or httpx.Response(200, content=STARTED + ENDED)
-        self.chat = self.routes.post("http://host/v1/messages").mock(return_value=responses_)
+        reply = answer or httpx.Response(200, content=STARTED + ENDED)
+        self.chat = self.routes.post("http://host/v1/messages").mock(return_value=reply)
         self.listed = self.routes.get("http://host/v1/models").mock(
             side_effect=lambda _: httpx.Response(200, json={"data": self.entries})
         )

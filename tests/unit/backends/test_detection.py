@@ -190,7 +190,6 @@ async def test_the_first_request_detects_the_engine(served: JsonObject, kind: En
     address = Place(served)
     await address.ask()
     await address.ask()
-    address = address
     assert address.made == [kind]
     assert len(address.adapters[kind].upstream_requests) == 2
     assert address.backend.name == "http://host"
@@ -230,8 +229,7 @@ async def test_a_busy_server_receives_requests_before_detection() -> None:
     await address.ask()
     address.served = LLAMA_of_detected
     await address.ask()
-    detected = address
-    assert detected.made == ["openai", "llama-server"]
+    assert address.made == ["openai", "llama-server"]
 
 
 async def test_another_engine_at_the_address_is_detected() -> None:
@@ -242,7 +240,6 @@ async def test_another_engine_at_the_address_is_detected() -> None:
     address.served = {}
     await address.backend.describe("m")
     await address.ask()
-    address = address
     assert address.made == ["llama-server", "openai"]
     assert len(address.adapters["openai"].upstream_requests) == 1
 
@@ -253,8 +250,7 @@ async def test_a_short_outage_does_not_change_the_engine() -> None:
     address.served = httpx.ConnectError
     await address.backend.describe("m")
     await address.backend.close()
-    detected = address
-    assert detected.made == ["llama-server"]
+    assert address.made == ["llama-server"]
 
 
 async def test_forwarded_requests_go_to_the_detected_engine() -> None:

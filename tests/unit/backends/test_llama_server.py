@@ -180,8 +180,8 @@ def test_the_model_is_described_by_its_names_and_its_template(
 ) -> None:
     routes = respx.MockRouter()
     routes.get(PROPS).respond(json=properties)
-    description_ = asyncio.run(server(routes).describe("asked"))
-    assert description_ == dataclasses.replace(description, engine="llama.cpp")
+    described = asyncio.run(server(routes).describe("asked"))
+    assert described == dataclasses.replace(description, engine="llama.cpp")
 
 
 async def test_the_last_listed_models_are_kept_while_the_server_is_silent() -> None:

@@ -103,8 +103,8 @@ class Server:
         self.routes = respx.MockRouter(assert_all_called=False)
         self.shown: JsonObject | None = {"capabilities": ["completion", "tools"]}
         self.running: JsonObject = {"models": []}
-        responses_ = answers or (httpx.Response(200, content=SAID),)
-        self.chat = self.routes.post("http://host/api/chat").mock(side_effect=list(responses_))
+        replies = answers or (httpx.Response(200, content=SAID),)
+        self.chat = self.routes.post("http://host/api/chat").mock(side_effect=list(replies))
         self.routes.post("http://host/api/show").mock(side_effect=self._show)
         self.routes.get("http://host/api/ps").mock(
             side_effect=lambda _: httpx.Response(200, json=self.running)
@@ -274,8 +274,7 @@ async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
                 events += batch
                 started.set()
         await backend.close()
-        received = events
-    assert received == HELLO
+    assert events == HELLO
 
 
 async def _refuse(caller: Caller) -> None:

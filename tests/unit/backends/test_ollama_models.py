@@ -54,10 +54,10 @@ class Server:
 
     def _answer(self, name: str) -> Callable[[httpx.Request], httpx.Response]:
         def answer(_: httpx.Request) -> httpx.Response:
-            response_ = self.answers.get(name)
-            if response_ is None:
+            document = self.answers.get(name)
+            if document is None:
                 return httpx.Response(404, json={"error": f"no {name}"})
-            return httpx.Response(200, content=json.dump(response_))
+            return httpx.Response(200, content=json.dump(document))
 
         return answer
 

@@ -606,11 +606,9 @@ async def test_a_refused_feature_is_dropped_and_remembered(
         httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI
     )
     engine = wire.engine()
-    first = await replied(engine, upstream_request())
-    await replied(engine, upstream_request())
-    events_ = first
     with caplog.at_level(logging.WARNING):
-        events = events_
+        events = await replied(engine, upstream_request())
+        await replied(engine, upstream_request())
     assert events[-1] == ReplyFinished("stop")
     assert [body.get("tool_choice") for body in wire.bodies] == [None, "none", "none"]
     assert caplog.text.count("--tool-call-parser NAME") == 1
@@ -626,7 +624,7 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     engine = wire.engine()
     before = await engine.describe("a")
     await replied(engine, upstream_request())
-    (before, after) = before, await engine.describe("a")
+    after = await engine.describe("a")
     assert (before.engine, before.lacks) == ("vLLM", ("bound_arguments",))
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *names))
 
@@ -974,7 +972,7 @@ async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
     await replied(engine, upstream_request())
     assert [item.id for item in await engine.models()] == ["/opt/e-model"]
-    assert [element["model"] for element in requests] == ["m", "/opt/e-model", "/opt/e-model"]
+    assert [request["model"] for request in requests] == ["m", "/opt/e-model", "/opt/e-model"]
 
 
 def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
@@ -998,8 +996,8 @@ async def test_vllm_counts_texts_one_at_a_time() -> None:
         if prompt == "unknown":
             return httpx.Response(404)
         # as version 0.32 answers
-        answer_ = {"count": len(prompt), "max_model_len": 2048, "tokens": [71], "token_strs": None}
-        return httpx.Response(200, json=answer_)
+        document = {"count": len(prompt), "max_model_len": 2048, "tokens": [71], "token_strs": None}
+        return httpx.Response(200, json=document)
 
     engine = AdaptiveEngine(
         BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))

@@ -242,7 +242,7 @@ async def test_prompts_with_the_same_beginning_stay_at_one_member() -> None:
     together = [len(member.passages) for member in members]
     for number in range(60):
         await ask({"input": b'"a"'}, f"req_{number}")
-    (together, spread) = together, [len(member.passages) for member in members]
+    spread = [len(member.passages) for member in members]
     assert sorted(together) == [0, 0, 0, 30]
     assert all(after > before for before, after in zip(together, spread, strict=True))
 

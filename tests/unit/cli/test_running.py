@@ -30,8 +30,8 @@ def test_an_error_is_one_sentence_or_one_document(capsys: pytest.CaptureFixture[
     assert (ended.value.code, capsys.readouterr().err) == (FAILED, "temper: mcp.x: is wrong\n")
     with pytest.raises(SystemExit):
         fail(InvalidConfiguration("a", "b"), as_json=True, details={"more": 1})
-    document_ = json.parse(capsys.readouterr().out)
-    assert document_ == {"ok": False, "error": "a: b", "more": 1}
+    printed = json.parse(capsys.readouterr().out)
+    assert printed == {"ok": False, "error": "a: b", "more": 1}
 
 
 def test_settings_that_are_wrong_end_a_command(tmp_path: Path) -> None:

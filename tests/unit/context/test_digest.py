@@ -11,10 +11,10 @@ COUNTS = Pieces()
 
 
 def digest(room: int, *messages: Message) -> Digest:
-    digest_ = Digest(COUNTS, TextCache(), has_failed, room)
+    summary = Digest(COUNTS, TextCache(), has_failed, room)
     for unit in units(*messages):
-        digest_.add(unit)
-    return digest_
+        summary.add(unit)
+    return summary
 
 
 def units(*messages: Message) -> list[Unit]:
@@ -34,9 +34,9 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
         user_message("And\nthen?"),
         assistant_message("Done."),
     ]
-    digest_ = digest(500, *messages).message()
-    assert digest_.role == "user"
-    assert digest_.text.splitlines() == [
+    summary = digest(500, *messages).message()
+    assert summary.role == "user"
+    assert summary.text.splitlines() == [
         "[Note: earlier steps of this conversation, shortened. They are done.]",
         "- look path: a.py -> one | id: 7 | two",
         "- run -> failed: Error: no such thing",
@@ -47,13 +47,13 @@ def test_a_digest_has_a_line_for_each_call_and_message() -> None:
 
 def test_the_latest_steps_are_listed_in_the_order_of_the_history() -> None:
     some = units(*many(50))
-    digest_ = Digest(COUNTS, TextCache(), has_failed, 400)
+    summary = Digest(COUNTS, TextCache(), has_failed, 400)
     for unit in (*some[:40], *reversed(some[40:])):
-        digest_.add(unit)
-    lines = digest_.message().text.splitlines()
+        summary.add(unit)
+    lines = summary.message().text.splitlines()
     missing = 50 - len(lines[2:])
     assert lines[1] == f"- ({missing} steps before these are left out)"
-    assert missing == digest_.left_out > 10
+    assert missing == summary.left_out > 10
     assert all(f"part_{number}" in line for number, line in enumerate(lines[2:], missing))
     assert len(lines) > 5
 
@@ -66,43 +66,43 @@ def step_with_values(number: int) -> tuple[Message, ...]:
 
 
 def test_ids_paths_and_codes_of_omitted_steps_are_kept() -> None:
-    digest_ = digest(
+    summary = digest(
         400, *(message for number in range(14) for message in step_with_values(number))
     )
-    lines = digest_.message().text.splitlines()
+    lines = summary.message().text.splitlines()
     short = [line for line in lines if line.startswith("- src")]
-    assert digest_.left_out == 0
+    assert summary.left_out == 0
     assert short == [f"- src/part_{number}.py PAY-{number:05}" for number in range(len(short))]
     assert len(lines) == 1 + 14 > 1 + len(short) > 3
-    assert COUNTS.of(digest_.message()) <= digest_.size <= 400
+    assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
 def test_kept_values_never_displace_the_latest_steps() -> None:
-    digest_ = digest(
+    summary = digest(
         400, *(message for number in range(90) for message in step_with_values(number))
     )
-    lines = digest_.message().text.splitlines()
+    lines = summary.message().text.splitlines()
     whole = [line for line in lines if line.startswith("- look")]
     short = [line for line in lines if line.startswith("- src")]
     assert whole[-1].startswith("- look -> src/part_89.py: found")
     assert len(whole) > 3
     assert len(short) > 3
     assert lines[1] == f"- ({90 - len(whole) - len(short)} steps before these are left out)"
-    assert COUNTS.of(digest_.message()) <= digest_.size <= 400
+    assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
 def test_a_truncated_value_is_not_kept() -> None:
     call = ToolCall("a", "look", "{}")
     steps = (assistant_message("", (call,)), tool_result("a", f"gave up with PAY-{'7' * 60}"))
-    digest_ = digest(110, *steps, *step_with_values(2), *step_with_values(3), *step_with_values(4))
-    assert "PAY-777" not in digest_.message().text
-    assert digest_.left_out == 1
+    summary = digest(110, *steps, *step_with_values(2), *step_with_values(3), *step_with_values(4))
+    assert "PAY-777" not in summary.message().text
+    assert summary.left_out == 1
 
 
 def test_a_digest_reports_its_cost_and_never_exceeds_its_budget() -> None:
     for count in range(1, 50):
-        digest_ = digest(400, *many(count))
-        assert COUNTS.of(digest_.message()) <= digest_.size <= 400
+        summary = digest(400, *many(count))
+        assert COUNTS.of(summary.message()) <= summary.size <= 400
 
 
 def test_an_empty_digest_costs_nothing() -> None:
@@ -110,18 +110,18 @@ def test_an_empty_digest_costs_nothing() -> None:
 
 
 def test_without_a_budget_it_only_reports_the_omitted_amount() -> None:
-    digest_ = digest(-5, *many(7))
-    assert digest_.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
-    assert COUNTS.of(digest_.message()) <= digest_.size
+    summary = digest(-5, *many(7))
+    assert summary.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
+    assert COUNTS.of(summary.message()) <= summary.size
 
 
 def test_a_copy_is_independent() -> None:
-    digest_ = digest(400, *many(3))
-    before = digest_.message()
-    copied = digest_.copy()
+    summary = digest(400, *many(3))
+    before = summary.message()
+    copied = summary.copy()
     copied.add(units(*step(9, 30))[0])
-    assert digest_.message() == before != copied.message()
-    assert copied.size > digest_.size
+    assert summary.message() == before != copied.message()
+    assert copied.size > summary.size
     few = digest(200, *(message for number in range(9) for message in step_with_values(number)))
     before = few.message()
     copied = few.copy()

@@ -56,16 +56,11 @@ def specified(stream: bytes) -> list[Event]:
 
 
 @pytest.mark.parametrize(("stream", "events"), STREAMS.values(), ids=STREAMS)
-class TestAtEveryChunking:
-    def test_whole_stream(self, stream: bytes, events: list[Event]) -> None:
-        assert decoded([stream]) == events
-
-    def test_byte_by_byte(self, stream: bytes, events: list[Event]) -> None:
-        assert decoded([stream[at : at + 1] for at in range(len(stream))]) == events
-
-    def test_in_two_pieces(self, stream: bytes, events: list[Event]) -> None:
-        for at in range(len(stream) + 1):
-            assert decoded([stream[:at], b"", stream[at:]]) == events
+def test_a_stream_has_these_events_at_every_chunking(stream: bytes, events: list[Event]) -> None:
+    assert decoded([stream]) == events
+    assert decoded([stream[at : at + 1] for at in range(len(stream))]) == events
+    for cut in range(len(stream) + 1):
+        assert decoded([stream[:cut], b"", stream[cut:]]) == events
 
 
 @given(

@@ -77,8 +77,8 @@ def test_a_json_result_that_reports_a_failure_is_a_cause(result: str, error: str
 
 
 def test_a_result_that_is_marked_as_failed_is_a_cause() -> None:
-    cause_ = cause(after("Error: no such city", failed=True))
-    assert cause_ == Cause("failed_result", "get_weather", "Error: no such city")
+    expected = Cause("failed_result", "get_weather", "Error: no such city")
+    assert cause(after("Error: no such city", failed=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_reasoning_before_the_user_message_changes_nothing() -> None:
 
 def pick(arguments: JsonObject, messages: Messages) -> list[str]:
     call = ToolCall("x", "get_weather", json.dump_text(arguments))
-    return [call_.id for call_ in pick_new_calls([call, call], terms(messages), CountedIds())]
+    return [picked.id for picked in pick_new_calls([call, call], terms(messages), CountedIds())]
 
 
 def test_a_new_call_is_picked_once_and_marked() -> None:

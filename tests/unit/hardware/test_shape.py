@@ -39,8 +39,8 @@ def states(architecture: str, **values: object) -> list[int]:
 
 
 def sliding(architecture: str, **values: object) -> list[bool]:
-    layers_ = layers(architecture, attention_sliding_window=512, **values)
-    return [layer.is_sliding for layer in layers_]
+    per_layer = layers(architecture, attention_sliding_window=512, **values)
+    return [layer.is_sliding for layer in per_layer]
 
 
 def test_a_plain_model_attends_alike_in_every_layer() -> None:
@@ -113,7 +113,7 @@ def test_a_sliding_window_of_an_unknown_architecture_is_counted_in_full() -> Non
 
 
 def test_sliding_layers_may_have_other_lengths() -> None:
-    layers_ = layers(
+    per_layer = layers(
         "gemma4",
         attention_sliding_window=512,
         attention_sliding_window_pattern=[True, False, True, False],
@@ -122,7 +122,7 @@ def test_sliding_layers_may_have_other_lengths() -> None:
         attention_key_length_swa=256,
         attention_value_length_swa=128,
     )
-    assert [(layer.key_length, layer.value_length) for layer in layers_[:2]] == [
+    assert [(layer.key_length, layer.value_length) for layer in per_layer[:2]] == [
         (256, 128),
         (512, 512),
     ]
@@ -134,7 +134,7 @@ def test_layers_that_share_a_cache_store_nothing() -> None:
 
 @pytest.mark.parametrize(("architecture", "interval"), [("qwen3next", None), ("newer", 4)])
 def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -> None:
-    layers_ = layers(
+    per_layer = layers(
         architecture,
         full_attention_interval=interval,
         ssm_conv_kernel=4,
@@ -142,8 +142,8 @@ def test_most_layers_may_be_recurrent(architecture: str, interval: int | None) -
         ssm_state_size=16,
         ssm_group_count=2,
     )
-    assert [layer.heads for layer in layers_] == [0, 0, 0, 4]
-    assert [layer.state_bytes for layer in layers_] == [
+    assert [layer.heads for layer in per_layer] == [0, 0, 0, 4]
+    assert [layer.state_bytes for layer in per_layer] == [
         4 * (3 * (64 + 2 * 2 * 16) + 16 * 64)
     ] * 3 + [0]
 
@@ -166,7 +166,7 @@ def test_recurrent_layers_keep_a_state_of_a_fixed_size() -> None:
 
 
 def test_feed_forward_layers_store_nothing() -> None:
-    states_ = states(
+    sizes = states(
         "nemotron_h",
         attention_head_count_kv=[0, 0, 2, 0],
         feed_forward_length=[0, 100, 0, 100],
@@ -174,4 +174,4 @@ def test_feed_forward_layers_store_nothing() -> None:
         ssm_inner_size=10,
         ssm_state_size=1,
     )
-    assert states_ == [4 * (10 + 10), 0, 0, 0]
+    assert sizes == [4 * (10 + 10), 0, 0, 0]

@@ -285,12 +285,12 @@ def test_a_call_of_a_tool_is_a_child_of_its_request() -> None:
     assert [span.kind for span in spans] == [SpanKind.CLIENT] * 2
     assert [span.context and span.context.span_id for span in spans] == [0x4, 0x5]
     assert [span.parent and span.parent.span_id for span in spans] == [0x1, 0x1]
-    attributes_ = attributes(spans[0])
-    assert attributes_["gen_ai.operation.name"] == "execute_tool"
-    assert attributes_["mcp.protocol.version"] == "2026-07-28"
-    assert attributes_["network.transport"] == "pipe"
-    assert attributes_["temper.round"] == 1
-    assert "error.type" not in attributes_
+    span_attributes = attributes(spans[0])
+    assert span_attributes["gen_ai.operation.name"] == "execute_tool"
+    assert span_attributes["mcp.protocol.version"] == "2026-07-28"
+    assert span_attributes["network.transport"] == "pipe"
+    assert span_attributes["temper.round"] == 1
+    assert "error.type" not in span_attributes
     assert attributes(spans[1])["error.type"] == "timeout"
     assert [span.status.status_code for span in spans] == [StatusCode.UNSET, StatusCode.ERROR]
 

@@ -227,7 +227,7 @@ class World:
         self.stopping += orders.stop
         self.starting += orders.start
         present = [item for item in MEMORY if self.swapping.presence(item) != "stopped"]
-        assert len(present) == 1 or sum(MEMORY[element] for element in present) <= 6
+        assert len(present) == 1 or sum(MEMORY[name] for name in present) <= 6
         assert len(present) <= 2
 
     def do(self, choice: int) -> None:

@@ -239,7 +239,7 @@ async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
     backend.tokenize = tokenize
     fitting = Fitting(backend, ContextPolicy())
     listened = FollowedBackend(backend, fitting.learning("m", 2000))
-    left: list[bool] = []
+    fits_whole: list[bool] = []
     for _ in range(125):
         plan = conversation(chance)
         with suppress(ContextOverflow):
@@ -247,11 +247,10 @@ async def test_a_conversation_that_fits_by_the_engines_count_is_never_cut(
             upstream_request = alter(plan.upstream_request(), messages=fitted.messages)
             is_whole = fitted.messages == plan.messages
             if backend.cost(plan.upstream_request()) <= 2000 - 500 - NUDGES:
-                left.append(is_whole)
+                fits_whole.append(is_whole)
             await every(listened.stream(upstream_request, {}))
-    left = left
-    assert len(left) > 25
-    assert all(left)
+    assert len(fits_whole) > 25
+    assert all(fits_whole)
 
 
 PICTURE: JsonObject = {

@@ -115,7 +115,7 @@ async def test_a_running_server_is_detected_if_none_is_configured() -> None:
     server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
     async with listening(stranger) as first, listening(server) as second:
         urls = (NOBODY, first.url, second.url)
-        (backend, url) = await find_backend(Settings(), urls), second.url
+        backend, url = await find_backend(Settings(), urls), second.url
     assert backend == FoundServer(url, "llama-server")
     settings = with_backend(Settings(), backend)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")

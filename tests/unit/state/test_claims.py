@@ -150,8 +150,7 @@ async def test_a_held_claim_is_renewed_even_after_an_outage() -> None:
         await until(lambda: store.operations.count("renew") >= renewed + 2)
     store.now = TIMES.claim + 1
     assert await claims(store, "b").attempt(NAME, ASKED) is None
-    entries = store
-    assert entries.kept
+    assert store.kept
 
 
 async def test_a_claim_that_was_lost_is_not_renewed_any_more(

@@ -9,6 +9,7 @@ from typing import assert_type, get_origin, get_type_hints
 
 import pytest
 
+import proxy
 import temper
 from proxy import Agent
 
@@ -35,9 +36,16 @@ def test_the_public_names_are_exactly_these() -> None:
         assert getattr(temper, name) is not None
 
 
+def test_the_package_before_temper_existed_has_the_same_names() -> None:
+    assert set(dir(proxy)) >= PUBLIC
+    for name in PUBLIC:
+        assert getattr(proxy, name) is getattr(temper, name)
+
+
 def test_a_private_name_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="'Turn'"):
-        _ = temper.Turn  # type: ignore[attr-defined]
+    for package in (proxy, temper):
+        with pytest.raises(AttributeError, match="'Turn'"):
+            _ = package.Turn
 
 
 def test_type_checkers_see_the_same_names() -> None:
@@ -53,8 +61,12 @@ def test_type_checkers_see_the_same_names() -> None:
         assert getattr(sys.modules[home], name) is getattr(temper, name)
 
 
-def test_importing_it_imports_no_submodule() -> None:
-    program = "import temper, sys; print([one for one in sys.modules if one[:5] == 'proxy'])"
+@pytest.mark.parametrize(("package", "other"), [("temper", "proxy"), ("proxy", "temper")])
+def test_importing_a_package_imports_no_submodule(package: str, other: str) -> None:
+    program = (
+        f"import {package}, sys; print([name for name in sys.modules"
+        f" if name.startswith(('{package}.', '{other}'))])"
+    )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

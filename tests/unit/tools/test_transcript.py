@@ -76,7 +76,8 @@ def test_rounds_are_distinguished_although_their_calls_share_an_id() -> None:
     again = (assistant_message("", (called(1), called(2))), tool_result("call_1", "3"))
     (turn,) = Conversation((user_message("Hi"), *messages, *again)).turns()
     assert [
-        [(outcome.text, outcome.status) for outcome in round_.outcomes] for round_ in turn.rounds
+        [(outcome.text, outcome.status) for outcome in tool_round.outcomes]
+        for tool_round in turn.rounds
     ] == [
         [("Error: no", Status.FAILED)],
         [("3", Status.DONE), ("There is no result.", Status.LOST)],

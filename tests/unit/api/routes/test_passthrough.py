@@ -111,7 +111,6 @@ async def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
     failing.finish(LaunchFailed("llama-server", "is out of memory"))
     await asking
     await fleet.close()
-    (first, second, third) = first, second, third
     assert first.status == 503
     assert b"model_loading" in first.answer
     assert (second.status, second.answer) == (200, b"{}\n")

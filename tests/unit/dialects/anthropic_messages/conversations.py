@@ -10,7 +10,7 @@ from proxy.dialects.anthropic_messages.dialect import MessagesDialect
 from proxy.dialects.dialect import Client, Decoded, IdsAndClock
 from proxy.dialects.foreign_history import sign
 
-FRONT = MessagesDialect(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
+DIALECT = MessagesDialect(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
 MARK: JsonObject = {"type": "ephemeral", "ttl": "5m"}
 PICTURE: JsonObject = {
     "type": "image",
@@ -138,4 +138,4 @@ def _block(block: JsonObject, choose: Choose) -> JsonObject:
 
 
 def decode_request(document: bytes, *, is_count: bool = False) -> Decoded:
-    return (FRONT.decode_count if is_count else FRONT.decode)(document, Client())
+    return (DIALECT.decode_count if is_count else DIALECT.decode)(document, Client())

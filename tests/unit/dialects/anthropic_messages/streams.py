@@ -38,7 +38,7 @@ _arguments = st.dictionaries(_words, _values, max_size=2)
 reasons = st.sampled_from(("stop", "tool_calls", "length", "content_filter"))
 
 
-def terms(*, shows_nothing: bool = False, reports_edits: bool = False) -> MessageOptions:
+def message_options(*, shows_nothing: bool = False, reports_edits: bool = False) -> MessageOptions:
     count = iter(range(1_000))
     return MessageOptions(
         "msg_1",
@@ -106,7 +106,7 @@ def built(events: Sequence[ReplyEvent], limits: MessageOptions) -> JsonObject:
     return whole
 
 
-def told(payload: bytes) -> list[JsonObject]:
+def read_events(payload: bytes) -> list[JsonObject]:
     """Read a stream; each event has the type that its data names."""
     read: list[JsonObject] = []
     for event in EventDecoder().feed(payload):
@@ -124,7 +124,7 @@ def member(value: JsonValue, name: str) -> JsonValue:
 
 def check(payload: bytes, *, is_broken: bool = False) -> None:
     """Check a stream for the properties that every client relies on."""
-    events = [event for event in told(payload) if event["type"] != "ping"]
+    events = [event for event in read_events(payload) if event["type"] != "ping"]
     if is_broken:
         assert events.pop()["type"] == "error"
     else:

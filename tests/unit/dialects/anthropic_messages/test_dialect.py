@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.mutations import mutated
 from tests.unit.dialects.anthropic_messages.conversations import (
-    FRONT,
+    DIALECT,
     TOOLS,
     body,
     decode_request,
@@ -28,7 +28,7 @@ SENDER = Client(request_id="req_1")
 
 
 def read(headers: dict[str, str] | None = None, **members: JsonValue) -> Decoded:
-    return FRONT.decode(body([HI], **members), Client("", headers or {}, "req_1"))
+    return DIALECT.decode(body([HI], **members), Client("", headers or {}, "req_1"))
 
 
 def whole_answer(answering: Answering, *events: ReplyEvent) -> JsonObject:
@@ -40,8 +40,8 @@ def whole_answer(answering: Answering, *events: ReplyEvent) -> JsonObject:
     return message
 
 
-def test_it_is_a_front_end() -> None:
-    dialect: Dialect = FRONT
+def test_the_dialect_has_a_name_and_the_schema_of_its_requests() -> None:
+    dialect: Dialect = DIALECT
     assert dialect.name == "messages"
     assert dialect.schemas().request["title"] == "MessagesRequest"
 
@@ -57,7 +57,7 @@ def test_an_answer_is_named_here_and_its_model_as_the_client_named_it() -> None:
 
 def test_an_error_for_an_unknown_model_names_it() -> None:
     request = json.dump({"messages": [HI], "max_tokens": 9})
-    answering = FRONT.decode(request, SENDER).answering
+    answering = DIALECT.decode(request, SENDER).answering
     assert whole_answer(answering, ReplyStarted("c1", 0, "local"))["model"] == "local"
     assert whole_answer(answering, TextDelta("a"))["model"] == ""
 
@@ -72,25 +72,25 @@ def test_a_prompt_that_is_only_to_be_read_is_answered_with_nothing() -> None:
 def test_a_stream_ends_with_a_stop_or_an_error() -> None:
     stream = read().answering.begin(None)
     stream.encode_all([ReplyStarted(), ReplyFinished("stop")])
-    assert FRONT.is_complete(stream.comment("x") + stream.end())
+    assert DIALECT.is_complete(stream.comment("x") + stream.end())
     broken = stream.fail(Problem(500, "server_error", "No."))
-    assert not FRONT.is_complete(broken)
+    assert not DIALECT.is_complete(broken)
     assert b'"request_id":"req_1"' in broken
 
 
 def test_an_error_has_its_shape() -> None:
-    reply = FRONT.error(Problem(404, "invalid_request_error", "No."), "req_1")
+    reply = DIALECT.error(Problem(404, "invalid_request_error", "No."), "req_1")
     assert b'"not_found_error"' in reply.body
 
 
 def test_tokens_are_counted_for_the_same_prompt() -> None:
     document = json.dump({"model": "m", "messages": [HI], "tools": TOOLS, "system": "Be kind."})
     with pytest.raises(InvalidRequest):
-        FRONT.decode(document, SENDER)
-    counted = FRONT.decode_count(document, SENDER).request
+        DIALECT.decode(document, SENDER)
+    counted = DIALECT.decode_count(document, SENDER).request
     answered = read(tools=TOOLS, system="Be kind.").request
     assert (counted.messages, counted.tools) == (answered.messages, answered.tools)
-    assert FRONT.encode_count(17) == b'{"input_tokens":17}'
+    assert DIALECT.encode_count(17) == b'{"input_tokens":17}'
 
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -153,35 +153,33 @@ def test_unsupported_fields_are_refused_by_name_unless_their_value_is_neutral(na
         assert decoded(**{name: value}).request == decoded().request
 
 
-class TestTheLimit:
-    def test_is_required_but_where_tokens_are_counted(self) -> None:
-        document = json.dump({"model": "m", "messages": [HI]})
-        assert refused(document) == "max_tokens: Field required"
-        counted = decode_request(document, is_count=True)
-        assert counted.request.max_tokens is counted.request.answer_reserve is None
-        assert counted.request.messages == decoded().request.messages
+def test_the_token_limit_is_required_except_for_counting() -> None:
+    document = json.dump({"model": "m", "messages": [HI]})
+    assert refused(document) == "max_tokens: Field required"
+    counted = decode_request(document, is_count=True)
+    assert counted.request.max_tokens is counted.request.answer_reserve is None
+    assert counted.request.messages == decoded().request.messages
 
 
-class TestWhatClaudeCodeSends:
-    """Requests of version 2.1.330, shortened: two loops of tools, one of them a tour of them."""
+# Requests of Claude Code 2.1.330, shortened: a loop of three requests, and a tour of its tools.
+@pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
+def test_requests_of_claude_code_are_encoded_byte_for_byte_as_before(name: str) -> None:
+    request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
+    stored = (CAPTURES / f"{name}.chat.json").read_bytes()
+    members = json.split_object(stored)
+    rows = {name: json.join_array(json.split_array(members.pop(name))) for name in ROWS}
+    assert request.fields == {**members, **rows}
+    assert [*request.fields] == [*json.split_object(stored)]
 
-    @pytest.mark.parametrize("name", ["loop_1", "loop_2", "loop_3", "tour_1", "tour_2"])
-    def test_is_encoded_byte_for_byte_as_before(self, name: str) -> None:
-        request = decode_request((CAPTURES / f"{name}.json").read_bytes()).request
-        stored = (CAPTURES / f"{name}.chat.json").read_bytes()
-        members = json.split_object(stored)
-        rows = {name: json.join_array(json.split_array(members.pop(name))) for name in ROWS}
-        assert request.fields == {**members, **rows}
-        assert [*request.fields] == [*json.split_object(stored)]
 
-    @pytest.mark.parametrize(
-        ("earlier", "later"), [("loop_1", "loop_2"), ("loop_2", "loop_3"), ("tour_1", "tour_2")]
-    )
-    def test_continues_where_it_stopped(self, earlier: str, later: str) -> None:
-        first = decode_request((CAPTURES / f"{earlier}.json").read_bytes()).request
-        second = decode_request((CAPTURES / f"{later}.json").read_bytes()).request
-        assert second.messages[: len(first.messages)] == first.messages
-        assert second.tools == first.tools
+@pytest.mark.parametrize(
+    ("earlier", "later"), [("loop_1", "loop_2"), ("loop_2", "loop_3"), ("tour_1", "tour_2")]
+)
+def test_a_later_request_of_claude_code_extends_the_earlier_one(earlier: str, later: str) -> None:
+    first = decode_request((CAPTURES / f"{earlier}.json").read_bytes()).request
+    second = decode_request((CAPTURES / f"{later}.json").read_bytes()).request
+    assert second.messages[: len(first.messages)] == first.messages
+    assert second.tools == first.tools
 
 
 ANYTHING: st.SearchStrategy[JsonValue] = st.one_of(

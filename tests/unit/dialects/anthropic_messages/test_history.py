@@ -43,78 +43,78 @@ def message_of(role: str, *blocks: JsonValue) -> JsonObject:
     return {"role": role, "content": [*blocks]}
 
 
-class TestTheSameConversation:
-    @settings(max_examples=examples(40))
-    @given(histories(), words, st.data())
-    def test_gives_the_same_bytes_in_every_notation(
-        self, messages: list[JsonObject], system: str, data: st.DataObject
-    ) -> None:
-        def choose() -> bool:
-            return data.draw(st.booleans())
+@settings(max_examples=examples(40))
+@given(histories(), words, st.data())
+def test_a_conversation_has_the_same_bytes_in_every_notation(
+    messages: list[JsonObject], system: str, data: st.DataObject
+) -> None:
+    def choose() -> bool:
+        return data.draw(st.booleans())
 
-        plain = decoded(messages, system=system, tools=TOOLS)
-        marked = [{**tool, "cache_control": MARK} for tool in TOOLS if isinstance(tool, dict)]
-        other: JsonObject = {
-            "system": [{**text(system), "cache_control": MARK}] if choose() else system,
-            "tools": [*marked] if choose() else TOOLS,
-        }
-        if choose():
-            other["cache_control"] = MARK
-        again = decoded(rewritten(messages, choose), **other)
-        assert again == plain
-        assert again.fields == plain.fields
-
-    @settings(max_examples=examples(25))
-    @given(histories(), words)
-    def test_gives_the_same_result_when_its_messages_are_cached(
-        self, messages: list[JsonObject], system: str
-    ) -> None:
-        never_read: list[JsonObject] = [{**message, "mark": next(MARKS)} for message in messages]
-        fields: JsonObject = {"system": system, "tools": TOOLS}
-        first = decode_request(body(never_read, **fields))
-        again = decode_request(body(never_read, **fields))
-        assert (again.request, again.facts) == (first.request, first.facts)
-
-    @settings(max_examples=examples(40))
-    @given(histories(), words)
-    def test_begins_with_the_same_messages_after_it_continued(
-        self, messages: list[JsonObject], system: str
-    ) -> None:
-        roles = [message["role"] for message in messages]
-        requests = [index for index, role in enumerate(roles) if role == "assistant"]
-        turns = [
-            index + 1 for index, (role, next_) in enumerate(pairwise(roles)) if role == "assistant"
-        ]
-        whole = decoded(messages, system=system, tools=TOOLS)
-        for cut in {*requests, *turns}:
-            part = decoded(messages[:cut], system=system, tools=TOOLS)
-            assert whole.messages[: len(part.messages)] == part.messages
-            assert whole.tools[: len(part.tools)] == part.tools
+    plain = decoded(messages, system=system, tools=TOOLS)
+    marked = [{**tool, "cache_control": MARK} for tool in TOOLS if isinstance(tool, dict)]
+    other: JsonObject = {
+        "system": [{**text(system), "cache_control": MARK}] if choose() else system,
+        "tools": [*marked] if choose() else TOOLS,
+    }
+    if choose():
+        other["cache_control"] = MARK
+    again = decoded(rewritten(messages, choose), **other)
+    assert again == plain
+    assert again.fields == plain.fields
 
 
-class TestWhatTheSystemSays:
-    @settings(max_examples=examples(25))
-    @given(histories())
-    def test_after_a_result_does_not_affect_guardrails(self, messages: list[JsonObject]) -> None:
-        def reminded(note: str) -> list[JsonObject]:
-            results: list[JsonObject] = []
-            for message in messages:
-                if message["role"] != "system":
-                    results.append(message)
-                content = message["content"]
-                if isinstance(content, list) and any(
-                    isinstance(block, dict) and block["type"] == "tool_result" for block in content
-                ):
-                    results.append(message_of("system", text(f"{note} {len(results)}")))
-            return results
+@settings(max_examples=examples(25))
+@given(histories(), words)
+def test_a_conversation_with_cached_messages_has_the_same_result(
+    messages: list[JsonObject], system: str
+) -> None:
+    never_read: list[JsonObject] = [{**message, "mark": next(MARKS)} for message in messages]
+    fields: JsonObject = {"system": system, "tools": TOOLS}
+    first = decode_request(body(never_read, **fields))
+    again = decode_request(body(never_read, **fields))
+    assert (again.request, again.facts) == (first.request, first.facts)
 
-        with_notes, without = decoded(reminded("Left:")), decoded(reminded(""))
-        plain = decoded([message for message in messages if message["role"] != "system"])
-        assert conversation_key(with_notes, {}) == conversation_key(plain, {})
-        for noted in (with_notes, without):
-            assert rounds_since_user(noted.messages) == rounds_since_user(plain.messages)
-            assert _judged(noted.messages) == _judged(plain.messages)
-            assert _thinking(noted.messages) == _thinking(plain.messages)
+
+@settings(max_examples=examples(40))
+@given(histories(), words)
+def test_a_continued_conversation_begins_with_the_same_messages(
+    messages: list[JsonObject], system: str
+) -> None:
+    roles = [message["role"] for message in messages]
+    requests = [index for index, role in enumerate(roles) if role == "assistant"]
+    turns = [
+        index + 1 for index, (role, next_) in enumerate(pairwise(roles)) if role == "assistant"
+    ]
+    whole = decoded(messages, system=system, tools=TOOLS)
+    for cut in {*requests, *turns}:
+        part = decoded(messages[:cut], system=system, tools=TOOLS)
+        assert whole.messages[: len(part.messages)] == part.messages
+        assert whole.tools[: len(part.tools)] == part.tools
+
+
+@settings(max_examples=examples(25))
+@given(histories())
+def test_system_text_after_a_result_does_not_affect_guardrails(messages: list[JsonObject]) -> None:
+    def reminded(note: str) -> list[JsonObject]:
+        results: list[JsonObject] = []
+        for message in messages:
+            if message["role"] != "system":
+                results.append(message)
+            content = message["content"]
+            if isinstance(content, list) and any(
+                isinstance(block, dict) and block["type"] == "tool_result" for block in content
+            ):
+                results.append(message_of("system", text(f"{note} {len(results)}")))
+        return results
+
+    with_notes, without = decoded(reminded("Left:")), decoded(reminded(""))
+    plain = decoded([message for message in messages if message["role"] != "system"])
+    assert conversation_key(with_notes, {}) == conversation_key(plain, {})
+    for noted in (with_notes, without):
+        assert rounds_since_user(noted.messages) == rounds_since_user(plain.messages)
+        assert _judged(noted.messages) == _judged(plain.messages)
+        assert _thinking(noted.messages) == _thinking(plain.messages)
 
 
 def _judged(messages: tuple[Message, ...]) -> list[tuple[str, bool, int]]:

@@ -11,7 +11,7 @@ from proxy.dialects.ollama_chat.fields import FIELDS, OPTIONS, ModelSettings, bo
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 
-TERMS = ModelSettings("m")
+SETTINGS = ModelSettings("m")
 
 
 def upstream_request(**fields: JsonValue) -> UpstreamRequest:
@@ -20,8 +20,8 @@ def upstream_request(**fields: JsonValue) -> UpstreamRequest:
     return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def encoded(terms: ModelSettings = TERMS, /, **fields: JsonValue) -> JsonObject:
-    return body_fields(upstream_request(**fields), terms)
+def encoded(settings: ModelSettings = SETTINGS, /, **fields: JsonValue) -> JsonObject:
+    return body_fields(upstream_request(**fields), settings)
 
 
 def test_every_field_with_a_counterpart_is_encoded() -> None:

@@ -21,34 +21,34 @@ def problem(body: bytes) -> str:
     return str(caught.value)
 
 
-class TestARequest:
-    def test_keeps_the_bytes_and_order_of_every_member(self) -> None:
-        body = (
-            b' {"temperature" : 1.50,"messages":[ {"content":"\\u00fc","role":"user" } ,\n'
-            b'{"role":"assistant","content":null}],"x":{"b":1,  "a":[]},"m\\u006fdel":"m"}\n'
-        )
-        read = decode_request(body)
+def test_a_request_keeps_the_bytes_and_order_of_every_member() -> None:
+    body = (
+        b' {"temperature" : 1.50,"messages":[ {"content":"\\u00fc","role":"user" } ,\n'
+        b'{"role":"assistant","content":null}],"x":{"b":1,  "a":[]},"m\\u006fdel":"m"}\n'
+    )
+    read = decode_request(body)
 
-        assert list(read.fields.items()) == [
-            ("temperature", b"1.50"),
-            (
-                "messages",
-                b'[ {"content":"\\u00fc","role":"user" } ,\n{"role":"assistant","content":null}]',
-            ),
-            ("x", b'{"b":1,  "a":[]}'),
-            ("model", b'"m"'),
-        ]
-        assert read.messages == (
-            Message("user", "ü", b'{"content":"\\u00fc","role":"user" }'),
-            Message("assistant", "", b'{"role":"assistant","content":null}'),
-        )
-        assert read.model == "m"
+    assert list(read.fields.items()) == [
+        ("temperature", b"1.50"),
+        (
+            "messages",
+            b'[ {"content":"\\u00fc","role":"user" } ,\n{"role":"assistant","content":null}]',
+        ),
+        ("x", b'{"b":1,  "a":[]}'),
+        ("model", b'"m"'),
+    ]
+    assert read.messages == (
+        Message("user", "ü", b'{"content":"\\u00fc","role":"user" }'),
+        Message("assistant", "", b'{"role":"assistant","content":null}'),
+    )
+    assert read.model == "m"
 
-    def test_takes_time_linear_in_the_history(self) -> None:
-        def body(size: int) -> str:
-            return json.dump_text({"messages": [{**USER, "n": n} for n in range(size)]})
 
-        assert is_linear(lambda text: decode_request(text.encode()), body, 4_000)
+def test_decoding_takes_time_linear_in_the_history() -> None:
+    def body(size: int) -> str:
+        return json.dump_text({"messages": [{**USER, "n": n} for n in range(size)]})
+
+    assert is_linear(lambda text: decode_request(text.encode()), body, 4_000)
 
 
 @pytest.mark.parametrize(

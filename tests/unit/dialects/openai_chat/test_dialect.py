@@ -32,25 +32,25 @@ def test_an_unknown_model_is_owned_by_temper() -> None:
 
 
 NUMBERS = count()
-FRONT = ChatDialect(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
+DIALECT = ChatDialect(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"stream":true}'
 
 
 def test_a_request_is_read_as_the_decoder_reads_it() -> None:
-    decoded = FRONT.decode(BODY, Client())
+    decoded = DIALECT.decode(BODY, Client())
     assert decoded.request.model == "m"
     assert (decoded.facts, decoded.accepts_prose, decoded.compaction) == ((), False, None)
-    assert FRONT.decode_count(BODY, Client()).request == decoded.request
+    assert DIALECT.decode_count(BODY, Client()).request == decoded.request
     with pytest.raises(InvalidRequest, match="got nothing"):
-        FRONT.decode(b"", Client())
+        DIALECT.decode(b"", Client())
 
 
 def test_sent_requests_match_the_schema() -> None:
-    assert FRONT.schemas().request["title"] == "ChatCompletionRequest"
+    assert DIALECT.schemas().request["title"] == "ChatCompletionRequest"
 
 
 def test_an_answer_keeps_the_backends_id_or_gets_a_new_one() -> None:
-    answering = FRONT.decode(BODY, Client()).answering
+    answering = DIALECT.decode(BODY, Client()).answering
     for first, identity in (
         (ReplyStarted("own", 5, "served"), ("own", 5, "served")),
         (TextDelta("x"), None),
@@ -70,7 +70,7 @@ def test_an_answer_keeps_the_backends_id_or_gets_a_new_one() -> None:
 
 
 def test_ids_of_calls_are_fresh() -> None:
-    answering = FRONT.decode(BODY, Client()).answering
+    answering = DIALECT.decode(BODY, Client()).answering
     first, second = answering.new_call_id(), answering.new_call_id()
     assert first != second
     assert first.startswith("call_")
@@ -78,7 +78,7 @@ def test_ids_of_calls_are_fresh() -> None:
 
 def test_an_error_keeps_its_status_and_headers() -> None:
     problem = Problem(429, "rate_limit_error", "later", "queue_full", headers={"retry-after": "2"})
-    reply = FRONT.error(problem, "req_1")
+    reply = DIALECT.error(problem, "req_1")
     assert (reply.status, dict(reply.headers)) == (429, {"retry-after": "2"})
     assert b'"code":"queue_full"' in reply.body
 
@@ -87,8 +87,8 @@ def test_an_error_keeps_its_status_and_headers() -> None:
     ("end", "is_complete"), [(b"x\n\ndata: [DONE]\n\n", True), (b'data: {"error":{}}\n\n', False)]
 )
 def test_a_stream_is_complete_with_its_end_mark(end: bytes, is_complete: bool) -> None:
-    assert FRONT.is_complete(end) is is_complete
+    assert DIALECT.is_complete(end) is is_complete
 
 
 def test_token_counts_have_the_openai_format() -> None:
-    assert FRONT.encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'
+    assert DIALECT.encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'

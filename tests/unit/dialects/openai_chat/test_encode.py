@@ -59,17 +59,16 @@ BODY = (
 )
 
 
-class TestAQuestion:
-    def test_keeps_the_clients_bytes_of_fields_removed_from_the_request(self) -> None:
-        request = decode_request(BODY)
-        later = request.append_messages((user_message("Again"),))
-        later = later.offering((Tool("g", {}, b'{"g":1}'),))
-        body = json.split_object(encode_request(upstream_request(later), {}))
+def test_an_upstream_request_keeps_the_clients_bytes_of_messages_and_tools() -> None:
+    request = decode_request(BODY)
+    later = request.append_messages((user_message("Again"),))
+    later = later.offering((Tool("g", {}, b'{"g":1}'),))
+    body = json.split_object(encode_request(upstream_request(later), {}))
 
-        assert body["messages"] == (
-            b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'
-        )
-        assert body["tools"] == b'[%b,{"g":1}]' % TOOL
+    assert body["messages"] == (
+        b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'
+    )
+    assert body["tools"] == b'[%b,{"g":1}]' % TOOL
 
 
 def chunks(stream: bytes) -> list[JsonObject]:
@@ -82,9 +81,12 @@ def chunks(stream: bytes) -> list[JsonObject]:
 
 
 def encoded(*events: ReplyEvent, include_usage: bool = False) -> list[JsonObject]:
-    encoder, another = ChunkEncoder(IDENTITY, include_usage), ChunkEncoder(IDENTITY, include_usage)
+    encoder, batch_encoder = (
+        ChunkEncoder(IDENTITY, include_usage),
+        ChunkEncoder(IDENTITY, include_usage),
+    )
     alone = b"".join(encoder.encode(event) for event in events)
-    assert another.encode_all(events) == alone
+    assert batch_encoder.encode_all(events) == alone
     return chunks(alone)
 
 
@@ -97,38 +99,40 @@ def choice(
 ROLE = choice({"role": "assistant", "content": ""})
 
 
-class TestChunks:
-    @pytest.mark.parametrize("last", [[], [TextDelta("a", {"content": []}), TextDelta("b")]])
-    def test_encode_many_texts_like_each(self, last: list[ReplyEvent]) -> None:
-        texts = [TextDelta(text) for text in ("", ",", '","', "\n", "Grüße", "", *"xyz")]
-        assert len(encoded(STARTED, *texts, *last)) == 8 + len(last)
-        assert encoded(TextDelta(""), TextDelta("")) == []
+@pytest.mark.parametrize("last", [[], [TextDelta("a", {"content": []}), TextDelta("b")]])
+def test_many_texts_are_encoded_like_each_of_them(last: list[ReplyEvent]) -> None:
+    texts = [TextDelta(text) for text in ("", ",", '","', "\n", "Grüße", "", *"xyz")]
+    assert len(encoded(STARTED, *texts, *last)) == 8 + len(last)
+    assert encoded(TextDelta(""), TextDelta("")) == []
 
-    def test_include_keepalive_comments(self) -> None:
-        encoder = ChunkEncoder(IDENTITY, include_usage=False)
-        stream = encoder.keep_alive() + encoder.keep_alive() + encoder.encode(TextDelta("x"))
 
-        assert [chunk["choices"] for chunk in chunks(stream)] == [
-            [ROLE],
-            [choice({})],
-            [choice({"content": "x"})],
-        ]
+def test_a_keepalive_is_an_empty_chunk() -> None:
+    encoder = ChunkEncoder(IDENTITY, include_usage=False)
+    stream = encoder.keep_alive() + encoder.keep_alive() + encoder.encode(TextDelta("x"))
 
-    def test_are_followed_by_a_comment_and_the_end_mark_or_by_an_error(self) -> None:
-        encoder = ChunkEncoder(IDENTITY, include_usage=False)
+    assert [chunk["choices"] for chunk in chunks(stream)] == [
+        [ROLE],
+        [choice({})],
+        [choice({"content": "x"})],
+    ]
 
-        assert encoder.comment("a\nb") == b": a\n: b\n\n"
-        assert encoder.end() == b"data: [DONE]\n\n"
-        assert encoder.fail(Problem(500, "server_error", "no", details={"more": 1})) == (
-            b'data: {"error":{"message":"no","type":"server_error","param":null,"code":null,'
-            b'"more":1}}\n\n'
-        )
 
-    def test_end_with_the_finish_reason_after_any_silence(self) -> None:
-        encoder = ChunkEncoder(IDENTITY, include_usage=False)
-        encoder.encode_all([STARTED, ReplyFinished("stop")])
+def test_a_stream_ends_with_a_comment_and_the_end_mark_or_with_an_error() -> None:
+    encoder = ChunkEncoder(IDENTITY, include_usage=False)
 
-        assert encoder.keep_alive() == b""
+    assert encoder.comment("a\nb") == b": a\n: b\n\n"
+    assert encoder.end() == b"data: [DONE]\n\n"
+    assert encoder.fail(Problem(500, "server_error", "no", details={"more": 1})) == (
+        b'data: {"error":{"message":"no","type":"server_error","param":null,"code":null,'
+        b'"more":1}}\n\n'
+    )
+
+
+def test_no_keepalive_follows_the_finish_reason() -> None:
+    encoder = ChunkEncoder(IDENTITY, include_usage=False)
+    encoder.encode_all([STARTED, ReplyFinished("stop")])
+
+    assert encoder.keep_alive() == b""
 
 
 texts = st.text(min_size=1, max_size=12)
@@ -144,7 +148,7 @@ endings = st.tuples(
 )
 
 
-def as_heard(event: ReplyEvent) -> Sequence[ReplyEvent]:
+def as_received(event: ReplyEvent) -> Sequence[ReplyEvent]:
     if not isinstance(event, ToolCalled):
         return [event]
     call = event.call
@@ -171,7 +175,7 @@ def test_encoded_events_are_decoded_to_the_same_events_at_every_chunking(
     stream = b"".join([encoder.encode(event) for event in events]) + encoder.end()
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
 
-    received = [event for said_one in events for event in as_heard(said_one)]
+    received = [event for event in events for event in as_received(event)]
     assert decoded([stream[start:end] for start, end in pairwise(edges)]) == received
     assert decoded([stream[at : at + 1] for at in range(len(stream))]) == received
 

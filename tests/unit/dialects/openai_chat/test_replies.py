@@ -209,15 +209,14 @@ def test_calls_beyond_the_bound_end_the_reply() -> None:
     assert parts[-1] == ReplyFinished("tool_calls")
 
 
-class TestAChunk:
-    @pytest.mark.parametrize("chunk", ["{garbage", "[DONE]", json.dump_text(END)])
-    def test_data_after_the_end_is_not_read(self, chunk: str) -> None:
-        decoder = ChunkDecoder()
-        decoder.feed(json.dump_text(END))
+@pytest.mark.parametrize("chunk", ["{garbage", "[DONE]", json.dump_text(END)])
+def test_data_after_the_end_is_not_read(chunk: str) -> None:
+    decoder = ChunkDecoder()
+    decoder.feed(json.dump_text(END))
 
-        assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
-        assert decoder.feed(chunk) == []
-        assert decoder.finish() == []
+    assert decoder.feed(" [DONE]\n") == [ReplyFinished("stop")]
+    assert decoder.feed(chunk) == []
+    assert decoder.finish() == []
 
 
 # Chunks of vLLM 0.32.0 with `logprobs`, as they came (2026-11-25; a lot was between them).

@@ -28,7 +28,7 @@ from proxy.facts import Omitted
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.mutations import mutated
-from tests.fakes.responses import OWNER, call, decode, make_front, make_store, result, tool, user
+from tests.fakes.responses import OWNER, call, decode, make_dialect, make_store, result, tool, user
 
 EARLIER = StoredResponse("resp_1", [b'{"id":"a","role":"user"}'], [b'{"id":"b"}'], b"{}")
 
@@ -130,7 +130,7 @@ def test_a_request_is_converted_to_an_equivalent_chat_request() -> None:
 
 def test_a_chain_gives_the_same_bytes_as_the_whole_input() -> None:
     store = make_store()
-    front = make_front(store)
+    front = make_dialect(store)
     first = front.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
     builder = first.answering.builder(None)
     answer = json.parse(builder.build())
@@ -145,7 +145,7 @@ def test_a_chain_gives_the_same_bytes_as_the_whole_input() -> None:
 
 
 def captured(name: str) -> Decoded:
-    return make_front().decode((CAPTURES / f"{name}.json").read_bytes(), OWNER)
+    return make_dialect().decode((CAPTURES / f"{name}.json").read_bytes(), OWNER)
 
 
 def in_rows(fields: dict[str, bytes]) -> bytes:
@@ -187,7 +187,7 @@ MUTATED = mutated((CAPTURES / "codex_4.json").read_bytes(), ANYTHING)
 @given(MUTATED)
 def test_refused_fields_of_a_request_are_named(document: bytes) -> None:
     try:
-        make_front().decode(document, OWNER)
+        make_dialect().decode(document, OWNER)
     except InvalidRequest as refused:
         assert refused.param  # noqa: PT017 - most of them are read
 
@@ -199,7 +199,7 @@ def test_decoding_takes_linear_time() -> None:
             items += [call("f", f"{number}", '{"a": 1}'), result("r" * 200, f"{number}")]
         return json.dump_text({"input": items, "tools": [tool("f")]})
 
-    assert is_linear(lambda text: make_front().decode(text.encode(), OWNER), body, 500)
+    assert is_linear(lambda text: make_dialect().decode(text.encode(), OWNER), body, 500)
 
 
 @pytest.mark.parametrize("sent", [5, True, {"role": "user", "content": "Hi"}])

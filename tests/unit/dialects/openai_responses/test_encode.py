@@ -32,7 +32,7 @@ from tests.fakes.responses import (
     OWNER,
     StreamJudge,
     decode,
-    make_front,
+    make_dialect,
     make_store,
     member,
     read_stream,
@@ -75,7 +75,7 @@ TEXT = st.text(min_size=1, max_size=6)
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
-    return [text[start:two] for start, two in pairwise(places)]
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 @st.composite
@@ -145,8 +145,8 @@ def test_every_stream_is_valid_at_every_chunking(
         sent += data.draw(st.sampled_from((b"", encoder.comment("all is well"))))
         events = events[count:]
     end = encoder.comment("done\nand gone") + encoder.end()
-    assert make_front().is_complete(end)
-    assert not make_front().is_complete(sent)
+    assert make_dialect().is_complete(end)
+    assert not make_dialect().is_complete(sent)
     read = read_stream(sent + end)
     StreamJudge().judge(read)
     assert {f"{event['type']}" for event in read} <= SENT_EVENTS
@@ -160,7 +160,7 @@ def test_a_broken_stream_ends_with_an_error(
     encoder = request_of(body).answering.begin(None)
     before = events[: data.draw(st.integers(0, len(events)))]
     sent = (encoder.encode_all(before) if before else b"") + encoder.fail(BROKEN)
-    assert not make_front().is_complete(sent)
+    assert not make_dialect().is_complete(sent)
     read = read_stream(sent)
     StreamJudge().judge(read)
     response = read[-1]["response"]
@@ -196,24 +196,24 @@ def test_a_failure_reports_usage_if_it_is_known() -> None:
 
 def test_the_end_is_recognized_by_its_event_and_not_by_text() -> None:
     data = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
-    assert not make_front().is_complete(data)
-    assert make_front().is_complete(b"event: response.completed\ndata: {}\n\n")
-    assert make_front().is_complete(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
-    assert not make_front().is_complete(b"event: response.failed\ndata: {}\n\n")
+    assert not make_dialect().is_complete(data)
+    assert make_dialect().is_complete(b"event: response.completed\ndata: {}\n\n")
+    assert make_dialect().is_complete(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
+    assert not make_dialect().is_complete(b"event: response.failed\ndata: {}\n\n")
 
 
 HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
 
 
-def test_it_is_a_front() -> None:
-    dialect: Dialect = make_front()
+def test_the_dialect_has_a_name_and_knows_its_end() -> None:
+    dialect: Dialect = make_dialect()
     assert dialect.name == "responses"
     assert dialect.is_complete(b"event: response.completed\ndata: {}\n\n")
     assert not dialect.is_complete(b"data: [DONE]\n\n")
 
 
 def test_a_request_is_counted_as_it_is_answered() -> None:
-    dialect, body = make_front(), b'{"model":"m","input":"Hi"}'
+    dialect, body = make_dialect(), b'{"model":"m","input":"Hi"}'
     counted = dialect.decode_count(body, Client()).request
     assert counted == dialect.decode(body, Client()).request
     assert json.parse(dialect.encode_count(7)) == {
@@ -279,7 +279,7 @@ def test_with_store_false_nothing_is_stored() -> None:
 def test_a_conversation_continues_from_a_stored_response() -> None:
     store = make_store()
     first = whole(decode(store), HI)
-    dialect = make_front(store, first_id=50)
+    dialect = make_dialect(store, first_id=50)
     body = json.dump({"input": "And?", "previous_response_id": first["id"], "instructions": "Go."})
     second = dialect.decode(body, OWNER)
     roles = [(message.role, message.text) for message in second.request.messages]

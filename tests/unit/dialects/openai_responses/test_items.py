@@ -146,8 +146,8 @@ def test_a_longer_history_begins_with_the_bytes_of_a_shorter_one(
 @given(TURNS)
 def test_remarks_of_the_system_change_nothing_about_the_turns(turns: list[Turn]) -> None:
     def of(remark: str | None) -> tuple[Message, ...]:
-        turns_ = [turn._replace(remark=remark) for turn in turns]
-        return decode(input=Client(Style()).write(turns_).items).request.messages
+        remarked = [turn._replace(remark=remark) for turn in turns]
+        return decode(input=Client(Style()).write(remarked).items).request.messages
 
     plain, reminded = of(None), of("Be brief.")
     assert [message.role for message in plain] == [message.role for message in reminded]

@@ -14,7 +14,7 @@ NAMES = ("look", "run")
 def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
     call = WrittenCall(name, json.dump_text(arguments), "a")
     calls = reread(call, order_syntaxes(()), NAMES)
-    return [(call_.name, json.parse(str(call_.arguments))) for call_ in calls]
+    return [(call.name, json.parse(str(call.arguments))) for call in calls]
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conversation import json
-from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.rescue.registry import find_syntax
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
+from proxy.conversation.tools import ToolCall
 from proxy.guardrails.tool_prompts.fragments import (
     escape,
     write_arguments,
@@ -13,7 +11,6 @@ from proxy.guardrails.tool_prompts.fragments import (
     write_tools,
 )
 from proxy.guardrails.tool_prompts.history import find_convention
-from tests.fakes.arrivals import read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold, values
 
 MARKS = ("</tool_call>", "[INST]", "``")
@@ -45,7 +42,6 @@ def test_an_unstructured_result_is_a_string(text: str) -> None:
     assert json.parse(write_content(text, ())) == text
 
 
-HERMES = find_syntax("hermes")
 HERMES_CONVENTION = find_convention("hermes")
 DESCRIPTION = """# Tools
 
@@ -111,60 +107,3 @@ def test_arguments_deeper_than_the_reader_limit_are_not_read_again() -> None:
 def test_calls_after_an_open_quotation_are_not_read_again() -> None:
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
     assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
-
-
-SHIP = '{"name": "ship", "arguments": {"to": "</tool_call>"}}'
-CALL = WrittenCall("ship", {"to": "</tool_call>"})
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("<tool_call> marks a call", Reason.NOT_A_CALL),
-        ("<tool_call>", Reason.NOT_A_CALL),
-        ("<tool_call><function=f>", Reason.NOT_A_CALL),
-        ('<tool_call>{"to": "x"}</tool_call>', Reason.NOT_A_CALL),
-        ('<tool_call>{"name": "ship", "arguments": {bad json}}</tool_call>', Reason.BROKEN),
-        ('<tool_call>{"name": "ship", "arguments": {"to": "Par', Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(HERMES, text)[0] == NoCall(reason)
-
-
-BARE = WrittenCall("f", {})
-EMPTY = '<tool_call>{"name": "f", "arguments": {}}'
-READ: list[tuple[str, tuple[WrittenCall, ...], bool, str]] = [
-    *(
-        (f"<tool_call>{inside}</tool_call>\nrest", (CALL,) * count, True, "\nrest")
-        for inside, count in (
-            (SHIP, 1),
-            (f"\n{SHIP}\n", 1),
-            (f"\n{SHIP}\n{SHIP}\n", 2),
-            (f"[{SHIP}, {SHIP}]", 2),
-            (f"\n```json\n{SHIP}\n```\n", 1),
-            (f"```\n{SHIP}```", 1),
-            (f"```\n{SHIP}", 1),
-        )
-    ),
-    *(
-        (f"<tool_call>\n{SHIP}{end}", (CALL,), False, end.strip())
-        for end in ("", "\n", "<tool_call>", "<|im_end|>", "</tool")
-    ),
-    (f"<tool_call>{SHIP[:-1]}", (CALL,), False, ""),
-    *(
-        (EMPTY + end, (BARE,), True, "")
-        for end in ("</tool>", "</function>", "</minimax:tool_call>")
-    ),
-    *((EMPTY + end, (BARE,), False, end) for end in ("</", "</tool", "</ tool>", f"</{'a' * 50}>")),
-    ('<tool_call>{"name": "now"}</tool_call>', (WrittenCall("now", {}),), True, ""),
-    ('<tool_call>[{"name": "f", "arguments": {}}]\nSo.', (BARE,), True, "So."),
-    ('<tool_call>{"f": {"a": 1}}</tool_call>', (WrittenCall("f", {"a": 1}),), True, ""),
-]
-
-
-@pytest.mark.parametrize(("text", "calls", "is_closed", "rest"), READ)
-def test_tagged_calls_are_read(
-    *, text: str, calls: tuple[WrittenCall, ...], is_closed: bool, rest: str
-) -> None:
-    assert read_syntax(HERMES, text) == (Calls(calls, closed=is_closed), rest)

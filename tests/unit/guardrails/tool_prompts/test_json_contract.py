@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 
 from proxy.conversation import json
@@ -109,75 +108,11 @@ def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> 
     return replies[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        (LOOK, (READ_CALL,)),
-        (FINAL, (ANSWER,)),
-        (f"{LOOK}\n{LOOK}\n", (READ_CALL, READ_CALL)),
-        (f"{LOOK}\n{FINAL}", (READ_CALL, ANSWER)),
-        (f"```json\n{FINAL}\n```", (ANSWER,)),
-        (f"```\n{LOOK}\n{LOOK}```", (READ_CALL, READ_CALL)),
-        ('{"type": "tool_call", "name": "look"}', (WrittenCall("look", {}),)),
-        ("{'type': 'final', 'content': 'x',}", (WrittenCall("respond", {"message": "x"}),)),
-        ('{"type": "final", "content": [1]}', (WrittenCall("respond", {"message": [1]}),)),
-        (
-            '{"type": "tool_call", "content": "So", "name": "look", "parameters": {"at": "}"}}',
-            (WrittenCall("respond", {"message": "So"}), READ_CALL),
-        ),
-        (LOOK.replace('"name"', '"content": "", "name"'), (READ_CALL,)),
-    ],
-)
-def test_a_valid_contract_object_is_read(text: str, calls: tuple[WrittenCall, ...]) -> None:
-    assert read_syntax(READ_CONTRACT, text) == (Calls(calls), "")
-
-
-def test_results_invented_by_the_model_are_ignored() -> None:
-    result = '{"type": "tool_result", "name": "look", "content": "nothing"}'
-    assert read_syntax(READ_CONTRACT, f"{LOOK}\n{result}\n{FINAL}") == (Calls((READ_CALL,)), "")
-    assert read_syntax(READ_CONTRACT, result)[0] == NoCall(Reason.NOT_A_CALL)
-
-
-@pytest.mark.parametrize("text", [LOOK[:-1], f"```json\n{LOOK}\n", FINAL[:-1]])
-def test_an_unclosed_object_may_still_become_a_call(text: str) -> None:
-    calls, _ = read_syntax(READ_CONTRACT, text)
-    assert isinstance(calls, Calls)
-    assert not calls.closed
-
-
 def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
     text = LOOK.replace('"name"', '"content": "So", "name"')
     assert read_syntax(contract, text) == (Calls((READ_CALL,)), "")
-
-
-def test_an_object_outside_the_contract_is_abandoned_early() -> None:
-    assert read_syntax(READ_CONTRACT, '{"answer": [1, 2]}')[1] == "[1, 2]}"
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        # other text is no call
-        ('{"name": "look", "arguments": {}}', Reason.NOT_A_CALL),
-        ('{"type": "function", "name": "look"}', Reason.NOT_A_CALL),
-        ('{"type": "tool_call"}', Reason.NOT_A_CALL),
-        ('{"type": "tool_call", "arguments": {}}', Reason.NOT_A_CALL),
-        ('{"type": "final"}', Reason.NOT_A_CALL),
-        ('{"name": "look", "type": "tool_call"}', Reason.NOT_A_CALL),
-        ("{}", Reason.NOT_A_CALL),
-        ("{x | x > 0}", Reason.NOT_A_CALL),
-        (f"{LOOK}\n{{}}", Reason.NOT_A_CALL),
-        ("```python\n{}\n```", Reason.NOT_A_CALL),
-        ("```json\nnothing\n```", Reason.NOT_A_CALL),
-        # a broken contract object counts as an intended call
-        (FINAL[:-3], Reason.BROKEN),
-        ('{"type": "tool_call", "name": look}', Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_call(text: str, reason: Reason) -> None:
-    assert read_syntax(READ_CONTRACT, text)[0] == NoCall(reason)
 
 
 def test_it_counts_only_at_the_start_of_a_reply() -> None:

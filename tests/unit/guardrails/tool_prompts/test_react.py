@@ -5,10 +5,9 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.guardrails.model_quirks import Template
 from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.scanner import find_calls
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
-from proxy.guardrails.tool_prompts.react import REACT_CONTRACT, ReActConvention
-from tests.fakes.arrivals import calls_found, read_syntax
+from proxy.guardrails.tool_prompts.react import ReActConvention
+from tests.fakes.arrivals import calls_found
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
 
 REACT = find_syntax("react")
@@ -63,19 +62,6 @@ def test_answers_in_the_history_have_their_label_and_empty_answers_none() -> Non
 
 
 PING = 'Action: ping\nAction Input: {"host": "a"}'
-READ_CALL = WrittenCall("ping", {"host": "a"})
-
-
-def test_an_action_is_a_call() -> None:
-    assert read_syntax(REACT, f"{PING}\n") == (Calls((READ_CALL,)), "")
-    assert read_syntax(REACT, 'Action:ping\n\nAction Input:\n{"host": "a"}') == (
-        Calls((READ_CALL,)),
-        "",
-    )
-
-
-def test_several_actions_may_follow_one_another() -> None:
-    assert read_syntax(REACT, f"{PING}\n{PING}")[0] == Calls((READ_CALL, READ_CALL))
 
 
 @pytest.mark.parametrize(
@@ -90,40 +76,3 @@ def test_several_actions_may_follow_one_another() -> None:
 def test_it_counts_for_offered_tools_on_separate_lines_at_the_end(text: str, count: int) -> None:
     findings = find_calls(text, (REACT,), ("ping",))
     assert len(calls_found(findings)) == count
-
-
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        (PING, (READ_CALL,)),
-        (f"{PING}\n{PING}\n", (READ_CALL, READ_CALL)),
-        ('Action: ping\nAction Input: ```json\n{"host": "a"}\n```\n', (READ_CALL,)),
-        ("Action: ping", (WrittenCall("ping", {}),)),
-        ("Action: ping\nAction Input:\n", (WrittenCall("ping", {}),)),
-    ],
-)
-def test_a_model_prompted_for_actions_is_read_leniently(
-    text: str, calls: tuple[WrittenCall, ...]
-) -> None:
-    assert read_syntax(REACT_CONTRACT, text) == (Calls(calls), "")
-
-
-@pytest.mark.parametrize(
-    ("syntax", "text", "reason"),
-    [
-        # other text is no call
-        (REACT, "Action: none", Reason.NOT_A_CALL),
-        (REACT, "Action: ", Reason.NOT_A_CALL),
-        (REACT, "Action: ping\nAction Input: a", Reason.NOT_A_CALL),
-        (REACT, "Action: ping\nInput: {}", Reason.NOT_A_CALL),
-        (REACT, 'Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
-        (REACT, f"{PING}\nAction: Finish", Reason.NOT_A_CALL),
-        # broken actions of a prompted model are retried
-        (REACT_CONTRACT, "Action: \n", Reason.NOT_A_CALL),
-        (REACT_CONTRACT, "Action: ping\nAction Input: a", Reason.BROKEN),
-        (REACT_CONTRACT, "Action: ping the host", Reason.BROKEN),
-        (REACT_CONTRACT, 'Action: ping\nAction Input: {"host": "a', Reason.BROKEN),
-    ],
-)
-def test_other_text_is_no_call(syntax: Syntax, text: str, reason: Reason) -> None:
-    assert read_syntax(syntax, text)[0] == NoCall(reason)

@@ -20,7 +20,7 @@ from tests.fakes.histories import history
 from tests.fakes.scripts import TOOLS
 from tests.unit.dialects.anthropic_messages.upstream.histories import turns
 
-TERMS = ModelLimits("claude")
+LIMITS = ModelLimits("claude")
 FORM: JsonObject = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
 FIELDS: list[JsonObject] = [
     {},
@@ -44,10 +44,10 @@ def test_every_encoded_request_validates_against_the_sdk_types(
     cut: list[list[JsonObject]], fields: JsonObject
 ) -> None:
     request = upstream_request([message for turn in cut for message in turn], fields)
-    body = encode_request(request, TERMS)
-    assert body == encode_request(request, TERMS)
+    body = encode_request(request, LIMITS)
+    assert body == encode_request(request, LIMITS)
     check_question(cast("JsonObject", json.parse(body)))
-    check_count(cast("JsonObject", json.parse(encode_count(request, TERMS))))
+    check_count(cast("JsonObject", json.parse(encode_count(request, LIMITS))))
 
 
 @settings(max_examples=50)

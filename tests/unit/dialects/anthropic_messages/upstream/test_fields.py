@@ -63,7 +63,7 @@ def test_unsupported_fields_are_refused_unless_their_value_is_neutral(
 
 
 @pytest.mark.parametrize(
-    ("terms", "wanted", "limit"),
+    ("limits", "requested", "limit"),
     [
         (ModelLimits("m"), None, 4096),
         (ModelLimits("m"), 9, 9),
@@ -75,8 +75,10 @@ def test_unsupported_fields_are_refused_unless_their_value_is_neutral(
         (ModelLimits("m", 64_000, 200_000), 9, 9),
     ],
 )
-def test_an_answer_always_has_a_limit(terms: ModelLimits, wanted: int | None, limit: int) -> None:
-    assert terms.limit(wanted) == limit
+def test_an_answer_always_has_a_limit(
+    limits: ModelLimits, requested: int | None, limit: int
+) -> None:
+    assert limits.limit(requested) == limit
 
 
 def test_the_table_names_every_field_of_a_chat_completion_request() -> None:

@@ -20,7 +20,7 @@ def decoded(dialect: OllamaDialect, **members: JsonValue) -> Decoded:
 @pytest.mark.parametrize(
     ("dialect", "title"), [(CHAT, "OllamaChatRequest"), (GENERATE, "OllamaGenerateRequest")]
 )
-def test_it_is_a_front_end(dialect: Dialect, title: str) -> None:
+def test_the_dialect_has_a_name_and_the_schemas_of_its_bodies(dialect: Dialect, title: str) -> None:
     assert (dialect.name, dialect.stream_type) == ("ollama", "application/x-ndjson")
     schemas = dialect.schemas()
     assert schemas.request["title"] == title

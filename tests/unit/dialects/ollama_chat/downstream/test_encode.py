@@ -23,7 +23,7 @@ BEGAN = 1_764_000_000.0
 USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
-def terms(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerms:
+def options(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerTerms:
     """Return options whose clock shows BEGAN plus each of `seconds`; the last value repeats."""
     left = [*seconds] or [0.5]
 
@@ -63,7 +63,7 @@ def content_of(line: JsonObject) -> JsonObject:
 def test_durations_come_from_the_engine_or_are_measured(
     timings: JsonObject | None, expected: tuple[int, ...]
 ) -> None:
-    builder = OllamaBuilder(terms(seconds=(1, 4)))
+    builder = OllamaBuilder(options(seconds=(1, 4)))
     builder.add(TextDelta("Hi"))
     details: JsonObject = {"prompt_tokens_details": {"cached_tokens": 3}}
     builder.add(UsageReported({**USAGE, **details}, timings))
@@ -74,7 +74,7 @@ def test_durations_come_from_the_engine_or_are_measured(
 
 
 def test_keepalive_lines_have_no_content() -> None:
-    stream = OllamaStream(terms())
+    stream = OllamaStream(options())
     (line,) = lines(stream.keep_alive())
     assert (content_of(line), line["done"]) == ({"role": "assistant", "content": ""}, False)
     assert stream.comment("loading") == b""
@@ -82,7 +82,7 @@ def test_keepalive_lines_have_no_content() -> None:
 
 @pytest.mark.parametrize("reason", ["load", "unload"])
 def test_loading_and_unloading_are_reported_without_content(reason: str) -> None:
-    (line,) = lines(terms().load_status(reason))
+    (line,) = lines(options().load_status(reason))
     assert (line["done"], line["done_reason"]) == (True, reason)
     assert content_of(line) == {"role": "assistant", "content": ""}
 
