@@ -116,7 +116,7 @@ def test_missing_backend_is_reported_and_does_not_prevent_the_start() -> None:
         process.communicate()
     assert answer.status_code == 502
     assert nowhere in answer.json()["error"]["message"]
-    assert f"backend {nowhere} is unreachable" in warning
+    assert f"backend {nowhere} is not reachable yet" in warning
     assert process.returncode == 0
 
 
