@@ -13,7 +13,13 @@ from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CountedIds, make_request, prepare
 from tests.playbooks.test_streaming_properties import POLICIES, TOOLS, Client, Written, replies
-from tests.unit.dialects.anthropic_messages.streams import built, check, member, terms, told
+from tests.unit.dialects.anthropic_messages.streams import (
+    built,
+    check,
+    member,
+    message_options,
+    read_events,
+)
 
 BROKEN = Problem(502, "server_error", "It broke off.", "call_broke_off")
 
@@ -55,14 +61,14 @@ def texts(content: list[JsonValue], kind: str) -> str:
 @given(st.lists(thoughtful(), min_size=3, max_size=3), POLICIES)
 def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
-    events, payload, is_broken = show(MessageStream(terms()), turn, answers)
+    events, payload, is_broken = show(MessageStream(message_options()), turn, answers)
     check(payload, is_broken=is_broken)
     client = Client()
     client.see(events)
     if is_broken:
         return
     whole = client.whole.finish(client.reason or "")
-    message = built(events, terms())
+    message = built(events, message_options())
     content = message["content"]
     assert isinstance(content, list)
     assert texts(content, "text") == whole.text
@@ -80,7 +86,7 @@ def _inputs(payload: bytes) -> list[str]:
     """Return the arguments of each call, as they were streamed."""
     inputs: dict[int, str] = {}
     kind: JsonValue = None
-    for event in told(payload):
+    for event in read_events(payload):
         if event["type"] == "content_block_start":
             kind = member(event["content_block"], "type")
         elif event["type"] == "content_block_delta" and kind == "tool_use":

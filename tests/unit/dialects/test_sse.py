@@ -59,8 +59,8 @@ def specified(stream: bytes) -> list[Event]:
 def test_a_stream_has_these_events_at_every_chunking(stream: bytes, events: list[Event]) -> None:
     assert decoded([stream]) == events
     assert decoded([stream[at : at + 1] for at in range(len(stream))]) == events
-    for cut in range(len(stream)):
-        assert decoded([stream[:cut], stream[cut:]]) == events
+    for cut in range(len(stream) + 1):
+        assert decoded([stream[:cut], b"", stream[cut:]]) == events
 
 
 @given(

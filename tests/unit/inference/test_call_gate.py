@@ -13,7 +13,6 @@ from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolC
 from proxy.conversation.tools import NamedTool
 from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.dialects.lenient_json import as_object, as_text
-from proxy.guardrails.nudges import keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.schemas.arguments import Members, ValidArguments, check
@@ -122,12 +121,6 @@ def test_nesting_beyond_the_parser_limit_is_not_followed(unit: str, size: int) -
     assert release.feed('1}}},"flag":true}') == ""
 
 
-@pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_string_of_escapes_is_shown_escape_by_escape(size: int) -> None:
-    text = '{"path":"' + "\\u00e9a\\ud83d\\ude00\\n" * 50 + "x"
-    assert shown(text, size) == text
-
-
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 @pytest.mark.parametrize(
     ("text", "certain"),
@@ -160,20 +153,6 @@ def test_a_plain_string_flows_piece_by_piece() -> None:
         "",
     ]
     assert release.shown.names == ("text",)
-
-
-def test_without_declared_members_only_the_brace_is_shown() -> None:
-    assert shown('{"path": "a"}', schema=True) == "{"
-
-
-def test_a_long_beginning_is_not_repeated_in_the_nudge() -> None:
-    release = ArgumentsGate(Members(SCHEMA))
-    release.feed('{"path": "a')
-    (short,) = keep_calls((), "save", release.shown.text)
-    assert short.text.endswith('exactly with {"path": "a')
-    release.feed("b" * 500)
-    (long,) = keep_calls((), "save", release.shown.text)
-    assert long.text.endswith("with the same values as before")
 
 
 @pytest.mark.parametrize(
@@ -289,17 +268,6 @@ def test_valid_arguments_continue_at_the_clients_position(text: str, size: int) 
         assert begun + rest == text
 
 
-@given(OBJECTS, st.integers(1, 9))
-def test_every_valid_object_can_be_continued(value: JsonObject, size: int) -> None:
-    text = json.dump_text(value)
-    checked = check(EDIT, text)
-    release = ArgumentsGate(Members(SCHEMA))
-    for at in range(0, len(text), size):
-        release.feed(text[at : at + size])
-    if isinstance(checked, ValidArguments):
-        assert release.shown.rest(checked.text) is not None
-
-
 @given(spellings())
 def test_every_chunking_shows_the_same(text: str) -> None:
     assert shown(text, 1) == shown(text, 4) == shown(text, len(text) + 1)
@@ -332,23 +300,6 @@ def text_of(events: list[ReplyEvent], index: int) -> str:
         for event in events
         if isinstance(event, ToolCallArgumentsDelta) and event.index == index
     )
-
-
-def test_a_call_is_shown_under_the_name_of_the_offered_tool() -> None:
-    shown = taken(make(), 0, "functions.get-weather", PARIS)
-    assert shown[0] == ToolCallStarted(0, "id_0", "get_weather")
-    assert text_of(shown, 0) == '{"city": "Paris'
-
-
-def test_an_alias_is_a_name_too() -> None:
-    offer = replace(OFFER, aliases={"forecast": "get_weather"})
-    assert taken(make(offer), 0, "forecast", PARIS)[0] == ToolCallStarted(0, "id_0", "get_weather")
-
-
-@pytest.mark.parametrize("arguments", ["", "{", '{"ci', '{"town": "Paris"}', '["Paris"]', "{}"])
-def test_a_call_is_shown_from_its_first_certain_argument(arguments: str) -> None:
-    release = make()
-    assert taken(release, 0, "get_weather", arguments) == []
 
 
 @pytest.mark.parametrize(
@@ -388,13 +339,6 @@ def test_after_a_wrong_call_everything_waits(arguments: str) -> None:
     taken(release, 0, "get_weather", arguments)
     assert taken(release, 1, "get_time", "{}") == []
     assert taken(release, 2, "get_time", "{}") == []
-
-
-def test_a_call_of_an_unknown_tool_after_a_good_call_waits() -> None:
-    release = make()
-    shown = taken(release, 0, "get_weather", PARIS) + taken(release, 1, "launch", "{}")
-    assert text_of(shown, 0) == PARIS
-    assert text_of(shown, 1) == ""
 
 
 def test_without_parallel_calls_only_the_first_is_shown() -> None:

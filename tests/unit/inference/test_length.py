@@ -4,15 +4,11 @@ from collections.abc import Sequence
 import pytest
 
 from proxy.conversation.replies import (
-    PromptProgress,
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
-    ReplyStarted,
     ReplyUnreadable,
     TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCallStarted,
     UsageReported,
 )
 from proxy.inference.length import ReplyLength
@@ -28,33 +24,9 @@ def events_until_cut(length: ReplyLength, *events: ReplyEvent) -> int:
     return len(events)
 
 
-@pytest.mark.parametrize("kind", [TextDelta, ReasoningDelta])
-def test_a_reply_is_too_long_with_the_first_token_beyond_its_limit(
-    kind: type[TextDelta | ReasoningDelta],
-) -> None:
-    assert events_until_cut(ReplyLength(10), *[kind("a token, ")] * 50) == 10
-
-
-def test_arguments_count_towards_the_limit_and_progress_does_not() -> None:
-    progress: list[ReplyEvent] = [PromptProgress(9, 0, 1)] * 50
-    before = [ReplyStarted(), *progress, ToolCallStarted(0, "a", "f")]
-    arguments = [ToolCallArgumentsDelta(0, '"a piece, ')] * 50
-    assert events_until_cut(ReplyLength(10), *before, *arguments) == len(before) + 10
-
-
-def test_events_of_a_batch_are_counted_together() -> None:
-    length = ReplyLength(10)
-    assert not length.exceeds([TextDelta("a token, ")] * 10)
-    assert length.exceeds([TextDelta("a token, ")] * 2)
-
-
 @pytest.mark.parametrize("end", [ReplyFinished("length"), ReplyUnreadable("lost")])
 def test_a_reply_that_ends_normally_is_not_too_long(end: ReplyEvent) -> None:
     assert not ReplyLength(1).exceeds([TextDelta("a token, "), TextDelta("a token, "), end])
-
-
-def test_without_a_limit_nothing_is_too_long() -> None:
-    assert events_until_cut(ReplyLength(None), *[TextDelta("a token, ")] * 1000) == 1000
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])

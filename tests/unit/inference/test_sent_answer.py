@@ -2,7 +2,6 @@ from proxy.conversation.replies import (
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
-    ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.schemas.arguments import Members
@@ -39,14 +38,6 @@ def test_an_open_call_is_completed_by_matching_arguments() -> None:
     assert shown.close_call(PARIS.arguments) is None
 
 
-def test_an_answer_is_accepted_if_it_continues_one_of_its_calls() -> None:
-    assert SentAnswer().admits(())
-    assert opened().admits((ROME, PARIS))
-    assert not opened().admits((ROME,))
-    assert not opened().admits(())
-    assert not opened().admits((ToolCall("a", "get_time", PARIS.arguments),))
-
-
 def test_a_completely_shown_call_is_not_continued_by_another() -> None:
     shown = SentAnswer()
     shown.complete_calls([PARIS])
@@ -72,19 +63,3 @@ def test_calls_that_were_shown_are_not_repeated() -> None:
     again = ToolCall("z", "get_weather", '{"city":"Paris"}')
     assert shown.complete_calls([again, ROME]) == [ToolCalled(1, ROME)]
     assert shown.complete_calls([again, again]) == [ToolCalled(2, again)]
-
-
-def test_calls_start_after_the_shown_ones() -> None:
-    shown = SentAnswer()
-    shown.complete_calls([PARIS])
-    release = ArgumentsGate(Members(WEATHER_SCHEMA))
-    started = shown.start_call("b", "get_weather", release.shown)
-    assert started == ToolCallStarted(1, "b", "get_weather")
-    release.feed(ROME.arguments)
-    assert shown.complete_calls([PARIS, ROME]) == [ToolCallArgumentsDelta(1, '"}')]
-
-
-def test_an_open_call_that_nothing_continues_stays_open() -> None:
-    shown = opened()
-    assert shown.complete_calls([]) == []
-    assert shown.open_call is not None

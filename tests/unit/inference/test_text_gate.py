@@ -48,11 +48,6 @@ def continuing(text: str, *, adds_text: bool = True) -> ContinuationGate:
     return ContinuationGate(shown, adds_text=adds_text)
 
 
-def test_reasoning_is_shown_immediately_under_any_policy() -> None:
-    assert make(shows_prose=False).show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
-    assert continuing("Hi").show(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
-
-
 def test_reasoning_of_a_later_attempt_starts_a_new_paragraph() -> None:
     shown = SentAnswer()
     first, later = (
@@ -65,29 +60,6 @@ def test_reasoning_of_a_later_attempt_starts_a_new_paragraph() -> None:
     assert later.show(ReasoningDelta(" four")) == [ReasoningDelta(" four")]
 
 
-def test_accepted_prose_is_shown_immediately() -> None:
-    release = make()
-    assert release.show(Prose("Good")) == [TextDelta("Good")]
-    assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta(" day")]
-
-
-def test_white_space_alone_commits_to_nothing() -> None:
-    release = streaming(SentAnswer())
-    assert release.show(Prose("\n\n")) == []
-    assert release.show_call(ToolCallStarted(0, "a", "unknown")) == []
-    assert release.show(Prose("\n")) == []
-    assert release.complete(Accepted("\n\n\n", (PARIS,)), is_own=True) == [
-        TextDelta("\n\n\n"),
-        ToolCalled(0, PARIS),
-    ]
-
-
-def test_other_prose_is_held_until_the_verdict() -> None:
-    release = make(shows_prose=False)
-    assert release.show(Prose("Good")) == []
-    assert release.complete(Accepted("Good day"), is_own=True) == [TextDelta("Good day")]
-
-
 def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     release = make(shows_prose=False)
     before = release.is_unseen
@@ -96,13 +68,6 @@ def test_a_reply_is_unseen_while_its_prose_is_held() -> None:
     assert not make().is_unseen
     assert make(is_answer_due=False).is_unseen
     assert continuing("Hi").is_unseen
-
-
-def test_a_message_releases_held_prose() -> None:
-    release = make(shows_prose=False)
-    assert release.show(Prose("One.")) == []
-    assert release.show(RespondText("\n\nTwo.")) == [TextDelta("One.\n\nTwo.")]
-    assert release.complete(Accepted("One.\n\nTwo."), is_own=True) == []
 
 
 def test_where_no_answer_is_due_a_message_is_held_too() -> None:
@@ -168,13 +133,6 @@ def test_text_next_to_a_corrected_call_is_dropped() -> None:
     assert release.complete(Accepted("Sorry."), is_own=False) == [TextDelta("\n\nSorry.")]
 
 
-def test_text_after_a_bare_call_needs_no_paragraph() -> None:
-    shown = SentAnswer()
-    shown.complete_calls([PARIS])
-    release = ContinuationGate(shown, adds_text=True)
-    assert release.complete(Accepted("Sunny."), is_own=False) == [TextDelta("Sunny.")]
-
-
 def test_text_and_calls_commit_to_an_answer_and_reasoning_does_not() -> None:
     assert is_content(TextDelta("a"))
     assert is_content(ToolCallStarted(0, "a", "b"))
@@ -218,32 +176,11 @@ def test_no_part_of_a_call_is_visible(text: str) -> None:
     assert [event for letter in text for event in release.show(Prose(letter))] == []
 
 
-def test_prose_is_shown_with_its_first_piece() -> None:
-    release = make_watched()
-    assert release.show(Prose("It")) == [TextDelta("It")]
-    assert release.show(Prose(" is")) == [TextDelta(" is")]
-    assert release.show(Prose(BEGINNING)) == [TextDelta(BEGINNING)]
-    assert release.complete(Accepted(f"It is{BEGINNING}."), is_own=True) == [TextDelta(".")]
-
-
-def test_held_prose_is_shown_entirely() -> None:
-    release = make_watched()
-    assert release.show(Prose(BEGINNING)) == []
-    assert release.show(Prose("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
-    assert release.show(Prose(" them")) == [TextDelta(" them")]
-
-
 def test_the_confirmation_word_is_held_only_if_it_was_requested() -> None:
     assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
     release = LookaheadGate(FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_retry=True)
     assert release.show(Prose("Done")) == []
     assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
-
-
-def test_white_space_waits_for_the_next_text() -> None:
-    release = make_watched()
-    assert release.show(Prose("\n")) == []
-    assert release.show(Prose("It")) == [TextDelta("\nIt")]
 
 
 def test_reasoning_is_never_held() -> None:

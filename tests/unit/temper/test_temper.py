@@ -43,7 +43,7 @@ def test_the_package_before_temper_existed_has_the_same_names() -> None:
 def test_a_private_name_is_no_attribute() -> None:
     for package in (proxy, temper):
         with pytest.raises(AttributeError, match="'Turn'"):
-            _ = package.Turn  # type: ignore[attr-defined]
+            _ = package.Turn
 
 
 def test_type_checkers_see_the_same_names() -> None:

@@ -146,30 +146,6 @@ def test_a_released_cursor_keeps_no_passed_text() -> None:
     assert cursor.take_echo() == ""
 
 
-def echoing(cursor: Cursor) -> Waiting[str]:
-    yield from cursor.literal("name")
-    cursor.start_arguments("f")
-    yield from cursor.take(WORD)
-    cursor.end_arguments()
-    yield from cursor.whitespace()
-    cursor.start_arguments("g")
-    yield from cursor.take(WORD)
-    cursor.end_arguments()
-    return f"{cursor.arguments_name}:{cursor.take_echo()}"
-
-
-def test_only_the_first_arguments_are_echoed() -> None:
-    assert read(echoing, "nameabc def") == ("f:abc", "")
-
-
-def test_white_space_is_passed_up_to_a_visible_character() -> None:
-    cursor = Cursor(" \n")
-    assert cursor.visible() == ""
-    cursor.feed(" ab")
-    assert cursor.visible() == "a"
-    assert cursor.look_ahead(1) == ("a", True)
-
-
 def test_white_space_is_passed_as_the_last_text_only() -> None:
     cursor = Cursor(" \n")
     assert (cursor.pass_last_space(), cursor.is_exhausted) == (" \n", True)
@@ -177,46 +153,6 @@ def test_white_space_is_passed_as_the_last_text_only() -> None:
     cursor.feed("\n<")
     assert cursor.pass_last_space() == ""
     assert cursor.stands_at("\n<")
-
-
-def test_the_source_starts_at_the_mark() -> None:
-    cursor = Cursor("abcde  1")
-    cursor.advance(2)
-    cursor.begin()
-    cursor.pass_run(WORD)
-    cursor.pass_space()
-    assert cursor.source() == "cde  "
-
-
-def test_a_rewound_cursor_has_no_arguments() -> None:
-    cursor = Cursor("abc")
-    cursor.begin()
-    cursor.start_arguments("f")
-    cursor.advance(2)
-    cursor.rewind()
-    assert (cursor.arguments_name, cursor.take_echo()) == (None, "")
-
-
-def test_a_cursor_is_within_arguments_from_their_start_to_their_end() -> None:
-    cursor = Cursor("abc")
-    states = [cursor.is_within_arguments]
-    cursor.start_arguments("f")
-    states.append(cursor.is_within_arguments)
-    cursor.end_arguments()
-    states.append(cursor.is_within_arguments)
-    assert states == [False, True, False]
-
-
-def test_the_arguments_are_echoed_as_they_arrive() -> None:
-    cursor = Cursor()
-    reading = echoing(cursor)
-    next(reading)
-    echoes: list[str] = []
-    for piece in ("na", "meab", "", "c", "d ", " "):
-        cursor.feed(piece)
-        next(reading)
-        echoes.append(cursor.take_echo())
-    assert echoes == ["", "ab", "", "c", "d", ""]
 
 
 def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:

@@ -2,40 +2,8 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.rescue.values.scalars import Unreadable, interpret, parse_number, read_bare
+from proxy.guardrails.rescue.values.scalars import interpret, read_bare
 from tests.fakes.arrivals import is_linear, read, run
-
-
-def test_items_of_an_abandoned_list_do_not_change_the_reported_defect() -> None:
-    assert Unreadable("cut_off", (1,)) == Unreadable("cut_off")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("0", 0), ("-12", -12), ("1.50", 1.5), ("2e3", 2000.0), ("-0.5", -0.5)]
-)
-def test_numbers_follow_json(text: str, number: float) -> None:
-    assert parse_number(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "1.", "+1", "1.2.3", "--1", "00501"])
-def test_other_text_is_no_number(text: str) -> None:
-    with pytest.raises(Unreadable) as refusal:
-        parse_number(text)
-    assert refusal.value == Unreadable("unexpected")
-
-
-def test_digits_after_a_leading_zero_are_text_in_python() -> None:
-    assert parse_number("00501", is_python=True) == "00501"
-    with pytest.raises(Unreadable) as refusal:
-        parse_number("-01", is_python=True)
-    assert refusal.value == Unreadable("unexpected")
-
-
-@pytest.mark.parametrize("text", ["9" * 1001, "1e999"])
-def test_an_unrepresentable_number_is_too_long(text: str) -> None:
-    with pytest.raises(Unreadable) as refusal:
-        parse_number(text)
-    assert refusal.value == Unreadable("too_long")
 
 
 @pytest.mark.parametrize(

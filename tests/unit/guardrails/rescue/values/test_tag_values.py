@@ -43,31 +43,6 @@ def trim(*texts: str, has_lines: bool = True) -> list[object]:
     return list(arguments.values())
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("x", "x"),
-        ("\nx\n", "x"),
-        ("\n\nx\n\n", "\nx\n"),
-        ("\nx", "x"),
-        ("x\n", "x"),
-        ("x\ny\n", "x\ny\n"),
-        ("", ""),
-        ("\n", ""),
-        ("x</k>", "x"),
-        ("<k>x</k>", "<k>x</k>"),
-    ],
-)
-def test_line_ends_next_to_the_marks_are_layout(text: str, value: str) -> None:
-    assert trim(text) == [value]
-
-
-def test_a_value_directly_after_its_tag_keeps_its_line_end_if_another_does() -> None:
-    assert trim("a.py", "x\n") == ["a.py", "x\n"]
-    assert trim("x\n", "a.py") == ["x\n", "a.py"]
-    assert trim("\na.py\n", "x\n") == ["a.py", "x"]
-
-
 def test_elsewhere_a_line_end_belongs_to_the_value_unless_there_are_two() -> None:
     assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
