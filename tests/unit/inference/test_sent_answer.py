@@ -54,3 +54,12 @@ def test_among_several_candidates_the_call_with_the_same_id_continues() -> None:
         ToolCallArgumentsDelta(0, 'ris"}'),
         ToolCalled(1, other),
     ]
+
+
+def test_calls_that_were_shown_are_not_repeated() -> None:
+    shown = SentAnswer()
+    assert shown.complete_calls([PARIS]) == [ToolCalled(0, PARIS)]
+    assert shown.complete_calls([PARIS]) == []
+    again = ToolCall("z", "get_weather", '{"city":"Paris"}')
+    assert shown.complete_calls([again, ROME]) == [ToolCalled(1, ROME)]
+    assert shown.complete_calls([again, again]) == [ToolCalled(2, again)]
