@@ -237,16 +237,11 @@ class Dialect(Protocol):
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         """Read a request for a token count; raises as `decode` does."""
 
-    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
-        """Return the body that reports how many tokens a request has, see `mark_estimate`."""
+    def encode_count(self, tokens: int) -> bytes:
+        """Return the body that reports how many tokens a request has."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         """Write an error that occurred before the answer began."""
 
     def is_complete(self, end: bytes) -> bool:
         """Return whether a stream with this end is complete."""
-
-
-def mark_estimate(document: JsonObject, *, is_estimated: bool) -> JsonObject:
-    """Add the member that marks a token count as estimated, as in an estimated usage."""
-    return {**document, "temper": {"estimated": True}} if is_estimated else document

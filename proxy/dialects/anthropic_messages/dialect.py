@@ -42,7 +42,6 @@ from proxy.dialects.dialect import (
     IdsAndClock,
     Problem,
     Schemas,
-    mark_estimate,
 )
 from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
@@ -83,9 +82,9 @@ class MessagesDialect:
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         return self._decode(body, client, is_count=True)
 
-    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
+    def encode_count(self, tokens: int) -> bytes:
         """Write the token count of a prompt, including cached tokens."""
-        return json.dump(mark_estimate({"input_tokens": tokens}, is_estimated=is_estimated))
+        return json.dump({"input_tokens": tokens})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         return error_reply(problem, request_id)

@@ -52,9 +52,8 @@ class OpenAIDialect(ABC):
     def decode_count(self, body: bytes, client: dialect.Client) -> dialect.Decoded:
         return self.decode(body, client)
 
-    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
-        count: JsonObject = {"object": "response.input_tokens", "input_tokens": tokens}
-        return json.dump(dialect.mark_estimate(count, is_estimated=is_estimated))
+    def encode_count(self, tokens: int) -> bytes:
+        return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
 
     def error(self, problem: dialect.Problem, _: str) -> dialect.ErrorReply:
         return dialect.ErrorReply(

@@ -31,7 +31,6 @@ from proxy.dialects.dialect import (
     IdsAndClock,
     Problem,
     Schemas,
-    mark_estimate,
 )
 from proxy.dialects.foreign_history import (
     HistoryCall,
@@ -126,8 +125,8 @@ class OllamaDialect:
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         return self.decode(body, client)
 
-    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
-        return json.dump(mark_estimate({"prompt_eval_count": tokens}, is_estimated=is_estimated))
+    def encode_count(self, tokens: int) -> bytes:
+        return json.dump({"prompt_eval_count": tokens})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         del request_id
