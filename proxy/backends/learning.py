@@ -9,7 +9,7 @@ from proxy.conversation import replies
 from proxy.conversation.endings import LENGTH
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UpstreamRequest
-from proxy.dialects.lenient_json import as_count, read_usage, write_usage
+from proxy.dialects.lenient_json import ESTIMATED, as_count, read_usage, write_usage
 from proxy.errors import BackendFailed, ContextOverflow, InvalidRequest
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.driver import BackendPolicy, Batch, Failure
@@ -99,7 +99,7 @@ class PromptLearning(BackendPolicy):
         request = self._upstream_request
         prompt = self._book.estimate(request.messages, request.tools)
         usage: JsonObject = write_usage(prompt, self._length.tokens, None)
-        usage = {**usage, "temper": {"estimated": True}}
+        usage = {**usage, **ESTIMATED}
         return (*batch[:-1], structs.replace(incomplete, usage=usage), batch[-1])
 
 

@@ -237,8 +237,8 @@ class Dialect(Protocol):
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         """Read a request for a token count; raises as `decode` does."""
 
-    def encode_count(self, tokens: int) -> bytes:
-        """Return the body that reports how many tokens a request has."""
+    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
+        """Return the body that reports how many tokens a request has, marked if estimated."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         """Write an error that occurred before the answer began."""

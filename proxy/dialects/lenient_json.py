@@ -10,6 +10,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 _YEAR_9999 = 253_402_300_799  # its last second, the last one that `datetime` can represent
 
+# Marks a usage or a count that no engine has reported.
+ESTIMATED: JsonObject = {"temper": {"estimated": True}}
+
 
 def parse_object(document: bytes | str) -> JsonObject | None:
     try:

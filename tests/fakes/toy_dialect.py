@@ -72,8 +72,8 @@ class Shouting:
 
     decode_count = decode
 
-    def encode_count(self, tokens: int) -> bytes:
-        return b"%d TOKENS" % tokens
+    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
+        return b"%s%d TOKENS" % (b"ABOUT " if is_estimated else b"", tokens)
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         return ErrorReply(problem.status, problem.headers, problem.message.upper().encode())

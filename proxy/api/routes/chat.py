@@ -33,7 +33,6 @@ from proxy.api.request_reader import (
     queue_key_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
-from proxy.conversation import json
 from proxy.dialects.dialect import Client, Decoded, Dialect
 from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
@@ -220,9 +219,7 @@ class TokenCount:
         except TemperError as error:
             await refuse(connection, error)
             return
-        body = self.dialect.encode_count(count.tokens)
-        if count.is_estimated:  # marked as in an estimated usage
-            body = json.join_object({**json.split_object(body), "temper": b'{"estimated":true}'})
+        body = self.dialect.encode_count(count.tokens, is_estimated=count.is_estimated)
         await connection.respond(200, {}, body)
 
 

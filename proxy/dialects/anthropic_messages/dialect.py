@@ -44,7 +44,7 @@ from proxy.dialects.dialect import (
     Schemas,
 )
 from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
-from proxy.dialects.lenient_json import as_text, parse_object
+from proxy.dialects.lenient_json import ESTIMATED, as_text, parse_object
 from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.wire_schema import check, schema_or_any, workflow_in
 from proxy.errors import InvalidRequest
@@ -82,9 +82,9 @@ class MessagesDialect:
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         return self._decode(body, client, is_count=True)
 
-    def encode_count(self, tokens: int) -> bytes:
+    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
         """Write the token count of a prompt, including cached tokens."""
-        return json.dump({"input_tokens": tokens})
+        return json.dump({"input_tokens": tokens, **(ESTIMATED if is_estimated else {})})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         return error_reply(problem, request_id)

@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.dialects import dialect, sse
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import ESTIMATED, as_object
 from proxy.dialects.openai_chat import encode
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.schema import chat_schemas
@@ -52,8 +52,9 @@ class OpenAIDialect(ABC):
     def decode_count(self, body: bytes, client: dialect.Client) -> dialect.Decoded:
         return self.decode(body, client)
 
-    def encode_count(self, tokens: int) -> bytes:
-        return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
+    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
+        count: JsonObject = {"object": "response.input_tokens", "input_tokens": tokens}
+        return json.dump({**count, **(ESTIMATED if is_estimated else {})})
 
     def error(self, problem: dialect.Problem, _: str) -> dialect.ErrorReply:
         return dialect.ErrorReply(

@@ -43,7 +43,7 @@ from proxy.dialects.foreign_history import (
     write_picture,
     write_tool,
 )
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import ESTIMATED, as_object
 from proxy.dialects.ollama_chat.downstream import encode
 from proxy.dialects.ollama_chat.downstream.schema import (
     FIELDS,
@@ -125,8 +125,8 @@ class OllamaDialect:
     def decode_count(self, body: bytes, client: Client) -> Decoded:
         return self.decode(body, client)
 
-    def encode_count(self, tokens: int) -> bytes:
-        return json.dump({"prompt_eval_count": tokens})
+    def encode_count(self, tokens: int, *, is_estimated: bool) -> bytes:
+        return json.dump({"prompt_eval_count": tokens, **(ESTIMATED if is_estimated else {})})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         del request_id

@@ -90,7 +90,7 @@ def test_tokens_are_counted_for_the_same_prompt() -> None:
     counted = DIALECT.decode_count(document, SENDER).request
     answered = read(tools=TOOLS, system="Be kind.").request
     assert (counted.messages, counted.tools) == (answered.messages, answered.tools)
-    assert DIALECT.encode_count(17) == b'{"input_tokens":17}'
+    assert DIALECT.encode_count(17, is_estimated=False) == b'{"input_tokens":17}'
 
 
 CAPTURES = Path(__file__).parent / "captures"

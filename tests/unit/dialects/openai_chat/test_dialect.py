@@ -91,4 +91,6 @@ def test_a_stream_is_complete_with_its_end_mark(end: bytes, is_complete: bool) -
 
 
 def test_token_counts_have_the_openai_format() -> None:
-    assert DIALECT.encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'
+    count = b'{"object":"response.input_tokens","input_tokens":7'
+    assert DIALECT.encode_count(7, is_estimated=False) == count + b"}"
+    assert DIALECT.encode_count(7, is_estimated=True) == count + b',"temper":{"estimated":true}}'

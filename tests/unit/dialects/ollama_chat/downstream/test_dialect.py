@@ -53,7 +53,7 @@ def test_errors_and_counts() -> None:
     assert (reply.status, reply.body) == (400, b'{"error":"No."}')
     body = json.dump({"model": "m", "messages": [HI]})
     assert CHAT.decode_count(body, Client()).request.model == "m"
-    assert CHAT.encode_count(5) == b'{"prompt_eval_count":5}'
+    assert CHAT.encode_count(5, is_estimated=False) == b'{"prompt_eval_count":5}'
 
 
 def decode_chat(body: bytes) -> Decoded:
