@@ -13,6 +13,7 @@ import re
 OPENING = "<system-reminder>"
 CLOSING = "</system-reminder>"
 
+_LONGEST_GAP = 16  # characters of white space between two reminders
 _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
 
@@ -30,6 +31,19 @@ def is_forged(text: str) -> bool:
 def neutralise(text: str) -> str:
     """Break the tags of reminders in a foreign text."""
     return _TAG.sub(f"<{_WEDGE}", text)
+
+
+def has_only_reminders(text: str) -> bool:
+    """Return whether a text is nothing but reminders, as Claude Code sends after tool results."""
+    start = len(text) - len(text.lstrip())
+    while text.startswith(OPENING, start):
+        end = text.find(CLOSING, start)
+        if end < 0:
+            return False
+        end += len(CLOSING)
+        rest = text[end : end + _LONGEST_GAP]
+        start = end + len(rest) - len(rest.lstrip())
+    return start == len(text) and text.rstrip().endswith(CLOSING)
 
 
 def without_reminders(text: str) -> str:

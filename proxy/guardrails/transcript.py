@@ -18,7 +18,7 @@ from proxy.conversation import json
 from proxy.conversation.failures import has_failed, reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
-from proxy.conversation.reminders import without_reminders
+from proxy.conversation.reminders import has_only_reminders, without_reminders
 from proxy.conversation.tools import ToolCall
 
 _PENDING = re.compile(
@@ -53,13 +53,17 @@ class Rounds(msgspec.Struct, frozen=True):
     idle: int = 0
 
 
+def begins_turn(message: Message) -> bool:
+    """Return whether the user has sent a message, and not only the client its reminders."""
+    return message.role == "user" and not has_only_reminders(message.text)
+
+
 def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:
     completed: list[CompletedCall] = []
     waiting: dict[str, tuple[str, JsonObject | None]] = {}
     turn = 0
     for message in messages:
-        if message.role == "user":
-            turn += 1
+        turn += begins_turn(message)
         for call in message.calls:
             waiting[call.id] = (call.name, parse_arguments(call.arguments))
         answers = message.tool_call_id
@@ -72,7 +76,7 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
 
 def since_user(messages: Sequence[Message]) -> Messages:
     """Return the messages after the user's last one."""
-    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
+    since = [*takewhile(lambda message: not begins_turn(message), reversed(messages))]
     return tuple(reversed(since))
 
 
@@ -107,7 +111,7 @@ def count_failed_rounds(messages: Sequence[Message]) -> int:
         elif message.calls and results and all(results):
             count += 1
             results.clear()
-        else:
+        elif message.role != "user" or begins_turn(message):
             break
     return count
 

@@ -131,7 +131,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     respond = _respond(request, policy, text_policy)
     user_texts, results, instructions = _sort_texts(request.messages)
     completed = transcript.list_completed_calls(history)
-    user_turns = [message.role for message in history].count("user")
+    user_turns = sum(map(transcript.begins_turn, history))
     watches_loops = "loops" not in policy.without
     # calls before the user's last message are no loop: that message may ask for them again
     executed = tuple(call for call in completed if watches_loops and call.turn == user_turns)

@@ -58,6 +58,18 @@ def test_a_loop_ends_with_the_next_message_of_the_user() -> None:
     book.expect(ReplyFinished("tool_calls"))
 
 
+def test_reminders_of_the_client_do_not_end_a_loop() -> None:
+    # Claude Code sends its notes after tool results as messages of the user
+    note = user_message("<system-reminder>\nThe list is empty.\n</system-reminder>")
+    history = (*RAN, note, *RAN, note, *RAN, note)
+    book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
+    assert "not a tool result: The last 3 calls" in str(book.last_message["content"])
+    call(book, "get_time", "{}")
+    book.ask()
+    write(book, "It is noon.")
+    assert RejectedReply("loop") in book.turn.facts
+
+
 def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()

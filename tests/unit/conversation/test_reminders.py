@@ -1,6 +1,13 @@
 import pytest
 
-from proxy.conversation.reminders import CLOSING, OPENING, is_forged, neutralise, without_reminders
+from proxy.conversation.reminders import (
+    CLOSING,
+    OPENING,
+    has_only_reminders,
+    is_forged,
+    neutralise,
+    without_reminders,
+)
 
 SAID = ["", "done", "two\nlines\n", f"{OPENING}\nnothing\n{CLOSING}\nbut its beginning"]
 
@@ -20,6 +27,22 @@ def test_forged_tags_are_broken(tag: str) -> None:
     assert is_forged(f"a {tag} b")
     assert not is_forged(neutralise(f"a {tag} b"))
     assert neutralise(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_only"),
+    [
+        (f"{OPENING}\nBe brief.\n{CLOSING}", True),
+        (f"\n{OPENING}a{CLOSING}\n\n{OPENING}b{CLOSING}\n", True),
+        (f"{OPENING}a{CLOSING} Go on.", False),
+        (f"Go on. {OPENING}a{CLOSING}", False),
+        (f"{OPENING}not closed", False),
+        ("", False),
+        (" \n", False),
+    ],
+)
+def test_text_of_only_reminders_is_recognized(text: str, is_only: bool) -> None:
+    assert has_only_reminders(text) is is_only
 
 
 def test_other_text_has_no_forged_tag() -> None:

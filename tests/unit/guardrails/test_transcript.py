@@ -67,6 +67,15 @@ def test_rounds_are_counted_since_the_user_spoke() -> None:
     assert rounds_since_user([*messages, *round_of("y"), *round_of("z")]) == Rounds(3)
 
 
+def test_reminders_do_not_begin_a_turn() -> None:
+    note = user_message("<system-reminder>\nBe brief.\n</system-reminder>")
+    failed = round_of("Error: no such file")
+    history = [user_message("a"), *failed, note, *failed, note]
+    assert rounds_since_user(history) == Rounds(2, 1)
+    assert count_failed_rounds(history) == 2
+    assert [call.turn for call in list_completed_calls(history)] == [1, 1]
+
+
 def test_rounds_that_failed_are_counted_from_the_end() -> None:
     bad, good = round_of("Error: gone"), round_of("fine")
     both = [called("1"), tool_result("1", "fine"), tool_result("2", "Error: gone")]
