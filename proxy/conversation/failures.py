@@ -7,12 +7,14 @@ Chat completions have no field for a failed tool, so agents write it into the re
     {"isError": true, "content": [...]}          MCP
 """
 
+import re
+
 from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import without_reminders
 
-_WORDS = ("error", "[error", "<error", "exception", "traceback", "failed")
-_LONGEST_WORD = max(map(len, _WORDS))
+# not "Errors fixed: 3", which reports a success
+_FAILURE = re.compile(r"(?:[\[<]?error|exception|traceback|failed)(?![a-z])", re.IGNORECASE)
 
 
 def reports_failure(result: Message) -> bool:
@@ -24,7 +26,7 @@ def has_failed(result: str) -> bool:
     """Return whether a text reports a failure: an error prefix, or an error object."""
     text = result.lstrip()
     if not text.startswith("{"):
-        return text[:_LONGEST_WORD].casefold().startswith(_WORDS)
+        return _FAILURE.match(text) is not None
     try:
         report = json.parse(without_reminders(text))
     except ValueError:

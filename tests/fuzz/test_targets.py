@@ -133,7 +133,7 @@ def test_command_reports_findings_and_sets_the_exit_status(
     planted = Target("planted", st.just(b"x"), judge, is_guided=False)
     monkeypatch.setattr(campaign, "CORPUS", tmp_path)
     monkeypatch.setattr(command, "targets", lambda: ([planted], ["elsewhere: left out"]))
-    assert command.main(["--minutes", "0.002", "--seed", "1"]) == status
+    assert command.main(["--minutes", "0.02", "--seed", "1"]) == status
     output = capsys.readouterr().out
     assert "elsewhere: left out" in output
     assert ("again: python -m tests.fuzz --again" in output) == bool(status)
