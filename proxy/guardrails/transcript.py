@@ -18,6 +18,7 @@ from proxy.conversation import json
 from proxy.conversation.failures import has_failed, reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
+from proxy.conversation.parts import Attachment, Image
 from proxy.conversation.reminders import has_only_reminders, without_reminders
 from proxy.conversation.tools import ToolCall
 
@@ -54,8 +55,12 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 def begins_turn(message: Message) -> bool:
-    """Return whether the user has sent a message, and not only the client its reminders."""
-    return message.role == "user" and not has_only_reminders(message.text)
+    """Return whether a message is the user's, not only reminders of the client, or empty."""
+    if message.role != "user":
+        return False
+    if message.text.strip() and not has_only_reminders(message.text):
+        return True
+    return any(isinstance(part, Image | Attachment) for part in message.parts)
 
 
 def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ...]:

@@ -26,6 +26,8 @@ DATED = {
     "observability/live_request.py": "the moment at which a request began, for its record",
     "observability/logs.py": "the moment in a log line",
     "observability/tracing.py": "the moments of a span",
+    "processes/slot_cache.py": "when a prompt cache was used, over restarts",
+    "processes/slot_files.py": "how old the file of a prompt cache is, over restarts",
     "state/responses_file.py": "how old a response is, over restarts and for several processes",
 }
 OF_THE_WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today"}

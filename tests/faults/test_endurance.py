@@ -27,6 +27,7 @@ STREAMS = 250
 AS_MANY_AS_IN_THE_ROW = 1_000 / STREAMS
 MOST_MEMORY = 300 * MEGABYTE
 REQUESTS = 150
+ROUNDS = 5
 MOST_GROWTH = 4 * MEGABYTE
 AT_ONCE = 25
 
@@ -73,7 +74,7 @@ async def test_waiting_streams_take_little_memory(subject: str) -> None:
 @pytest.mark.deep
 async def test_many_requests_leak_nothing(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
-    backend = ScriptedBackend(*[good] * (3 * REQUESTS))
+    backend = ScriptedBackend(*[good] * (ROUNDS * REQUESTS))
 
     async def ask(front: ProxyUnderTest) -> None:
         for number in range(REQUESTS // AT_ONCE):
@@ -81,8 +82,8 @@ async def test_many_requests_leak_nothing(subject: str) -> None:
 
     async with listening(backend) as upstream, in_a_process(subject, upstream.url) as front:
         used = []
-        for _ in range(3):
+        for _ in range(ROUNDS):
             await asyncio.gather(*(ask(front) for _ in range(AT_ONCE)))
             used.append(memory(front))
-    warmed_up, *_, at_last = used
+    _, warmed_up, *_, at_last = used  # caches and tables fill in the first 300 requests
     assert at_last - warmed_up < MOST_GROWTH

@@ -42,6 +42,7 @@ _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LE
 _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
+_LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists, whose lines are shown as they are
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
 _LEAD = 400  # characters that may introduce an example
 _MOST = 50  # marks of one reply that are examined, each against all prose before it
@@ -172,7 +173,8 @@ class StrayMarks:
         is_only_marks = _ONLY_MARKS.fullmatch(rest.lstrip().partition("\n")[0]) is not None
         if mark in _OPENINGS and rest.lstrip()[:1] in _MARKUP and not is_only_marks:
             return True  # before more markup it is part of what no syntax can read
-        is_glued = bool(line) and not line[-1].isspace() and line[-1] not in "\"'`"
+        has_words = bool(line.strip(_LINE_PREFIXES))
+        is_glued = has_words and not line[-1].isspace() and line[-1] not in "\"'`"
         follows_sentence = line.rstrip().endswith(_SENTENCE_ENDS)
         opening = mark.replace("/", "", 1).removesuffix(">")
         is_closed = mark not in _OPENINGS and opening != mark[:-1] and opening in prose

@@ -1,12 +1,15 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.transcript import (
     CompletedCall,
     Loop,
     Rounds,
+    begins_turn,
     count_failed_rounds,
     find_loop,
     is_pending,
@@ -74,6 +77,15 @@ def test_reminders_do_not_begin_a_turn() -> None:
     assert rounds_since_user(history) == Rounds(2, 1)
     assert count_failed_rounds(history) == 2
     assert [call.turn for call in list_completed_calls(history)] == [1, 1]
+
+
+def test_a_picture_next_to_a_reminder_begins_a_turn() -> None:
+    reminder: JsonObject = {"type": "text", "text": "<system-reminder>a</system-reminder>"}
+    picture: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aa=="}}
+    for content, begins in ([reminder], False), ([reminder, picture], True), ([], False):
+        text = "".join(str(part.get("text", "")) for part in content)
+        message = Message("user", text, json.dump({"role": "user", "content": [*content]}))
+        assert begins_turn(message) is begins
 
 
 def test_rounds_that_failed_are_counted_from_the_end() -> None:

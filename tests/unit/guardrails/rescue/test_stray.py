@@ -80,6 +80,8 @@ def test_a_sentence_about_any_mark_is_kept(text: str) -> None:
         "<tool_call>\n<b>c</b>",
         "<tool_call>x</tool_call>",
         "a < b </b>",
+        "The patch:\n\n+<|from|>assistant\n+<|recipient|>get_weather\n-nothing\n",
+        "He wrote\n\n> <tool_call>\n> and stopped.",
     ],
 )
 def test_a_mark_that_the_text_is_about_is_kept(text: str) -> None:
