@@ -113,8 +113,8 @@ class CacheExamination:
         first = next((each.text for each in request.messages if each.role == "user"), "")
         key = (request.model or next(iter(exchange.model.names), ""), first)
         before, self._last[key] = self._last.get(key), sent
-        found = self.conversations.setdefault(key, Conversation(key[0], cut(first), []))
-        found.rows.append(await self._row(exchange, before, sent))
+        conversation = self.conversations.setdefault(key, Conversation(key[0], cut(first), []))
+        conversation.rows.append(await self._row(exchange, before, sent))
 
     async def _row(self, exchange: RecordedExchange, before: _Sent | None, now: _Sent) -> PromptRow:
         row = PromptRow(id=exchange.id, at=exchange.at)

@@ -30,8 +30,8 @@ def install(file: Path, content: JsonObject | str) -> None:
 
     Raises `InvalidConfiguration` if the file is not JSON, or if Temper did not write it.
     """
-    before, written = _copies(file)
-    if written.exists():
+    before, installed = _copies(file)
+    if installed.exists():
         remove(file, content)
     original = file.read_bytes() if file.exists() else None
     if isinstance(content, str):
@@ -44,7 +44,7 @@ def install(file: Path, content: JsonObject | str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if original is not None:
         before.write_bytes(original)
-    written.write_bytes(text.encode())
+    installed.write_bytes(text.encode())
     _replace(file, text.encode())
 
 
@@ -53,23 +53,23 @@ def remove(file: Path, content: JsonObject | str) -> bool:
 
     Raises `InvalidConfiguration` if the user has changed the file to something that is not JSON.
     """
-    before, written = _copies(file)
-    if not written.exists():
+    before, installed = _copies(file)
+    if not installed.exists():
         return False
     original = before.read_bytes() if before.exists() else None
     current = file.read_bytes() if file.exists() else None
-    if current == written.read_bytes():
+    if current == installed.read_bytes():
         if original is None:
             file.unlink()
         else:
             _replace(file, original)
     elif current is not None and not isinstance(content, str):
-        ours, old = _parsed(written, written.read_bytes()), _parsed(before, original or b"{}")
+        ours, old = _parsed(installed, installed.read_bytes()), _parsed(before, original or b"{}")
         _replace(file, _as_text(_restored(_parsed(file, current), ours, old)).encode())
     elif current is not None:
         problem = "was edited after its installation; delete it yourself"
         raise InvalidConfiguration(str(file), problem)
-    for copy in (before, written):
+    for copy in (before, installed):
         copy.unlink(missing_ok=True)
     return True
 
@@ -129,12 +129,12 @@ def _restored(current: JsonObject, ours: JsonObject, old: JsonObject) -> JsonObj
     restored: JsonObject = {}
     for name, value in current.items():
         before: JsonValue = old.get(name)
-        written = ours.get(name)
-        if isinstance(value, dict) and isinstance(written, dict):
-            inner = _restored(value, written, before if isinstance(before, dict) else {})
+        installed = ours.get(name)
+        if isinstance(value, dict) and isinstance(installed, dict):
+            inner = _restored(value, installed, before if isinstance(before, dict) else {})
             if inner or isinstance(before, dict):
                 restored[name] = inner
-        elif name in ours and value == written:
+        elif name in ours and value == installed:
             if name in old:
                 restored[name] = before
         else:

@@ -167,11 +167,11 @@ def _digest(parts: Iterable[str], size: int) -> str:
 
 def _list(folder: Path) -> list[SavedSlot]:
     """Return all complete files of a folder, the latest first."""
-    found: list[SavedSlot] = []
+    slots: list[SavedSlot] = []
     for path in folder.iterdir():
         if (match := _NAME.fullmatch(path.name)) is not None:
             with suppress(OSError):  # another process has removed it
                 status = path.stat()
                 numbers = int(match["slot"]), int(match["tokens"])
-                found.append(SavedSlot(path, *numbers, status.st_size, status.st_mtime))
-    return sorted(found, key=lambda saved: saved.modified, reverse=True)
+                slots.append(SavedSlot(path, *numbers, status.st_size, status.st_mtime))
+    return sorted(slots, key=lambda saved: saved.modified, reverse=True)

@@ -65,18 +65,20 @@ def forms() -> dict[str, str]:
 
 def _form(example: str) -> str:
     form = example.replace(_TOOL, "{name}")
-    for written, mark in (
+    for spelling, mark in (
         (_OBJECT, "{arguments}"),
         (_KEYWORDS, "{keywords}"),
         (_BRACES, "{braces}"),
     ):
-        if written in form:
-            return form.replace(written, mark)
-    written = next(written for written in _ARGUMENTS if written in form)
+        if spelling in form:
+            return form.replace(spelling, mark)
+    argument = next(spelling for spelling in _ARGUMENTS if spelling in form)
     each = (
-        written.replace("city", "{key}").replace('"string"', '"{type}"').replace("Paris", "{value}")
+        argument.replace("city", "{key}")
+        .replace('"string"', '"{type}"')
+        .replace("Paris", "{value}")
     )
-    return form.replace(written, f"{{each_argument}}{each}{{end_argument}}")
+    return form.replace(argument, f"{{each_argument}}{each}{{end_argument}}")
 
 
 @lru_cache(maxsize=4)
@@ -91,15 +93,15 @@ def load_gold(syntax: str = "", most: int | None = None, *, is_tau2: bool = Fals
         problem = f"unknown syntax {syntax!r}; known: {', '.join(known)}"
         raise InvalidConfiguration("--benchmark", problem)
     turns = [gold_turns(count)] if is_tau2 else [task.turns for task in load("", count)]
-    calls = [found for several in turns for found in _calls(several)]
-    written: list[WrittenGold] = []
+    calls = [pair for several in turns for pair in _calls(several)]
+    replies: list[WrittenGold] = []
     for name in [syntax] if syntax else known:
         for number, (turn, call) in enumerate(calls):
             question = RecordedQuestion([*turn.messages], [*turn.tools], [])
             text = as_text(call, known[name])
             reply = RecordedReply(name, str(number), text, own_handler_right=True, dotted=True)
-            written.append(WrittenGold(question, reply, len(written), call))
-    return RecordedSetup("gold", (*written,))
+            replies.append(WrittenGold(question, reply, len(replies), call))
+    return RecordedSetup("gold", (*replies,))
 
 
 def _calls(turns: Iterable[UserTurn]) -> Iterator[tuple[UserTurn, PlannedCall]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.benchmarks.bfcl import UserTurn
 from temper_evals.scenarios.scenario import PlannedCall
@@ -66,8 +66,10 @@ def _tasks(domain: str) -> list[JsonObject]:
 
 def _messages_of(task: JsonObject) -> tuple[JsonObject, ...]:
     scenario = task.get("user_scenario")
-    asked: JsonValue = scenario.get("instructions") if isinstance(scenario, dict) else None
-    text = task.get("ticket") or (asked if isinstance(asked, str) else json.dump_text(asked))
+    text = task.get("ticket")
+    if not text:
+        text = scenario.get("instructions") if isinstance(scenario, dict) else None
+        text = text if isinstance(text, str) else json.dump_text(text)
     return ({"role": "user", "content": str(text)},)
 
 

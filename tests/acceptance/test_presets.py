@@ -116,10 +116,10 @@ def test_the_same_model_without_a_preset_is_unchanged(
 def test_values_of_the_request_outrank_the_preset(
     client: httpx.Client, engine: RecordingEngine
 ) -> None:
-    own: JsonObject = {"role": "system", "content": "Talk much."}
-    sent = upstream(client, engine, "fast:latest", "chat", temperature=1, messages=[own, HI])
+    system: JsonObject = {"role": "system", "content": "Talk much."}
+    sent = upstream(client, engine, "fast:latest", "chat", temperature=1, messages=[system, HI])
     assert (sent["temperature"], sent["top_k"]) == (1, 20)
-    assert sent["messages"] == [own, HI]
+    assert sent["messages"] == [system, HI]
 
 
 def test_each_preset_has_its_own_thinking(client: httpx.Client, engine: RecordingEngine) -> None:

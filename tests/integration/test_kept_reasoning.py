@@ -30,10 +30,10 @@ def reply(thoughts: str, *parts: bytes, text: str = "") -> bytes:
     middle = len(thoughts) // 2
     pieces = (thoughts[:middle], thoughts[middle:])
     reasoning = b"".join(sse.delta({"reasoning_content": piece}) for piece in pieces if piece)
-    said = sse.text(text) if text else b""
+    content = sse.text(text) if text else b""
     reason = "tool_calls" if parts else "stop"
     finish = sse.part([{"finish_reason": reason, "index": 0, "delta": {}}])
-    return sse.START + reasoning + said + b"".join(parts) + finish + sse.DONE
+    return sse.START + reasoning + content + b"".join(parts) + finish + sse.DONE
 
 
 def call(name: str, path: str, number: int, index: int = 0) -> bytes:

@@ -68,8 +68,8 @@ class Release:
 
     def link(self, *names: str) -> None:
         for name in names:
-            if found := shutil.which(name):
-                (self.tools / name).symlink_to(found)
+            if program := shutil.which(name):
+                (self.tools / name).symlink_to(program)
 
     def install(self, *arguments: str, shell: str = "sh") -> subprocess.CompletedProcess[str]:
         program = [str(shutil.which(shell)), *(["sh"] if shell == "busybox" else [])]

@@ -68,9 +68,9 @@ async def test_the_first_difference_and_the_recorded_cause_are_shown(tmp_path: P
     )
     (_, row) = conversations[0].rows
     assert (row.section, row.causer, row.reason) == ("the system prompt", "client", reason)
-    told = summary(conversations)
-    assert told.startswith("1 prompt of 2 read again (996 tokens, 2.0 s). Main cause")
-    assert "Keep the system prompt the same" in told
+    sentence = summary(conversations)
+    assert sentence.startswith("1 prompt of 2 read again (996 tokens, 2.0 s). Main cause")
+    assert "Keep the system prompt the same" in sentence
     (table,) = tables(conversations)
     assert table.row_count == 2
 
@@ -95,9 +95,9 @@ async def test_older_recordings_show_what_the_client_changed(tmp_path: Path) -> 
     conversations = await examined(tmp_path, before, now)
     row = conversations[0].rows[1]
     assert row.reason == "message number 2 (assistant) was rewritten"
-    told = summary(conversations)
-    assert "Append messages" in told
-    assert "does not report cached tokens" in told
+    sentence = summary(conversations)
+    assert "Append messages" in sentence
+    assert "does not report cached tokens" in sentence
 
 
 async def test_a_file_without_exchanges_is_refused(tmp_path: Path) -> None:

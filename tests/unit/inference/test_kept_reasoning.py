@@ -147,8 +147,8 @@ def test_rewritten_message_is_recognized(store: ReasoningStore, message: Message
 
 def test_white_space_and_reminders_do_not_count() -> None:
     store = ReasoningStore()
-    said = TextDelta(" There are\n\ntwo.\n")
-    keep(store, user_message("How many?"), answer=(said,))
+    answer = TextDelta(" There are\n\ntwo.\n")
+    keep(store, user_message("How many?"), answer=(answer,))
     reminded = user_message("How many?\n<system-reminder>\nBe brief.\n</system-reminder>")
     assert thoughts_of(store, reminded, assistant_message("There are two.")) == ["Look."]
 

@@ -318,9 +318,9 @@ NEED_A_TOOL = ("repeated_result", "tool_attributes", "tool_pairs", "inline_calls
 
 @pytest.mark.parametrize("row", [row for row in FORMATS.values() if row.shape != "quoted"])
 def test_an_answer_by_an_unknown_tool_is_read_in_every_format(row: Format) -> None:
-    written = row.example.removeprefix("\n").replace("get_weather", "final_answer")
-    written = written.replace("city", "answer").replace("Paris", "It is sunny.")
-    for pieces in ([written], [*written]):
+    reply = row.example.removeprefix("\n").replace("get_weather", "final_answer")
+    reply = reply.replace("city", "answer").replace("Paris", "It is sunny.")
+    for pieces in ([reply], [*reply]):
         book = Playbook.of(make_request(stream=True)).ask()
         book.receive(*map(TextDelta, pieces), ReplyFinished("stop"))
         is_read = shown_text(book).endswith("It is sunny.") and book.turn.next_request() is None

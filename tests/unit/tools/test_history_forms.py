@@ -63,16 +63,16 @@ def test_a_conversation_is_written_in_three_forms() -> None:
 
 
 def test_a_conversation_is_read_in_three_forms() -> None:
-    written = Conversation.of(TALK[1:])
-    messages = written.to("anthropic")["messages"]
+    conversation = Conversation.of(TALK[1:])
+    messages = conversation.to("anthropic")["messages"]
     assert isinstance(messages, list)
     read = [message for message in messages if isinstance(message, dict)]
     for talk in (Conversation.of(read, "anthropic"), Conversation.of(CONTENTS, "gemini")):
         assert [message.type for message in talk.history] == ["prompt", "calls", "result", "answer"]
         assert [message.text for message in talk.history] == [
-            message.text for message in written.history
+            message.text for message in conversation.history
         ]
-        assert talk.history[1].calls == written.history[1].calls
+        assert talk.history[1].calls == conversation.history[1].calls
         assert talk.history[2].tool_call_id == "a"
         assert talk.to("gemini")["contents"] == CONTENTS
 
@@ -95,10 +95,10 @@ def test_calls_of_gemini_without_ids_are_matched_in_order() -> None:
             ],
         },
     ]
-    _, asked, first, second = Conversation.of(contents, "gemini").history
-    assert asked.text == ""
-    assert [call.id for call in asked.calls] == ["call_1", "call_2"]
-    assert [call.arguments for call in asked.calls] == ["{}", '{"x":1}']
+    _, calling, first, second = Conversation.of(contents, "gemini").history
+    assert calling.text == ""
+    assert [call.id for call in calling.calls] == ["call_1", "call_2"]
+    assert [call.arguments for call in calling.calls] == ["{}", '{"x":1}']
     assert (first.tool_call_id, first.text) == ("call_1", '{"a":1,"b":2}')
     assert (second.tool_call_id, second.text) == ("call_2", '{"error":"no"}')
 

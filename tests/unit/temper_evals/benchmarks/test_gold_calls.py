@@ -11,5 +11,5 @@ EXAMPLE = PlannedCall("get_weather", {"city": "Paris"})
 @pytest.mark.parametrize("name", forms())
 def test_each_form_writes_the_example_of_its_syntax(name: str) -> None:
     row = next(row for row in TABLE.formats if row.name == name)
-    written = as_text(EXAMPLE, forms()[name]).replace('{"city":"Paris"}', '{"city": "Paris"}')
-    assert written == row.example
+    text = as_text(EXAMPLE, forms()[name]).replace('{"city":"Paris"}', '{"city": "Paris"}')
+    assert text == row.example
