@@ -6,6 +6,7 @@ python -m benchmarks table FILE       print results as Markdown; --into PAGE upd
 python -m benchmarks instructions     count instructions of calls, tokens and a start; --check them
 python -m benchmarks mock --port N    serve the mock backend
 python -m benchmarks faults           a soak of ten minutes with faults of backend and clients
+python -m benchmarks kill             kill engines and workers while clients send requests
 python -m benchmarks evidence OUT     measure help and harm; --page docs/evidence.md
 python -m benchmarks replies FOLDER   play recorded replies of models to Temper and forge
 python -m benchmarks bfcl RESULT OUT  convert the results of a BFCL checkout to such a folder
@@ -26,7 +27,7 @@ from benchmarks import ablation, pages
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
-from benchmarks.faults import findings, soak
+from benchmarks.faults import findings, kill, soak
 from benchmarks.faults.findings import Findings
 from benchmarks.instructions import command as instructions
 from benchmarks.load import backend, peers, results, runs, table
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_faults(
         commands.add_parser("faults", help="soak Temper with faults of backend and clients")
     )
+    kill.add_arguments(commands.add_parser("kill", help="kill engines and workers under load"))
     return parser
 
 
@@ -113,7 +115,7 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
         "--only", type=int, nargs="+", metavar="NUMBER", help="send only these requests"
     )
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
-    parser.add_argument("--page", type=Path, help="write the page to this file")
+    parser.add_argument("--page", type=Path, help="update the figures of this page")
     parser.add_argument("--date", default=results.today())
     parser.set_defaults(command=_faults)
 
@@ -214,10 +216,11 @@ def _faults(chosen: argparse.Namespace) -> int:
     outcome = Findings(chosen.date, results.this_machine(), chosen.seed)
     soak.run(effort, outcome, _report)
     findings.save(outcome, chosen.output)
-    page = findings.page(outcome)
+    section = findings.section(outcome)
     if chosen.page is not None:
+        page = pages.renew(chosen.page.read_text("utf-8"), {"soak": section})
         chosen.page.write_text(page, encoding="utf-8")
-    sys.stdout.write(f"{page}\nAll figures: {chosen.output}\n")
+    sys.stdout.write(f"{section}\nAll figures: {chosen.output}\n")
     return 0 if outcome.is_good else 1
 
 

@@ -1,1 +1,1 @@
-"""Faults: a soak with thousands of requests while backend and clients misbehave."""
+"""Faults: a soak while backend and clients misbehave, and kills of processes under load."""

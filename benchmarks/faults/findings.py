@@ -1,4 +1,4 @@
-"""The results of a soak: the file that stores them, and the page that shows them."""
+"""The results of a soak: the file that stores them, and the section of a page that shows them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,48 +70,21 @@ def save(findings: Findings, file: Path) -> None:
     file.write_bytes(msgspec.json.format(msgspec.json.encode(findings)) + b"\n")
 
 
-def page(findings: Findings) -> str:
-    """Write everything that a reader needs to judge the run."""
-    parts = (_heading, _result, _faults, _problems)
+def section(findings: Findings) -> str:
+    """Write the command, the settings and the results as Markdown."""
+    parts = (_run, _result, _faults, _problems)
     return "\n\n".join("\n".join(part(findings)) for part in parts if [*part(findings)]) + "\n"
 
 
-def _heading(findings: Findings) -> Iterator[str]:
-    yield "# Soak with faults"
-    yield ""
-    yield _INTRODUCTION
-    yield ""
-    yield f"    {findings.command} --page docs/soak.md"
+def _run(findings: Findings) -> Iterator[str]:
+    yield f"    {findings.command} --page docs/reliability.md"
     yield ""
     yield f"Run on {findings.date}: {findings.machine}. Temper's settings other than the defaults:"
     yield ""
     yield from (f"    {line}".rstrip() for line in findings.settings.splitlines())
 
 
-_INTRODUCTION = """\
-`temper serve` and the backend run as separate processes. The backend has the API of llama-server
-and plays a fault for each request. The fault depends on a seed and the request's number, so client
-and backend agree on it, and any request can be repeated (`--only NUMBER`). Clients stream or not,
-offer tools or not, disconnect, stall, and send invalid requests.
-
-A request is lost unless its client gets a right answer or a permitted error. A right answer has the
-exact text, and exactly the calls that the model made, with these arguments. A permitted error has
-OpenAI's form and the status that the fault requires; after the start of a stream it is an error
-event. These are losses: a hang, an end without `[DONE]` or an error, a call that the model did not
-make, a 500, a superfluous generation, and a generation that continues for 2 s after its client has
-disconnected. At the end neither Temper's metrics nor the backend's ledger may have an open request,
-Temper must have counted every request, and its log must not contain a traceback.
-
-Memory and descriptors are flat if the median of the last fifth of the run exceeds that of the
-second fifth by at most 4 MB, or 20 descriptors; the first fifth is warm-up. A leak of 0.6 kB per
-request would be visible. More descriptors during the run mean more concurrent requests; at rest
-there may be no more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
-Otherwise it keeps up to 64 MB after each reply of 32 MB. This command writes the page:"""
-
-
 def _result(findings: Findings) -> Iterator[str]:
-    yield "## Result"
-    yield ""
     yield "| | |"
     yield "|---|---|"
     yield f"| requests | {findings.requests:,} in {findings.seconds:.0f} s |"
@@ -154,7 +127,7 @@ def _judged(text: str, *, is_good: bool) -> str:
 
 
 def _faults(findings: Findings) -> Iterator[str]:
-    yield "## Results by fault"
+    yield "### Results by fault"
     yield ""
     yield "| | requests | answers | errors | error events | left | lost |"
     yield "|---|---|---|---|---|---|---|"
@@ -171,7 +144,7 @@ def _problems(findings: Findings) -> Iterator[str]:
         f"- {request.number}, {request.fault}: `{request.problem}`" for request in findings.lost
     ]
     if items:
-        yield "## Problems"
+        yield "### Problems"
         yield ""
         yield from items[:_MOST_SHOWN]
         if len(items) > _MOST_SHOWN:

@@ -105,19 +105,21 @@ class Stage:
 @contextmanager
 def staged(folder: Path, seed: int) -> Iterator[Stage]:
     """Start both; raises NotStarted."""
-    url, backend_port = _address(free_port()), free_port()
+    url, backend_port = address_of(free_port()), free_port()
     settings, log = folder / "temper.toml", folder / "temper.log"
-    settings.write_text(DEADLINES + _models(_address(backend_port)), encoding="utf-8")
+    settings.write_text(DEADLINES + _models(address_of(backend_port)), encoding="utf-8")
     mock = ("benchmarks", "mock", "--port", str(backend_port), "--faults", str(seed))
     port = url.rpartition(":")[2]
     temper = ("proxy", "serve", "--config", str(settings), "--port", port, "--json")
     with ExitStack() as stack:
-        stack.enter_context(_running(mock, folder / "mock.log", f"{_address(backend_port)}/health"))
-        process = stack.enter_context(_running(temper, log, f"{url}/healthz"))
-        yield Stage(url, _address(backend_port), process.pid, log)
+        stack.enter_context(
+            running(mock, folder / "mock.log", f"{address_of(backend_port)}/health")
+        )
+        process = stack.enter_context(running(temper, log, f"{url}/healthz"))
+        yield Stage(url, address_of(backend_port), process.pid, log)
 
 
-def _address(port: int) -> str:
+def address_of(port: int) -> str:
     return f"http://127.0.0.1:{port}"
 
 
@@ -127,12 +129,12 @@ def _models(backend_url: str) -> str:
     names = ", ".join(f'"{alias}"' for alias in aliases)
     return (
         f'\n[models.{steady}]\nurl = "{backend_url}"\naliases = [{names}]\n'
-        f'\n[models.{GONE}]\nurl = "{_address(free_port())}"\n'
+        f'\n[models.{GONE}]\nurl = "{address_of(free_port())}"\n'
     )
 
 
 @contextmanager
-def _running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a module of this repository, and wait until the URL `sign` answers."""
     command = (sys.executable, "-m", *module)
     with started(command, folder=REPOSITORY, environment=_ENVIRONMENT, log=log) as process:

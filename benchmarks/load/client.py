@@ -109,6 +109,11 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def has_begun(self) -> bool:
+        """True if a byte of the response to the last request has arrived."""
+        return bool(self._answer.first_byte)
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()

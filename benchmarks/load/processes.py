@@ -107,6 +107,11 @@ def usage(group: int) -> Usage | None:
     )
 
 
+def usage_of(process: int) -> Usage | None:
+    """Return the usage of one process; None without /proc, or if the process has ended."""
+    return _usage_of(_PROC / str(process)) if _HAS_PROC else None
+
+
 def _is_member(folder: Path, group: int) -> bool:
     try:
         fields = (folder / "stat").read_text(encoding="utf-8", errors="replace")

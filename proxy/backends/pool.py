@@ -247,15 +247,16 @@ class PinnedMember:
     ) -> AsyncGenerator[client.Part, None]:
         """Send to the best member, then to the next one if that fails before its first content.
 
-        While both load their model, the request is sent again until `load_wait` is over. A request
-        that `may_fail` is sent once.
+        At most two members receive the request; a member that is down does not receive it.
+        While both load their model, the request is sent again until `load_wait` is over. Only one
+        member receives a request that `may_fail`.
         """
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
         # two, because a request that makes servers fail must not reach all of them
-        most, members = (1 if may_fail else 2), list[Member]()
+        most, members, received = (1 if may_fail else 2), list[Member](), 0
         while True:
-            members = members or self._pool.order(key, self._answered)[:most]
+            members = members or self._pool.order(key, self._answered)
             self._current = member = members.pop(0)
             has_begun = False
             try:
@@ -269,10 +270,14 @@ class PinnedMember:
                             yield part
                 return
             except errors.BackendFailed as error:
+                received += not _is_unreached(error)
+                if received == most:
+                    members.clear()
                 may_wait = not may_fail and clock() < deadline
                 if has_begun or not _is_worth_another(error, members, may_wait=may_wait):
                     raise
             if not members:
+                received = 0
                 await asyncio.sleep(self._timeouts.poll)
 
 
@@ -310,6 +315,10 @@ def _note_failure(member: Member, now: float) -> None:
     member.breaker.record_failure(now)
     if before == "closed" and not member.breaker.allows(now):
         logger.warning("%s: circuit breaker open, sending no requests for now", member.backend.name)
+
+
+def _is_unreached(error: errors.BackendFailed) -> bool:
+    return isinstance(error, errors.BackendUnavailable) and error.is_unreached
 
 
 def _is_worth_another(error: errors.BackendFailed, others: list[Member], *, may_wait: bool) -> bool:

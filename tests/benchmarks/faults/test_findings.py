@@ -1,7 +1,7 @@
-"""The findings of a long run are judged as a whole, and written to a page."""
+"""The findings of a long run are judged as a whole, and written to a section of a page."""
 
 from benchmarks.faults.demands import Kind
-from benchmarks.faults.findings import Findings, Lost, page
+from benchmarks.faults.findings import Findings, Lost, section
 from benchmarks.faults.flatness import Sample
 from benchmarks.load.results import Machine
 
@@ -35,18 +35,18 @@ def test_a_run_is_good_if_nothing_is_lost_and_nothing_grows() -> None:
 def test_client_results_are_counted_by_fault() -> None:
     measured = findings(*STEADY)
     assert (measured.requests, measured.count(Kind.ERROR), measured.count(Kind.LEFT)) == (3, 2, 0)
-    assert "| good: text | 2 | 1 | 1 |  |  | 0 |" in page(measured)
+    assert "| good: text | 2 | 1 | 1 |  |  | 0 |" in section(measured)
 
 
-def test_page_of_a_good_run_lists_no_problems() -> None:
-    text = page(findings(*STEADY))
+def test_section_of_a_good_run_lists_no_problems() -> None:
+    text = section(findings(*STEADY))
     assert "| memory, MB: second fifth, last fifth | 100, 100 |" in text
-    assert "## Problems" not in text
+    assert "### Problems" not in text
     assert "**" not in text
 
 
 def test_problems_are_highlighted() -> None:
-    text = page(findings(*GROWING, lost=(LOST,), problems=("not over: 1 requests",)))
+    text = section(findings(*GROWING, lost=(LOST,), problems=("not over: 1 requests",)))
     assert "| lost | **1** |" in text
     assert "| memory, MB: second fifth, last fifth | **114.5, 144.5** |" in text
     assert "- not over: 1 requests\n- 17, good: text: `another answer`\n" in text

@@ -28,7 +28,9 @@ def number_of(fault: str) -> int:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("soak") / "soak.md"
+    file = tmp_path_factory.mktemp("soak") / "reliability.md"
+    file.write_text("<!-- figures: soak -->\n\n<!-- end of figures -->\n", encoding="utf-8")
+    return file
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ def members(count: int = 3) -> list[Member]:
 HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
 HEADERS = {PREFIX_HEADER: "00000000000000aa"}
 DOWN = BackendUnavailable("b", "cannot be reached")
+UNREACHED = BackendUnavailable("b", "cannot be reached", is_unreached=True)
 LOADING = BackendUnavailable("b", "is still loading", loading=True)
 
 
@@ -287,8 +288,13 @@ Scripts = list[list[list[ReplyEvent | TemperError]]]
         ([[[DOWN], HI], [HI, HI]], 2, [1, 2], True),
         ([[[DOWN], [DOWN], HI], [HI] * 3], 3, [2, 3], False),
         ([[[LOADING], HI], [[LOADING]]], 1, [2, 1], False),
+        ([[[UNREACHED]], [[UNREACHED]], [HI]], 1, [1, 1, 1], False),
+        ([[[DOWN]], [[UNREACHED]], [HI]], 1, [1, 1, 1], False),
     ],
-    ids=["stays", "fails over", "a turn stays", "the breaker opens", "waits while all load"],
+    ids=[
+        *("stays", "fails over", "a turn stays", "the breaker opens", "waits while all load"),
+        *("two are not reached", "one fails, another is not reached"),
+    ],
 )
 def test_a_request_is_sent_to_the_best_member_that_answers(
     scripts: Scripts, times: int, requests: list[int], *, is_pinned: bool
@@ -329,11 +335,13 @@ def test_a_member_that_fails_before_its_first_content_is_replaced(
         ([[[BackendTimedOut("b", "was silent")]], [HI]], 1, [1, 0], True),
         ([[[ReplyStarted("1"), DOWN]], [HI]], 1, [1, 0], True),
         ([[[DOWN]], [[DOWN]], [HI]], 1, [1, 1, 0], True),
+        ([[[UNREACHED]], [[DOWN]], [[DOWN]], [HI]], 1, [1, 1, 1, 0], True),
+        ([[[UNREACHED]]] * 3, 1, [1, 1, 1], True),
         ([[[LOADING]], [[LOADING]]], 1, [1, 1], True),
     ],
     ids=[
         *("refused", "failed", "too long", "invalid", "timed out", "after the first content"),
-        *("two members at most", "loads for too long"),
+        *("two members at most", "two that are reached", "none is reached", "loads for too long"),
     ],
 )
 def test_an_error_that_no_other_member_can_avoid_is_passed_on(
