@@ -38,7 +38,7 @@ POSIX_NAMES = {
         *("SIGWINCH", "SIGQUIT", "pthread_sigmask", "siginterrupt", "setitimer"),
     ),
 }
-# these need missing extras or systems, or start programs at import
+# modules that need an extra or a system that is missing here, or that start a program at import
 _NOT_TO_IMPORT = {"proxy.scaling.serve", "temper_evals.inspect"}
 
 
@@ -93,7 +93,7 @@ def become(system: str) -> list[str]:
 
 
 def pytest_collection() -> None:
-    """Begin only now: pytest itself prepares for the system that it finds."""
+    """Change the system only now, because pytest's own startup needs the real one."""
     become(os.environ["TEMPER_TESTS_SYSTEM"])
 
 
@@ -121,7 +121,7 @@ def _try_in_fork(system: str) -> int:
         return os.waitpid(child, 0)[1]
     try:
         _try(system)
-    except BaseException:  # noqa: BLE001 - told; a fork must not go on as its parent
+    except BaseException:  # noqa: BLE001 - the child must not return to the caller
         traceback.print_exc()
         os._exit(1)
     os._exit(0)

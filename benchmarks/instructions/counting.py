@@ -51,7 +51,7 @@ _POLL_SECONDS = 0.5
 _DUMP_SECONDS = 120.0
 # Temper prepares itself half a second after its start; that is part of the start.
 _QUIET_SECONDS = {"start": 2.0, "calls": 0.5, "tokens": 0.5}
-# after this many the machine is too slow to finish a step between two model requests
+# attempts at a step; if the proxy requests the list of models during each, the machine is too slow
 _TRIES = 5
 _LOOK_SECONDS = 0.02
 _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)

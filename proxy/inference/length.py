@@ -1,8 +1,8 @@
 """The limit of a reply: an engine that does not stop by itself is stopped here.
 
-The exact token count is not known, so two estimates are used. Apart from engines that cut tokens
-up, no engine sends more pieces than tokens, and hardly any text has more than eight characters per
-token. A reply counts as too long only if both estimates exceed the limit.
+The exact token count is not known, so two lower bounds are used: the number of deltas, since most
+engines send at most one per token, and the number of characters divided by eight, since hardly any
+text has more characters per token. A reply is too long only if both bounds exceed the limit.
 
 `ReplyLength` decides; `backends.learning` then ends the reply. A reply within its limit that makes
 no progress is ended by `guardrails.reading`.
@@ -26,9 +26,9 @@ _text_of = attrgetter("text")
 class ReplyLength:
     """Measures one reply, which may have `most` tokens; None if no limit is known.
 
-    A reply that `is_constrained` to be a call is also too long once it contains only white space
-    for too long: a grammar allows that for ever. All that may follow a call's arguments is the end
-    of the object around them.
+    If `is_constrained`, a grammar restricts the reply to a call. Such a reply also counts as too
+    long after a long run of white space, which a grammar allows without end. Only one closing
+    brace can follow the arguments of the call, so `end` can complete it.
     """
 
     def __init__(self, most: int | None, *, is_constrained: bool = False) -> None:
@@ -46,7 +46,7 @@ class ReplyLength:
 
     def exceeds(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         """Count the next events; return whether the reply is too long and still not over."""
-        if self._is_constrained and self._drifts_off(batch):
+        if self._is_constrained and self._has_too_many_blanks(batch):
             return not isinstance(batch[-1], _ENDS)
         for event in batch:
             if isinstance(event, replies.DELTAS):
@@ -57,7 +57,7 @@ class ReplyLength:
         is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
-    def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
+    def _has_too_many_blanks(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
         self._texts.append(text)
         content = text.rstrip()
@@ -86,7 +86,10 @@ class ReplyLength:
             return False
 
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
-        """Return a sink that takes the same deltas until there are too many."""
+        """Wrap `sink` to count the deltas, and to reject those beyond the limit.
+
+        Returns None without a sink, and for a constrained reply.
+        """
         most = math.inf if self._most is None else self._most
         if self._is_constrained or sink is None:
             return None

@@ -5,8 +5,9 @@
     -> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"}], "max_tokens": 9}
 
-Members are written in a fixed order with the client's bytes. Marks without effect, such as
-`cache_control`, are dropped, so the same conversation always gives the same bytes.
+Members are written in a fixed order, and their values are copied byte for byte from the request.
+Marks without effect, such as `cache_control`, are dropped, so the same conversation always gives
+the same bytes.
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ from proxy.errors import InvalidRequest
 # `max_tokens` up to this is reserved in the window. Clients send a higher value as a ceiling, and
 # reserving that would leave no room for the conversation.
 _SHORT = 1_024
-_USUAL_SHARE = 0  # the answer gets the rest of the window
+_USUAL_SHARE = 0  # an `answer_reserve` of 0 reserves the usual share of the window
 
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")

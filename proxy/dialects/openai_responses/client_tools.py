@@ -39,7 +39,7 @@ KINDS = frozenset(kind.value for kind in ToolKind)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The client's tool of a function."""
+    """The client's tool that a function in the upstream request stands for."""
 
     kind: ToolKind
     name: str
@@ -49,7 +49,7 @@ class Origin(msgspec.Struct, frozen=True):
 class CallForm(NamedTuple):
     """The item type of a tool's calls, and the prefix of their ids.
 
-    Built-in tools have their arguments as `members` of a `group`.
+    In a call of a built-in tool, `group` is the object that contains the arguments `members`.
     """
 
     item: str
@@ -72,7 +72,8 @@ CALL_FORMS: Mapping[ToolKind, CallForm] = {
 }
 KIND_OF_CALL = {form.item: kind for kind, form in CALL_FORMS.items()}
 NAMED_KINDS = (ToolKind.FUNCTION, ToolKind.CUSTOM)
-RAN_PREFIX = "mcp_"  # of the items of calls that Temper ran, followed by the id of the call
+# The id of the item of a call that Temper ran is this prefix and the id of the call.
+RAN_PREFIX = "mcp_"
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -87,7 +88,8 @@ def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     if kind in NAMED_KINDS:
         namespace: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
         plain = values.get("input")
-        # unguarded, a call may have other arguments; then the client gets all of them as its input
+        # Without guardrails, arguments are not validated: if `input` is not a string,
+        # the client receives the complete arguments as the input.
         value = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
         member = "input" if kind is ToolKind.CUSTOM else "arguments"
         return {**item, "name": origin.name, **namespace, member: value}
@@ -106,7 +108,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
     """Return the arguments of a call in the history, in the client's bytes if possible."""
     form = CALL_FORMS[kind]
     if kind is ToolKind.CUSTOM:
-        # as the model wrote it: it was offered a function of one string
+        # the model knows this tool as a function with one string, `input`
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:
@@ -116,7 +118,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
     arguments = members.get("arguments")
     if arguments is not None and arguments.is_text:
         return arguments.text()
-    members.inner("arguments")  # nothing else can be an argument
+    members.inner("arguments")  # raises InvalidRequest unless it is absent or an object
     return write_arguments(arguments)
 
 

@@ -63,7 +63,7 @@ def test_the_first_secret_seals_and_the_previous_one_still_opens() -> None:
     assert (new.open(sealed), old.open(sealed)) == (None, b"an answer")
 
 
-def test_a_body_is_unreadable_and_equal_bodies_differ() -> None:
+def test_a_sealed_body_is_unreadable_and_depends_on_the_nonce() -> None:
     sealed = entry_for("a").seal(b"the weather in Paris", NONCE)
     assert b"Paris" not in sealed
     assert entry_for("a").seal(b"the weather in Paris", NONCE[::-1]) != sealed

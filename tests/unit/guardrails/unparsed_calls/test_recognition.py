@@ -94,7 +94,7 @@ def test_only_an_offered_tool_can_be_called(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "read",
+    "prompt",
     [
         HARMONY,
         f"It said:\n{HARMONY.replace(' ', '  ')}\nand stopped.",
@@ -104,12 +104,12 @@ def test_only_an_offered_tool_can_be_called(text: str) -> None:
         f"{'get_weather ' * 2}{'x' * 90}\nget_weather: an example",
     ],
 )
-def test_a_call_quoted_from_the_prompt_is_an_answer(read: str) -> None:
-    assert not looks_like_call(HARMONY, TOOLS, ("Hi", read))
+def test_a_call_quoted_from_the_prompt_is_an_answer(prompt: str) -> None:
+    assert not looks_like_call(HARMONY, TOOLS, ("Hi", prompt))
 
 
 @pytest.mark.parametrize(
-    "read",
+    "prompt",
     [
         "How is the weather in Paris?",
         "Use get_weather for Paris.",
@@ -117,8 +117,8 @@ def test_a_call_quoted_from_the_prompt_is_an_answer(read: str) -> None:
         f"{'get_weather ' * 40}{'x' * 90} an example of get_weather",
     ],
 )
-def test_other_user_messages_leave_it_a_call(read: str) -> None:
-    assert looks_like_call(HARMONY, TOOLS, (read,))
+def test_a_call_that_the_prompt_does_not_quote_remains_a_call(prompt: str) -> None:
+    assert looks_like_call(HARMONY, TOOLS, (prompt,))
 
 
 def test_requested_json_is_an_answer() -> None:
@@ -127,7 +127,7 @@ def test_requested_json_is_an_answer() -> None:
     assert looks_like_call(HARMONY, TOOLS, ("Answer in JSON, please.",))
 
 
-def test_a_tool_that_declares_nothing_is_called_with_nothing() -> None:
+def test_a_tool_without_declared_parameters_is_called_without_arguments() -> None:
     free = Tool("get_time", parameters=True, source=b"{}")
     assert looks_like_call("to=functions.get_time json{}", (free,))
     assert not looks_like_call('to=functions.get_time json{"zone": "UTC"}', (free,))
@@ -168,12 +168,12 @@ def test_prose_is_recognized_by_its_first_letter(text: str) -> None:
         "get_weather(city=1) ```",
     ],
 )
-def test_prose_data_and_code_are_recognized_after_one_word(text: str) -> None:
+def test_prose_and_data_and_code_are_recognized_after_one_word(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 
 @given(replies)
-def test_a_text_that_looks_like_a_call_does_so_from_its_start(text: str) -> None:
+def test_every_prefix_of_a_text_that_looks_like_a_call_may_become_one(text: str) -> None:
     if looks_like_call(text, TOOLS) and not text.strip()[0].isupper():
         assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
