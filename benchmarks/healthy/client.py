@@ -89,7 +89,7 @@ class Seen:
         return self.status, self.problem, self.parts, self.reason, self.usage
 
     def first(self, channel: str) -> float | None:
-        """Return the time of the first character on the channels whose name begins so."""
+        """Return the time of the first character on channels whose names begin with `channel`."""
         times = (steps[0][1] for name, steps in self.arrived.items() if name.startswith(channel))
         return min(times, default=None)
 

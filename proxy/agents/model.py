@@ -59,7 +59,7 @@ class RunTracer(Protocol):
 
 
 class NoTracing:
-    """Traces nothing: the tracer and the trace of an untraced model."""
+    """Traces nothing; implements both `RunTracer` and `Spans`."""
 
     @contextmanager
     def run(self, agent: str, model: str) -> Generator["NoTracing"]:
@@ -78,8 +78,9 @@ class NoTracing:
 
 
 def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
-    """Trace to a collector, or else as the program does, if it does; closed with `opened`.
+    """Return a tracer for `collector`, else for the program's own OpenTelemetry, if it has any.
 
+    The tracer is closed with `opened`.
     Raises `InvalidConfiguration` if a collector is configured and OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
@@ -113,7 +114,7 @@ class OpenModel:
 
     @asynccontextmanager
     async def lease(self, request: Request) -> AsyncGenerator[Resolved, None]:
-        """Address a request, and keep its model loaded while the block runs.
+        """Select the model for a request, and keep it loaded while the block runs.
 
         Raises RuntimeError in an event loop other than that in which it was opened.
         """
@@ -161,9 +162,9 @@ class Model:
 
     With a `config` it is the model of that file; if the file has several, `name` selects one.
     `settings` are further settings, by section and name. Everything else is read as by `temper
-    serve`: from the environment, and from `temper.toml` in this folder, if it exists. A `client` of
-    the program takes the body of a chat request and returns a completion, or yields its chunks; it
-    replaces the engine, and context.window_tokens is its window. `compaction` takes messages and a
+    serve`: from the environment, and from `temper.toml` in this folder, if it exists. A `client`
+    replaces the engine: a function that takes the body of a chat request, and returns a completion
+    or yields its chunks. Its window is `context.window_tokens`. `compaction` takes messages and a
     number of tokens, and returns the messages to send.
 
     Open it with `async with`, or with `with`, which runs an event loop in a thread.
@@ -207,7 +208,7 @@ class Model:
         return self._portal
 
     def request(self, members: JsonObject) -> Request:
-        """Decode the members of a chat request to it; raises `InvalidRequest`."""
+        """Decode the members of a chat request to this model; raises `InvalidRequest`."""
         named: JsonObject = {"model": self.name} if self.name else {}
         return decode_request(json.dump({**named, **members}))
 

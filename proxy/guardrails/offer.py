@@ -1,4 +1,4 @@
-"""The tools and rules that apply to one request, and the value of prose as an answer.
+"""The tools and rules that apply to one request, such as whether prose is an answer.
 
 `OfferedTools` is created once per request; all guardrails judge a reply against it.
 """
@@ -21,7 +21,7 @@ from proxy.guardrails.tool_prompts.json_contract import json_contract
 from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
 from proxy.guardrails.transcript import CompletedCall, Loop
 
-# In these prompts the answer has a form, and the synthetic tool is not listed.
+# These prompts prescribe the format of an answer, so they do not list the synthetic tool.
 _FINAL_FORMS = {
     json_contract().name: 'an object of the type "final"',
     REACT_CONTRACT.name: '"Final Answer:" and what you say behind it',
@@ -29,13 +29,14 @@ _FINAL_FORMS = {
 
 
 class TextPolicy(Enum):
-    """The value of prose while tools are offered.
+    """Whether prose is accepted as an answer while tools are offered.
 
     AUTO shows prose at once and accepts it as an answer. If it only announces a call, or is a call
     in an unknown syntax, the model is asked once for the call; after a rejected call, only
     a question to the user ends the turn. RESPOND offers a synthetic answer tool and retries once
     after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it. With RESPOND as the default,
-    8 of 34 clients finished their tool loop, with ACCEPT all 32 (decision 0003).
+    8 of 34 clients finished their tool loop; with ACCEPT, all 32 clients of chat completions did
+    (decision 0003).
     """
 
     AUTO = "auto"
@@ -63,16 +64,18 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     - `tools` are the client's tools; `respond` is the synthetic answer tool, if it is offered.
       `allowed` names the only tools that may be called; calls that are `denied` must not be made.
-    - `user_texts` are those of users, `results` those of tools, `instructions` all other messages.
-    - `completed` are the calls in the history with a result, `executed` those since the user's last
-      message, if a repetition matters; `loop` is the loop that the history ends in.
-    - `aliases` map names that the model writes to tools. Its profile or the prompt names its
-      `own_syntaxes`. If the prompt `opens_thoughts`, a reply may begin within reasoning.
+    - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
+      of all other messages.
+    - `completed` are the calls in the history that have a result. `executed` are those since the
+      user's last message, or none if loops are not watched. The history ends in `loop`, if any.
+    - `aliases` map names that the model writes to tools. `own_syntaxes` are the call syntaxes that
+      the prompt demands or the model's profile names. If the prompt `opens_thoughts`, a reply may
+      begin within reasoning.
     - With an `answer_schema`, an answer must satisfy it, and plain JSON is never a call.
     - Without `repairs`, names and arguments must be exact; without `rescues`, text is never a call.
     - While a rejected call is corrected (`is_correction`), prose is an answer only if it asks the
-      user a question, or if the model `may_withdraw`, because it called only unknown tools. After
-      one objection to invented values another call counts (`accepts_invented_values`).
+      user a question, or if the model `may_withdraw`, because it called only unknown tools.
+      Invented values are rejected once; then they are accepted (`accepts_invented_values`).
     """
 
     tools: tuple[Tool, ...]
@@ -112,7 +115,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the rules of a correction, with the answer tool for a model without a call."""
+        """Return the rules of a correction; a model without a call to make may use `respond`."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
@@ -148,7 +151,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def final_form(self) -> str:
-        """A description of the format of answers that replaces the answer tool, or ""."""
+        """The answer format that the prompt prescribes in place of the answer tool, or ""."""
         forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
         return next(filter(None, forms), "")
 
@@ -204,7 +207,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def may_be_answer(self, name: str) -> bool:
         """Return whether a call of this name, with a text as its only argument, is an answer.
 
-        A tool of the client with that name is called, and an answer in a form arrives as text.
+        It is not if the client has a tool of that name, or if an answer must satisfy a schema: such
+        an answer arrives as text.
         """
         is_answer_due = self.text_policy is not TextPolicy.REQUIRE and self.answer_schema is None
         is_unknown = is_answer_tool(name) and not self.is_respond(name)

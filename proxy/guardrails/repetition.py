@@ -40,7 +40,7 @@ _WRAPPERS = frozenset(
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _FENCE_AT_END = re.compile(r"```\w*\Z")
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
-_SHORTEST_COPY = 8  # characters of a result that is not copied to its end; `{"ok"` begins any
+_SHORTEST_COPY = 8  # characters of an incomplete copy; a shorter `{"ok"` begins many results
 _DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
@@ -143,7 +143,7 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
         return []
-    starts = envelope_starts(text)[:_MOST_BLOCKS]  # each is read to its end
+    starts = envelope_starts(text)[:_MOST_BLOCKS]  # each parse may run to the end
     values = [value for at in starts for value in read_values(text[at:], is_whole=False)[:1]]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
@@ -152,8 +152,9 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
 def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
     """Return where prose begins to explain executed calls, -1 if nowhere.
 
-    The explanation begins at calls that have all run, or after which nothing remains to be done, or
-    at a code fence within a line; `line` is the text before it on the same line.
+    It begins before the first call if all calls have run or the request is done, otherwise at a
+    code fence that follows other text on its line. `line` is the part of the first line before
+    `text`.
     """
     calls = list_shown_calls(text, offer)
     is_done = bool(calls) and judge_progress(offer) is Progress.DONE
@@ -196,8 +197,8 @@ def is_broken_call(text: str, offer: OfferedTools) -> bool:
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     """Return the calls of tools that are not offered, if a text consists of calls.
 
-    It is an answer if the user named such a tool, or asked for JSON. Qwen2.5-Coder 1.5B ended a
-    conversation with `{"name": "exit", "arguments": null}`.
+    Such a text is an answer if the user named one of the tools, or asked for JSON. Qwen2.5-Coder
+    1.5B ended a conversation with `{"name": "exit", "arguments": null}`.
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
     foreign = tuple(call for call in calls if find_tool(call.name, offer.tools) is None)

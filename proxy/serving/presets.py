@@ -1,4 +1,4 @@
-"""Presets: names of a model with their own defaults, without loading the model twice.
+"""Presets: further names of a model, each with its own defaults; the model is loaded once.
 
 As with the parameters of an Ollama modelfile, a value of the request outranks that of the preset.
 A preset always adds the same system message, so the prefix of a conversation stays the same.
@@ -21,7 +21,7 @@ _THINKING = {"on": True, "off": False, "auto": None}
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The defaults of one preset; `fields` are members of a chat completion, as JSON."""
+    """The defaults of one preset; `fields` are members of a chat request, as JSON."""
 
     thinking: bool | None = None
     effort: str = ""

@@ -277,7 +277,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("content", BESIDE.values(), ids=BESIDE)
-async def test_s13_valid_call_next_to_words_is_verified_without_repeating_it(
+async def test_s13_valid_call_next_to_words_is_retried_without_quoting_it(
     content: str, front: Front
 ) -> None:
     """As deepseek-coder and gemma-7b write them."""
@@ -349,7 +349,7 @@ DOUBTED = f"{TOLD.strip()} is how I look at it."
 
 
 @pytest.mark.parametrize("again", [DOUBTED, ""])
-async def test_only_the_words_of_a_repeated_ambiguous_call_are_shown(
+async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
     again: str, front: Front
 ) -> None:
     for language, stream in EVERYWHERE:

@@ -124,7 +124,7 @@ def test_escapes_apply_to_names_and_values(reply: str, call: Call) -> None:
         r"[sports\_find\_team(team\_name='Real')]",
     ],
 )
-def test_name_may_be_joined_differently(reply: str) -> None:
+def test_name_with_other_separators_is_recognized(reply: str) -> None:
     assert calls_of(reply) == [TEAM]
 
 
@@ -137,7 +137,7 @@ def test_name_may_be_joined_differently(reply: str) -> None:
         "sports: team = 'Real'",
     ],
 )
-def test_part_of_a_name_is_a_word(reply: str) -> None:
+def test_part_of_a_tool_name_is_text(reply: str) -> None:
     outcome = played(reply)
     assert (outcome.calls, outcome.text) == ((), reply)
 
@@ -233,7 +233,7 @@ def test_name_is_extracted_from_its_surroundings(reply: str, call: Call) -> None
 
 
 @pytest.mark.parametrize("name", ["functions_Rm_2", "files::write", "google:mcp:", "x<|channel|>"])
-def test_surroundings_of_an_unknown_name_are_not_a_call(name: str) -> None:
+def test_unknown_name_with_a_prefix_or_suffix_is_not_a_call(name: str) -> None:
     reply = f'<tool_call>{{"name": "{name}", "arguments": {{"command": "ls"}}}}</tool_call>'
     assert played(reply).calls == ()
 
@@ -262,7 +262,7 @@ def test_header_after_a_call_belongs_to_the_next() -> None:
     ]
 
 
-def test_a_header_in_place_of_the_end_of_a_tag_ends_it() -> None:
+def test_message_mark_in_place_of_the_end_of_a_tag_is_accepted() -> None:
     """As Muse Glimmer wrote it for Ollama's parser."""
     torn = INVOKED.replace('_script">', "_script<|message|>", 1)
     for reply in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
@@ -326,7 +326,7 @@ LONG = ("get_weather", {"location": "it's [here], (there)", "unit": "c"})
         ('{"name": "calculate_final_speed", "arguments": {"time": 5}}\n```', [FIVE]),
     ],
 )
-def test_quotation_marks_and_half_a_fence_around_calls_belong_to_them(
+def test_quotation_marks_and_fence_marks_around_calls_are_removed(
     reply: str, calls: list[Call]
 ) -> None:
     assert calls_of(reply) == calls
@@ -561,7 +561,7 @@ def test_unclosed_call_written_again_is_one_call(reply: str, calls: list[Call]) 
     assert calls_of(reply) == calls
 
 
-def test_a_reply_that_is_indented_as_a_whole_shows_no_code() -> None:
+def test_uniform_indentation_of_a_reply_is_not_a_code_block() -> None:
     call = '    [TOOL_CALLS] [{"name": "get_weather", "arguments": {"location": "Beijing"}}]\n'
     assert played(f"\n    See this.\n{call}").calls == (BEIJING,)
     assert played(f"\nSee this.\n{call}").calls == ()
@@ -574,7 +574,7 @@ OBJECT: JsonObject = {"type": "json_object"}
 DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
 
 
-def test_a_call_of_no_function_is_an_answer() -> None:
+def test_a_call_named_no_function_is_an_answer() -> None:
     outcome = played(DECLINED)
     assert (outcome.calls, outcome.text) == ((), "None of the tools fits this request.")
     assert Dropped("no_function") in outcome.facts
@@ -612,7 +612,7 @@ TEAMS = make_tool(
         "`calculate_triangle_area` function.",
     ],
 )
-def test_leading_valid_call_is_never_silently_an_answer(reply: str) -> None:
+def test_valid_call_followed_by_an_explanation_is_rejected(reply: str) -> None:
     case = Case(reply, reply, ask(tools=[FACTORIAL, TRIANGLE]), policy=TextPolicy.AUTO)
     for pieces in chunkings(reply):
         result = outcome(case, pieces)
@@ -668,7 +668,7 @@ def test_call_next_to_other_words_is_read(reply: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "text", "calls"),
     [
-        # Muse Glimmer's header of user text
+        # Muse Glimmer's header of text for the user
         (" to=user<|message|>Hello there.<|eot|>", "Hello there.", ()),
         ("<|start|>assistant to=user<|message|>Hello there.", "Hello there.", ()),
         (
@@ -684,7 +684,7 @@ def test_call_next_to_other_words_is_read(reply: str) -> None:
         ("Write to=user<|message|> there.", "Write to=user<|message|> there.", ()),
     ],
 )
-def test_header_of_user_text_is_hidden_and_its_content_not_run(
+def test_text_addressed_to_the_user_is_shown_without_header_and_not_run(
     reply: str, text: str, calls: tuple[Call, ...]
 ) -> None:
     outcome = played(reply)

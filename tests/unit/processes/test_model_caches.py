@@ -148,7 +148,7 @@ def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     assert models_in(tmp_path, OLLAMA_MODELS=str(folder)) == []
 
 
-def test_a_digest_leads_nowhere_but_to_a_blob(tmp_path: Path) -> None:
+def test_a_digest_cannot_select_a_file_outside_the_blobs(tmp_path: Path) -> None:
     secret = model_at(tmp_path / "secret.gguf")
     folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
     (model,) = models_in(tmp_path, OLLAMA_MODELS=str(folder))
@@ -156,7 +156,7 @@ def test_a_digest_leads_nowhere_but_to_a_blob(tmp_path: Path) -> None:
     assert model.problem
 
 
-def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) -> None:
+def test_link_cycles_and_deep_folders_are_not_followed(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     model_at(folder / "one" / "a.gguf")
     (folder / "one" / "circle").symlink_to(folder)
@@ -165,7 +165,7 @@ def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) ->
     assert [item.name for item in models_in(tmp_path)] == ["a"]
 
 
-def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
+def test_a_missing_folder_or_a_file_in_its_place_is_skipped(tmp_path: Path) -> None:
     assert models_in(tmp_path, LLAMA_CACHE="/nowhere") == []
     model_at(tmp_path / "file")
     assert models_in(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []

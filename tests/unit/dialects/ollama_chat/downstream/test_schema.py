@@ -1,6 +1,6 @@
 """Fields of Ollama clients, compared with the OpenAPI document and the types of ollama-python.
 
-A name of these types without a row in the tables fails.
+The tests fail if a field of these types has no row in a table.
 """
 
 import re
@@ -73,7 +73,7 @@ TABLES: dict[str, tuple[FieldTable, tuple[type[BaseModel], ...]]] = {
 }
 # sent although the types of ollama-python have no such name
 MORE = {"Fields": {"temper"}, "Options": {"min_p"}, "Messages": {"id", "tool_call_id"}}
-OF_THE_SITE = re.compile("Web|SystemOne")
+NOT_SERVED = re.compile("Web|SystemOne")  # types of endpoints that Temper does not have
 
 
 def fields_of(kinds: Iterable[type[BaseModel]]) -> set[str]:
@@ -98,8 +98,8 @@ def test_every_type_of_the_client_library_is_covered() -> None:
         and issubclass(type_, BaseModel)
         and type_.__module__ == types.__name__
     }
-    left = {type_ for type_ in everything if not OF_THE_SITE.match(type_.__name__)}
-    assert left - looked_at - bases == {types.Image}  # base64, where it is sent
+    left = {type_ for type_ in everything if not NOT_SERVED.match(type_.__name__)}
+    assert left - looked_at - bases == {types.Image}  # sent as a base64 string
 
 
 def test_every_option_that_is_read_has_its_row() -> None:
