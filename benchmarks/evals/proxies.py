@@ -17,7 +17,7 @@ from temper_evals.loop import ModelTarget
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-# with and without an answer tool, which forge recommends for small models
+# forge recommends an answer tool for small models, so it is measured with and without one
 _PEERS = {"forge": ("forge", "accept"), "forge-respond": ("forge", "respond")}
 _PEERS |= {"litellm": ("litellm", "accept")}
 NAMES = tuple(_PEERS)

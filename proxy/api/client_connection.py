@@ -84,7 +84,7 @@ class Wire:
             cycle.flow.resume_reading()  # a long body may have paused it
 
     def notice_end(self) -> None:
-        """Note that the connection was lost; uvicorn does so only for the latest request."""
+        """Record the lost connection; uvicorn does so only for the latest request on it."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True  # otherwise uvicorn logs that the application forgot the end
@@ -169,7 +169,7 @@ class ClientConnection:
     def wrap(self, receive: Receive | None = None, send: Send | None = None) -> "ClientConnection":
         """Return a connection with another `receive` or `send`, for middleware; see `edge.serve`.
 
-        The endpoint gets the new one. It has the same scope, and so the same wire.
+        Middleware passes it to the endpoint. It has the same scope, and so the same wire.
         """
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 

@@ -30,16 +30,16 @@ _FAREWELL = 3.0  # seconds for unloading when Temper stops
 
 
 Fitting: TypeAlias = Callable[[JsonObject, int], int | None]
-"""Returns the largest window that fits for a model's metadata and bytes of weights, or None."""
+"""From a model's metadata and the bytes of its weights, returns the largest fitting window."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
     """Ollama's description of a pulled model.
 
-    `architecture` is GGUF's name of its kind; `capabilities` is None if Ollama is too old to list
-    them. `trained`, `preset` and `fitting` are windows in tokens: the model's maximum, that of its
-    Modelfile, and the largest that fits into memory, if it was computed.
+    `architecture` is GGUF's, such as "llama"; `capabilities` is None if Ollama is too old to list
+    them. `trained`, `preset` and `fitting` are windows in tokens: the model's maximum,
+    that of its Modelfile, and the largest that fits into memory, if it was computed.
     """
 
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ class OllamaModels:
     async def window(self, name: str) -> int | None:
         """Return the window of the next request, in tokens; None if unknown, never raises.
 
-        The operator's window comes before that of the loaded model, which the next request changes.
+        The operator's window comes first, because the next request reloads the model with it.
         """
         wanted = self._choose_window(name) or self._decided.get(name)
         if wanted is not None:
@@ -101,8 +101,8 @@ class OllamaModels:
     async def decide(self, name: str, wish: int | None = None) -> int | None:
         """Return the window to request, always the same for a model; None leaves it to Ollama.
 
-        A model that another program has loaded keeps its window. A client's `wish` counts if the
-        operator has not decided.
+        The first of these that is known: the operator's window, that of an already loaded model,
+        the largest that fits, and the client's `wish`.
         """
         if name not in self._decided:
             running = await self._running()

@@ -1,4 +1,4 @@
-"""The replay: which parts of a history are shortened, decided anew from its first message.
+"""The replay: walks a history from its first message and decides which parts to shorten.
 
 Theory of operation
 -------------------
@@ -14,8 +14,8 @@ far away:
 A cut is final. Every decision depends only on earlier messages, so a later request repeats the same
 cuts, its prompt begins with the same bytes, and the engine's prompt cache survives.
 
-A replacement is written immediately and counted in tokens, because for an unknown model, a limit in
-characters or words is not a limit in tokens.
+Each replacement is written before the next decision, and its tokens are counted: for an unknown
+model, the number of characters or words does not tell the number of tokens.
 
 Exempt are system messages, the first and the last message of a user, groups with outstanding
 results, and groups of tools in `never_clear`; the latest groups are exempt from steps 1 and 2.
@@ -39,7 +39,7 @@ from proxy.facts import Compacted
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
 _WORTHWHILE = 0.75  # of a result's tokens; a longer stub is not used
-_HOPELESS = 4  # times the high watermark: a half that is larger is not worth writing
+_HOPELESS = 4  # times the high watermark: a larger half is halved again without being written
 _SHORTEST = 64  # tokens that a result keeps in the third step
 
 
@@ -47,8 +47,8 @@ _SHORTEST = 64  # tokens that a result keeps in the third step
 class Rules:
     """The conditions of cuts and their exemptions; watermarks are shares of the room.
 
-    `has_failed` recognizes the results of failed calls, `recent` is the number of groups to spare.
-    `high_counted` is the high watermark where the engine has counted all parts.
+    `has_failed` recognizes the results of failed calls; the latest `recent` groups are not cleared.
+    `high_counted` replaces `high` if the engine has counted all parts, so that none is an estimate.
     """
 
     has_failed: Callable[[str], bool]
@@ -79,7 +79,7 @@ class Cuts:
 
 
 class HistoryReplay:
-    """Walks one history in a `room` of tokens, of which `fixed` are not for messages."""
+    """Walks one history; `room` is the limit in tokens, `fixed` the part that is not messages."""
 
     def __init__(
         self, rules: Rules, counts: TokenCounts, room: int, fixed: int, *, texts: TextCache

@@ -19,12 +19,12 @@ class Prospect:
 
 def summary(prospect: Prospect) -> dict[str, str]:
     shape, memory = prospect.shape, prospect.memory
-    thousand = ", ".join(
+    sizes = ", ".join(
         f"{amount(1024 * fit.bytes_per_token(shape, caching))} ({caching.keys.word})"
-        for caching in _ways(prospect)
+        for caching in _cachings(prospect)
     )
     return {
-        "memory": f"weights {amount(shape.weights)}; 1,024 tokens of a slot {thousand}",
+        "memory": f"weights {amount(shape.weights)}; 1,024 tokens of a slot {sizes}",
         "window": _windows(prospect),
         "hardware": "; ".join([*map(_device, memory.devices), _host(memory)]),
     }
@@ -37,7 +37,9 @@ def document(prospect: Prospect) -> JsonObject:
         "weights_bytes": shape.weights,
         "trained_context": shape.trained_context,
         "slots": prospect.slots,
-        "caches": {caching.keys.word: _way(prospect, caching) for caching in _ways(prospect)},
+        "caches": {
+            caching.keys.word: _describe_cache(prospect, caching) for caching in _cachings(prospect)
+        },
         "host": {"total_bytes": memory.total, "free_bytes": memory.free},
         "devices": [
             {
@@ -58,7 +60,7 @@ def amount(size: int) -> str:
     return f"{size / MIB:.1f} MiB" if size >= MIB else f"{size / KIB:.1f} KiB"
 
 
-def _ways(prospect: Prospect) -> tuple[fit.Caching, ...]:
+def _cachings(prospect: Prospect) -> tuple[fit.Caching, ...]:
     """Return llama-server's default cache, and the q8_0 cache if the model supports it."""
     small = fit.Caching(prospect.slots, fit.CacheType.Q8_0, fit.CacheType.Q8_0)
     return (fit.Caching(prospect.slots), *([small] if small.suits(prospect.shape) else []))
@@ -66,7 +68,8 @@ def _ways(prospect: Prospect) -> tuple[fit.Caching, ...]:
 
 def _windows(prospect: Prospect) -> str:
     usual, *small = (
-        fit.largest_window(prospect.shape, prospect.memory, caching) for caching in _ways(prospect)
+        fit.largest_window(prospect.shape, prospect.memory, caching)
+        for caching in _cachings(prospect)
     )
     trained = f"trained for {prospect.shape.trained_context:,}"
     if not usual.window:
@@ -78,7 +81,7 @@ def _windows(prospect: Prospect) -> str:
     return f"{usual.window:,} tokens fit{each}{with_small}{spilt}; {trained}"
 
 
-def _way(prospect: Prospect, caching: fit.Caching) -> JsonObject:
+def _describe_cache(prospect: Prospect, caching: fit.Caching) -> JsonObject:
     largest = fit.largest_window(prospect.shape, prospect.memory, caching)
     return {
         "bytes_per_token": fit.bytes_per_token(prospect.shape, caching),

@@ -37,9 +37,10 @@ class Supervised(Protocol):
 class ManagedBackend(DeferredBackend):
     """The backend of a managed server, at the address of its latest start.
 
-    Until the server is ready, at first or after a crash, requests wait for up to `load_wait`
-    seconds, and `planned` describes the model; its first name is the public one. If a server cannot
-    be reached, the supervisor has `notice_wait` seconds to notice its end; otherwise it is alive.
+    While the server is starting, at first or after a crash, requests wait for up to `load_wait`
+    seconds, and `planned` describes the model, under its public name first. If a request does not
+    reach the server, the supervisor has `notice_wait` seconds to notice that the server has ended;
+    if it does not, the server counts as alive, and the request fails.
     """
 
     server: Supervised
@@ -60,7 +61,7 @@ class ManagedBackend(DeferredBackend):
 
     @property
     def address(self) -> ServerAddress | None:
-        """The address of the latest start that was used; no other start has the same."""
+        """The latest address that was used; it differs for each start, because its key does."""
         return self._connected[0] if self._connected is not None else None
 
     @property
@@ -80,7 +81,7 @@ class ManagedBackend(DeferredBackend):
             await self._connected[1].close()
 
     def lease(self) -> "ManagedBackend | None":
-        """Return the claim that a request has to wait for; None if the server is ready, or down."""
+        """Return itself, the claim that requests wait for; None if the server is ready or down."""
         return None if self.is_granted else self
 
     @property
@@ -92,7 +93,10 @@ class ManagedBackend(DeferredBackend):
         return f"{'restarting' if self._is_restarting else 'loading'} {self.name}"
 
     async def wait_until_granted(self, until: float | None = None) -> ServerAddress:
-        """Wait for the server until a loop time; raises `BackendUnavailable` if late or down."""
+        """Return the address once the server is ready.
+
+        Raises `BackendUnavailable` if it is down, or not ready at `until` (a time of the loop).
+        """
         try:
             async with asyncio.timeout_at(until):
                 return await self.server.ready()

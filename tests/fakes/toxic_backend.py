@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from benchmarks.faults.toxics import Caller, Toxic, whole
 from tests.fakes.loopback import own_address
 
-_QUESTIONS = (b"POST /v1/chat/completions ", b"POST /api/chat ")
-_NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
+_GENERATIONS = (b"POST /v1/chat/completions ", b"POST /api/chat ")
+_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
 
 
 @dataclass
@@ -27,11 +27,14 @@ class ToxicBackend:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection; the n-th generation ends it and receives the n-th toxic."""
+        """Serve one connection, until the end of its first generation.
+
+        The n-th generation of the backend is answered by the n-th toxic.
+        """
         caller = Caller(reader, writer)
         try:
             while request := await caller.request():
-                if request.startswith(_QUESTIONS):
+                if request.startswith(_GENERATIONS):
                     self.upstream_requests.append(request)
                     assert len(self.upstream_requests) <= len(self.toxics), "asked too often"
                     try:
@@ -41,7 +44,7 @@ class ToxicBackend:
                     return
                 path = request.split(b" ", 2)[1].decode()
                 known = self.documents.get(path)
-                await caller.send(_NOTHING if known is None else whole(known))
+                await caller.send(_NOT_FOUND if known is None else whole(known))
         except OSError:  # the client has disconnected
             pass
         finally:
@@ -50,7 +53,7 @@ class ToxicBackend:
 
 @asynccontextmanager
 async def toxic_backend(*toxics: Toxic) -> AsyncGenerator[ToxicBackend, None]:
-    """Serve the n-th request by the n-th toxic; there must be no further one."""
+    """Answer the n-th generation with the n-th toxic; more generations fail the test."""
     backend = ToxicBackend("", toxics)
     serving: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 

@@ -34,7 +34,7 @@ class Origin(Enum):
     MODEL = "the model"
     USER = "the user"
     RESULT = "a tool, with values that the user never named"
-    FORBIDDEN = "a text that forbids it"
+    FORBIDDEN = "a text that forbids the call"
 
 
 class Context(Enum):
@@ -113,7 +113,7 @@ TABLE = (
     # For example: CALL
     Row(Decision.TEXT, before=(Words.SHOWING,)),
     # The user wrote the call, to ask about it; or a page says "never send CALL".
-    Row(Decision.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
+    Row(Decision.TEXT, origin=(Origin.USER, Origin.FORBIDDEN)),
     # A fetched page may carry an injected call: it stays refused in the answer to the question.
     Row(Decision.AMBIGUOUS, origin=(Origin.RESULT,)),
     # I would need the name of the league. {... {"league": ""}} (Hermes-2-Pro)

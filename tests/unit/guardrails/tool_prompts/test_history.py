@@ -35,7 +35,7 @@ from tests.unit.guardrails.tool_prompts.retelling import (
 HERMES = find_convention("hermes")
 DESCRIPTION = HERMES.describe([SEND], RESPOND)
 FREE = Template()
-HOMELESS = Template(system="nowhere")
+NO_SYSTEM_ROLE = Template(system="nowhere")
 STRICT = Template(alternates=True)
 IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:,"}}
 RESULT = b'{"role":"tool","content":"x"}'
@@ -71,7 +71,7 @@ def test_the_description_follows_the_system_prompt(role: str) -> None:
     assert rest is hello
 
 
-def test_it_is_a_part_where_the_system_prompt_has_parts() -> None:
+def test_the_description_is_a_part_if_the_system_prompt_has_parts() -> None:
     (described,) = retell(with_parts("system", {"type": "text", "text": "Be brief."}))
     source = json.parse(described.source)
     assert isinstance(source, dict)
@@ -90,19 +90,21 @@ def test_without_a_system_prompt_one_is_inserted(later: tuple[Message, ...]) -> 
     assert retell() == [plain_message("system", DESCRIPTION)]
 
 
-def test_without_a_system_role_it_precedes_the_user_message() -> None:
-    assert retell(user_message("Hi"), template=HOMELESS) == ([user_message(f"{DESCRIPTION}\n\nHi")])
+def test_without_a_system_role_the_description_precedes_the_user_message() -> None:
+    assert retell(user_message("Hi"), template=NO_SYSTEM_ROLE) == (
+        [user_message(f"{DESCRIPTION}\n\nHi")]
+    )
     image = with_parts("user", IMAGE)
-    (described,) = retell(image, template=HOMELESS)
+    (described,) = retell(image, template=NO_SYSTEM_ROLE)
     assert described.text.startswith(DESCRIPTION)
     assert json.dump(IMAGE) in described.source
 
 
-def test_it_is_a_user_message_if_another_role_comes_first() -> None:
+def test_the_description_is_a_user_message_if_another_role_comes_first() -> None:
     greeting = assistant_message("Hello")
     messages = [greeting, user_message("Hi")]
-    assert retell(*messages, template=HOMELESS) == [user_message(DESCRIPTION), *messages]
-    assert retell(template=HOMELESS) == [user_message(DESCRIPTION)]
+    assert retell(*messages, template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION), *messages]
+    assert retell(template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION)]
 
 
 def test_without_tools_there_is_no_description_but_the_history_is_plain() -> None:
@@ -269,7 +271,7 @@ def test_the_work_is_linear_in_the_number_of_results(template: Template, role: s
     assert is_linear(work, lambda size: "x" * size, 500)
 
 
-# Text may contain calls or quotations: characters that could start either are excluded.
+# Text that must not contain a call or a quotation: no character that could start either.
 prose = st.text(st.characters(codec="ascii", exclude_characters="`[{<"))
 every_convention = pytest.mark.parametrize(
     "convention", CONVENTIONS, ids=lambda convention: convention.name
@@ -352,7 +354,7 @@ def test_the_synthetic_tool_comes_last_and_only_if_it_is_offered(convention: Con
 @pytest.mark.parametrize(
     "convention", [convention for convention in CONVENTIONS if convention.name in MARKS], ids=MARKS
 )
-def test_a_call_is_required_only_of_a_model_that_can_answer_by_a_call(
+def test_every_reply_must_be_a_call_only_if_respond_is_offered(
     convention: Convention,
 ) -> None:
     without, with_respond = (convention.describe([SEND], respond) for respond in (None, RESPOND))
@@ -409,10 +411,10 @@ def test_a_result_is_between_tags() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "a>b", "a'b", "<f", 'a"'])
-def test_names_unfit_for_a_tag_are_not_read_again(name: str) -> None:
+def test_names_that_would_break_a_tag_are_not_read_back(name: str) -> None:
     assert name not in [call.name for call in retold(LLAMA, ToolCall("a", name, "{}"))]
 
 
-def test_a_single_argument_named_arguments_stands_for_all() -> None:
+def test_a_single_argument_named_arguments_contains_all_arguments() -> None:
     (call,) = retold(LLAMA, ToolCall("a", "send", '{"arguments": {"to": "x"}}'))
     assert call.arguments == {"to": "x"}

@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+# ruff: noqa: RUF001 - the tests contain curly quotation marks
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.values.scalars import PYTHON, MemberWatcher, Style,
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
-def test_the_search_for_runs_backs_off_while_it_finds_few() -> None:
+def test_the_search_for_runs_of_members_pauses_after_it_finds_few() -> None:
     members = OpenContainer([], "]")
     assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
     members.record_look(1_000, 500)
@@ -96,7 +96,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ("text", "limit"),
     [
         (f"[{'1,' * 200_000}]", 100_000),
-        # reading items one by one takes seconds up to that limit
+        # a lower limit, because these items are read one by one, which is slow
         (f"[{'[],' * 1000}]", 1000),
         (f"[{'x y,' * 2000}]", 1000),
         (f"{{{'a:1,' * 2000}}}", 1000),
@@ -138,18 +138,18 @@ class Witness(MemberWatcher):
     """Records the reported members and stops the reading at one key."""
 
     def __init__(self, unwanted: str = "") -> None:
-        self.heard: list[str] = []
+        self.reports: list[str] = []
         self._unwanted = unwanted
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        self.heard.append(f"+{path} {sorted(members)}")
+        self.reports.append(f"+{path} {sorted(members)}")
         return path[-1] != self._unwanted
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
         return True
 
     def leaves(self, path: Sequence[str | None]) -> None:
-        self.heard.append(f"-{path}")
+        self.reports.append(f"-{path}")
 
 
 def test_a_watcher_is_called_for_every_member_in_order() -> None:
@@ -159,7 +159,7 @@ def test_a_watcher_is_called_for_every_member_in_order() -> None:
         cursor = Cursor(text, is_finished=True)
         with pytest.raises(StopIteration):
             next(read_value(cursor, witness))
-        names = witness.heard
+        names = witness.reports
     assert names == [
         "+['a'] []",
         "+['a', None, 'b'] []",
@@ -240,7 +240,7 @@ def test_a_doubtful_string_does_not_continue_after_a_mark() -> None:
     assert styled(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
 
 
-def test_a_long_key_after_a_string_is_examined_up_to_a_limit() -> None:
+def test_text_longer_than_the_lookahead_may_follow_a_string() -> None:
     key = "k" * 300
     assert value_in(f'{{"a": "b", "{key}": 1}}') == Value({"a": "b", key: 1})
     assert value_in(f'{{"a": "b"{" " * 300}, "c": 1}}') == Value({"a": "b", "c": 1})
@@ -314,16 +314,16 @@ def test_a_watcher_is_called_for_each_of_many_members() -> None:
         witness = Witness()
         cursor = Cursor(text, is_finished=True)
         list(read_value(cursor, witness))
-        assert len(witness.heard) == names
+        assert len(witness.reports) == names
 
 
-def test_a_watcher_may_skip_members_of_announced_arguments() -> None:
+def test_not_every_member_of_arguments_is_reported_to_the_watcher() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")
     witness = Witness()
     list(read_value(cursor, witness))
-    assert len(witness.heard) < 2 * len(members)
+    assert len(witness.reports) < 2 * len(members)
     assert cursor.take_echo() == json.dumps(members)
 
 
@@ -467,7 +467,7 @@ def test_digits_after_a_leading_zero_are_text_in_python() -> None:
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-SEVERAL_WINDOWS = 2_000  # of runs, in members
+SEVERAL_WINDOWS = 2_000  # members; the reader looks for runs in one window of text at a time
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
@@ -481,7 +481,7 @@ def test_repeated_equal_members_are_read_once(member: str) -> None:
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
 @pytest.mark.parametrize("index", [5, 50, SEVERAL_WINDOWS])
-def test_contradicting_members_are_refused_at_any_number(member: str, index: int) -> None:
+def test_contradicting_members_are_refused_at_any_position(member: str, index: int) -> None:
     other = member.replace("1", "2")
     text = "{" + member * index + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_whole(text), Value)
