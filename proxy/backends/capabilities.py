@@ -512,7 +512,11 @@ class Learnt:
         if missing not in self._models.get(model, {}):
             feature = missing.name.lower()
             logger.warning(
-                "%s, model %r: %s is missing: %s", self._engine, model, feature, missing.value
+                "%s does not support %s for model %r: %s",
+                self._engine,
+                feature,
+                model,
+                missing.value,
             )
         # clients choose the names, so their number has to be bounded
         if len(self._models) >= _MOST_MODELS and model not in self._models:

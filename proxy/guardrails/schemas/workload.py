@@ -115,9 +115,9 @@ class Workload:
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
-            raise TooManySchemas(f"more than {_LONGEST_CHAIN} schemas lead from one to the next")
+            raise TooManySchemas(f"a chain of more than {_LONGEST_CHAIN} schema references")
         if not graph.is_whole:
-            raise ValueError("a reference leads nowhere, or elsewhere")
+            raise ValueError("a reference leads to no part of the schema")
         checks = graph.checks[start]
         most = PatternCost.largest(patterns.costs.values()) * checks
         return cls(make_graph, source, schema, patterns, most, checks > _UNSUSPICIOUS)
@@ -125,14 +125,14 @@ class Workload:
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return the workload of a sub-schema; raises LookupError if it does not exist.
 
-        Raises ValueError if its patterns are too large to be compiled again.
+        Raises ValueError if its patterns are too large to be compiled separately.
         """
         graph = self.graph()
         start = follow(graph.document, [str(step) for step in path])
         graph.number_of(start)
         part = replace(self, start=start)
         if part.pattern_cost().size > _LARGEST_PART:
-            raise ValueError("its patterns are too large to be compiled again")
+            raise ValueError("the patterns of this part are too large to compile separately")
         return part
 
     def pattern_cost(self) -> PatternCost:

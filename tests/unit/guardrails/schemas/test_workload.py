@@ -155,11 +155,11 @@ def test_a_sub_schema_has_a_separate_workload() -> None:
 
 def test_too_large_and_too_deep_schemas_and_unknown_references_are_rejected() -> None:
     workload(doubling(900, "items", 1))
-    with pytest.raises(TooManySchemas, match="lead from one to the next"):
+    with pytest.raises(TooManySchemas, match="a chain of more than"):
         workload(doubling(1_100, "anyOf", 1))
     with pytest.raises(TooManySchemas, match="consists of more than"):
         workload({"$ref": "#/anyOf/0", "anyOf": [{"minimum": number} for number in range(20_001)]})
-    with pytest.raises(ValueError, match="leads nowhere"):
+    with pytest.raises(ValueError, match="leads to no part of the schema"):
         workload({"$ref": "#/nowhere"})
 
 
