@@ -12,6 +12,9 @@ replayed and shrunk.
                                        ^                      ^
                                        +-- world: crashes, stalls, reloads, pressure on the queue
 
+`scenario` draws a run, `exchanges` are requests of clients that the soak does not have, `engines`
+stores the prompts, and `invariants` are sampled during the run.
+
 `clock` replaces the clocks of Python, and has to run before `proxy` is imported, because `proxy`
 stores functions such as `time.monotonic` as defaults. So a simulation is a process of its own:
 

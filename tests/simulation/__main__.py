@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests.simulation import clock
@@ -50,14 +51,17 @@ def _say(text: str) -> None:
 
 
 def _run(seeds: range, *, stops: bool) -> int:
-    from tests.simulation.world import scenario_of, simulate
+    from tests.simulation.scenario import scenario_of
+    from tests.simulation.world import OCCURRENCES, simulate
 
     begun, requests, failed = _perf_counter(), 0, list[int]()
-    done = 0
+    done, occurrences, seeds_with = 0, Counter[str](), Counter[str]()
     for seed in seeds:
         done += 1
         verdict = simulate(scenario_of(seed))
         requests += verdict.requests
+        occurrences += verdict.occurrences
+        seeds_with.update((+verdict.occurrences).keys())
         for problem in verdict.problems:
             _say(f"seed {seed}: {problem}")
         if verdict.problems:
@@ -65,6 +69,9 @@ def _run(seeds: range, *, stops: bool) -> int:
             if stops:
                 break
     seconds = _perf_counter() - begun
+    _say(f"{'occurred':24}{'times':>8}{'seeds':>8}")
+    for name in OCCURRENCES:
+        _say(f"{name:24}{occurrences[name]:8}{seeds_with[name]:8}")
     _say(f"{done} seeds, {requests} requests, {len(failed)} failed ({seconds:.0f} s)")
     if failed:
         _say(f"Examine a failure with: python -m tests.simulation --seed {failed[0]} --shrink")
@@ -72,7 +79,8 @@ def _run(seeds: range, *, stops: bool) -> int:
 
 
 def _examine(seed: int, *, is_traced: bool, is_shrunk: bool) -> int:
-    from tests.simulation.world import digest, scenario_of, shrink, simulate
+    from tests.simulation.scenario import scenario_of
+    from tests.simulation.world import digest, shrink, simulate
 
     scenario = scenario_of(seed)
     first, again = simulate(scenario), simulate(scenario)

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 import httpx
 
 from benchmarks.faults.demands import Call, Seen
-from benchmarks.load.languages import LANGUAGES
+from benchmarks.faults.reading import read_body, read_stream
+from benchmarks.load.languages import CHAT, LANGUAGES
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object
@@ -33,6 +34,8 @@ def is_convertible(body: bytes) -> bool:
 
 def convert(dialect: Dialect, body: bytes) -> tuple[str, bytes]:
     """Return the path and the body of the same request in another dialect."""
+    if dialect == "chat":
+        return CHAT.path, body
     language = LANGUAGES[dialect]
     request: JsonObject = {"tools": [], **as_object(json.parse(body))}
     return language.path, json.dump(language.put(request))
@@ -42,6 +45,16 @@ def read(dialect: Dialect, response: httpx.Response) -> Seen:
     """Read a complete response."""
     kind = response.headers.get("content-type", "").partition(";")[0]
     is_stream = kind in ("text/event-stream", "application/x-ndjson")
+    if dialect == "chat":
+        report = {
+            name.removeprefix("x-temper-"): value
+            for name, value in response.headers.items()
+            if name.startswith("x-temper-")
+        }
+        content = response.content
+        return (
+            read_stream(content) if is_stream else read_body(response.status_code, content, report)
+        )
     seen = Seen(response.status_code, is_stream=is_stream)
     whole, stream = _READERS[dialect]
     try:

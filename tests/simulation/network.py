@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 _KERNEL = 64 * 1024  # bytes of a flow that do not count as the writer's buffer
 _HIGH, _LOW = 64 * 1024, 16 * 1024  # default limits of asyncio's write buffer
 _MOST_DELIVERED = 64 * 1024
+_SLOWEST_ACCEPT = 0.8  # seconds
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
@@ -121,6 +122,7 @@ class Endpoint(asyncio.Transport):
         self.is_closed = False  # the socket; `connection_lost` was or will be called
         self._is_closing = False
         self._has_read_end = False
+        self._has_written_end = False
         self._is_full = False
         self._limits = (_LOW, _HIGH)
         self._socket = _Socket(network.quiet, own, peer)
@@ -165,7 +167,7 @@ class Endpoint(asyncio.Transport):
         return max(0, len(self.outgoing.queue) - _KERNEL)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._is_closing or self.outgoing.has_ended:
+        if self._is_closing or self._has_written_end:
             return
         if self._socket.error:  # a reset after the end of the input, which nothing watches
             self._lose(ConnectionResetError(errno.ECONNRESET, "reset"))
@@ -183,6 +185,7 @@ class Endpoint(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
+        self._has_written_end = True
         self.outgoing.has_ended = True
         self.outgoing.schedule()
 
@@ -200,7 +203,20 @@ class Endpoint(asyncio.Transport):
         self._is_closing = True
         self._finish(None)
 
+    @property
+    def is_open(self) -> bool:
+        """True if neither side has closed the connection, even if the other does not know yet."""
+        return not self.is_closed and not self.incoming.sender.is_closed
+
     # What the network does to it.
+
+    def accept(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give a connection that the kernel has accepted to its server."""
+        if self.is_closed:
+            return
+        self.protocol, self.is_paused = protocol, False
+        protocol.connection_made(self)
+        self.incoming.schedule()
 
     def relieve(self) -> None:
         """Report space in the write buffer, or finish a close that waited for it."""
@@ -247,7 +263,8 @@ class Endpoint(asyncio.Transport):
             if self._socket.resets_on_close or has_unread:
                 self.outgoing.ends_with_reset = True
                 del self.outgoing.queue[self.network.kept(len(self.outgoing.queue)) :]
-            self.outgoing.has_ended = True
+            if self.outgoing.ends_with_reset or not self._has_written_end:
+                self.outgoing.has_ended = True
             self.outgoing.schedule()
         self.network.forget(self)
         self.network.loop.call_soon(self.protocol.connection_lost, error)
@@ -280,6 +297,7 @@ class Network:
         self.listeners: dict[Address, ProtocolFactory] = {}
         self.refusing: set[str] = set()
         self.stalled: set[str] = set()
+        self.slow: set[str] = set()
         self.endpoints: dict[Endpoint, None] = {}  # ordered, because a set's order is not
         self.trace: list[tuple[float, str, str, int]] = []
         self._count = 0
@@ -332,11 +350,16 @@ class Network:
         client, server = Endpoint(self, source, address), Endpoint(self, address, source)
         client.outgoing = server.incoming = _Flow(self, server, client)
         server.outgoing = client.incoming = _Flow(self, client, server)
-        for endpoint, make in ((client, factory), (server, accept)):
-            endpoint.protocol = make()
+        for endpoint in (client, server):
             self.endpoints[endpoint] = None
         self.note("open", server, 0)
-        server.protocol.connection_made(server)
+        if address[0] in self.slow:
+            server.is_paused = True  # what the client sends waits in the kernel
+            seconds = self.chance.random() * _SLOWEST_ACCEPT
+            self.loop.call_later(seconds, lambda: server.accept(accept()))
+        else:
+            server.accept(accept())
+        client.protocol = factory()
         client.protocol.connection_made(client)
         return client
 

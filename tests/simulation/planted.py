@@ -79,4 +79,47 @@ FAULTS: Mapping[str, Planted] = {
         "        member.breaker.record_success()\n    finally:\n        member.running -= 1",
         "        member.breaker.record_success()\n        member.running -= 1",
     ),
+    "one request more than slots is served": Planted(
+        "proxy/serving/admission.py",
+        "self.served < self._capacity",
+        "self.served <= self._capacity",
+    ),
+    "a slot is returned twice": Planted(
+        "proxy/serving/admission.py",
+        "        self._admission.leave(self._ticket, seconds)",
+        "        self._admission.leave(self._ticket, seconds)\n"
+        "        if kind is None:\n            self._admission.leave(self._ticket)",
+    ),
+    "a streamed request does not wait for a slot": Planted(
+        "proxy/api/answer.py",
+        "        admission = self.planned.service.admission\n",
+        "        admission = self.planned.service.admission\n"
+        "        if self.planned.resolved.request.stream:\n"
+        "            admission = type(admission)()\n",
+    ),
+    "a full queue gives no advice": Planted(
+        "proxy/api/errors.py",
+        '            return replace(problem, headers={"retry-after": str(error.retry_after)})',
+        "            return problem",
+    ),
+    "an idempotency key is valid for all owners": Planted(
+        "proxy/api/idempotency.py",
+        "    return connection.owner or credentials, key",
+        '    return "", key',
+    ),
+    "a stored response is valid for all owners": Planted(
+        "proxy/api/request_reader.py",
+        'return Client(scope["state"].get("owner") or key, ',
+        'return Client("", ',
+    ),
+    "a response is continued without its request": Planted(
+        "proxy/dialects/openai_responses/store.py",
+        "        return [*self.inputs, *self.output]",
+        "        return [*self.output]",
+    ),
+    "a half-closed connection counts as a disconnect": Planted(
+        "proxy/api/connections.py",
+        "        self._departure.start()\n        return True",
+        "        self._departure.start()\n        return None",
+    ),
 }

@@ -17,10 +17,14 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
 
 
-def test_every_request_of_a_seed_ends_once_and_nothing_is_left() -> None:
-    ended = simulate("--seeds", "5")
+def test_every_request_of_a_seed_ends_once_and_everything_occurs() -> None:
+    ended = simulate("--seeds", "30")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "5 seeds" in ended.stdout
+    heading, *rows, total = ended.stdout.splitlines()
+    assert heading.split() == ["occurred", "times", "seeds"]
+    assert total.startswith("30 seeds, ")
+    assert rows
+    assert [row for row in rows if row.split()[-1] == "0"] == []
 
 
 def test_a_seed_has_the_same_trace_in_every_process() -> None:

@@ -1,8 +1,4 @@
-"""One seed: Temper, its engines and its clients in the simulated network, and what must hold.
-
-A `Scenario` is drawn from the seed: the requests with their times, and the events of the world. A
-subset of either is a valid scenario, which is how a failure is shrunk.
-"""
+"""One seed: Temper, its engines and its clients in the simulated network, and what must hold."""
 
 import asyncio
 import contextlib
@@ -10,9 +6,10 @@ import functools
 import gc
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -20,101 +17,72 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 from uvicorn.server import ServerState
 
-from benchmarks.faults.backend import FaultyBackend
 from benchmarks.faults.clients import Clients, Patience
-from benchmarks.faults.demands import Demand, Seen, problem_of
-from benchmarks.faults.ledger import Ledger
+from benchmarks.faults.demands import Demand, Kind, Seen, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
 from proxy.api.connections import ConnectionLimits, limit_connections
 from proxy.api.hosted import OpenedApp, open_app
-from proxy.serving.services import Services
 from proxy.settings import Settings
 from tests.simulation.clock import CLOCK
-from tests.simulation.dialects import Dialect, convert, is_convertible, read
+from tests.simulation.dialects import is_convertible
+from tests.simulation.engines import Engines
+from tests.simulation.exchanges import (
+    PATIENCE_SECONDS,
+    QUEUE_IS_FULL,
+    TEMPER,
+    URL,
+    Exchange,
+    continued,
+    exchange,
+    in_dialect,
+    of_another_owner,
+)
+from tests.simulation.invariants import Watch, loads_of
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
+from tests.simulation.scenario import ENGINES, Event, Scenario, Sending
 
-TEMPER = ("127.0.0.1", 8367)
-URL = f"http://{TEMPER[0]}:{TEMPER[1]}"
-_ENGINES = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 _ENGINE_PORT = 8080
 _NOWHERE = "http://10.0.2.1:8080"
-_SECONDS = 12.0  # in which all requests begin
-_PATIENCE = Patience(answer=60.0, stall=2.0)  # far above Temper's own deadlines
+_KEYS = Path(__file__).with_name("keys.txt")
+_PATIENCE = Patience(answer=PATIENCE_SECONDS, stall=2.0)
+_DEADLINE = 10.0  # of a response, in seconds
+_LONGEST_RUN = 600.0  # seconds; most take a tenth of it
 _SETTLE_SECONDS = 30.0
 _LONGEST_OUTLIVING = 1.0  # seconds that a generation may outlive its client
 _LATE = 16.0  # seconds after the end of a fault in which its consequences are permitted
 _UNAVAILABLE = frozenset({502, 503, 504})
 
 _LOGGER = logging.getLogger("proxy")  # not the root, whose handlers a reload replaces
+_POOL = logging.getLogger("proxy.backends.pool")
 
-Kind: TypeAlias = Literal["crash", "stall", "reload"]
+# a stored response belongs to its owner
+_NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event of the world at `time`; `host` and `seconds` are those of a fault."""
-
-    kind: Kind
-    time: float
-    host: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """The request `number` of the seed, sent at `time` in a dialect."""
-
-    number: int
-    time: float
-    dialect: Dialect = "chat"
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What happens in one run."""
-
-    seed: int
-    sendings: tuple[Sending, ...]
-    events: tuple[Event, ...]
-    engines: int
-    slots: int
+_KINDS = {
+    Kind.ANSWER: "answers",
+    Kind.ERROR: "errors",
+    Kind.ERROR_EVENT: "error events",
+    Kind.LEFT: "disconnects",
+}
+_EVENTS = {"crash": "crashes", "stall": "stalls", "slow": "slow to accept", "reload": "reloads"}
+OCCURRENCES = (
+    *_KINDS.values(),
+    *_EVENTS.values(),
+    *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
+    *("keys of another owner",),
+)
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What went wrong, "" for each that did not; `trace` is a digest of all events."""
+    """What went wrong, and how often each of `OCCURRENCES` did; `trace` has all events."""
 
     problems: list[str] = field(default_factory=list)
     trace: list[tuple[float, str, str, int]] = field(default_factory=list)
     requests: int = 0
-
-
-def scenario_of(seed: int) -> Scenario:
-    """Draw a scenario."""
-    chance = random.Random(f"scenario/{seed}")
-    engines = chance.choice((1, 1, 2, 3))
-    count = chance.choice((8, 16, 32))
-    first = 1000 + 1000 * seed  # past the numbers that `draw` reserves for one of each fault
-    sendings = [
-        Sending(
-            first + index,
-            chance.random() * _SECONDS,
-            chance.choice(("chat", "chat", "messages", "responses", "ollama")),
-        )
-        for index in range(count)
-    ]
-    events = [
-        Event(
-            chance.choice(("crash", "stall", "reload")),
-            chance.random() * _SECONDS,
-            chance.choice(_ENGINES[:engines]),
-            chance.random() * 6,
-        )
-        for _ in range(chance.choice((0, 1, 2, 5)))
-    ]
-    return Scenario(seed, tuple(sendings), tuple(events), engines, chance.choice((1, 2, 4, 16)))
+    occurrences: Counter[str] = field(default_factory=Counter)
 
 
 def simulate(scenario: Scenario) -> Verdict:
@@ -132,13 +100,16 @@ def simulate(scenario: Scenario) -> Verdict:
     gc.disable()  # a collection would run finalizers at times that depend on memory
     log = _ErrorLog(verdict)
     _LOGGER.addHandler(log)
+    _POOL.setLevel(logging.WARNING)
+    _POOL.addFilter(log.count)
     try:
-        loop.run_until_complete(_World(scenario, network, verdict).run())
+        loop.run_until_complete(_run(scenario, network, verdict))
         loop.run_until_complete(loop.shutdown_asyncgens())
     except Exception as error:  # noqa: BLE001 - any error of the run is a finding
         verdict.problems.append(f"the run ended with {error!r}")
     finally:
         _LOGGER.removeHandler(log)
+        _POOL.removeFilter(log.count)
         gc.enable()
         asyncio.set_event_loop(None)
         loop.close()
@@ -148,7 +119,7 @@ def simulate(scenario: Scenario) -> Verdict:
 
 
 class _ErrorLog(logging.Handler):
-    """Collects internal errors from the log."""
+    """Collects internal errors from the log, and counts requests that went to another engine."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(logging.ERROR)
@@ -160,10 +131,14 @@ class _ErrorLog(logging.Handler):
             text += f": {logging.Formatter().formatException(record.exc_info)[-1500:]}"
         self._verdict.problems.append(f"in the log: {text}")
 
+    def count(self, record: logging.LogRecord) -> bool:
+        self._verdict.occurrences["failovers"] += "next server" in record.msg
+        return record.levelno >= logging.ERROR
+
 
 def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
     steady, *aliases = NAMES
-    urls = [f"http://{host}:{_ENGINE_PORT}" for host in _ENGINES[: scenario.engines]]
+    urls = [f"http://{host}:{_ENGINE_PORT}" for host in ENGINES[: scenario.engines]]
     models: dict[str, dict[str, object]] = {
         steady: {"urls": urls, "aliases": aliases, "parallel_requests": scenario.slots},
         GONE: {"url": _NOWHERE},
@@ -172,17 +147,72 @@ def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
         models["another"] = {"url": _NOWHERE}
     return Settings.model_validate(
         {
-            "server": {"body_seconds": 3, "stall_seconds": 2, "keep_alive_seconds": 1},
+            "server": {
+                "body_seconds": 3,
+                "stall_seconds": 2,
+                "keep_alive_seconds": 1,
+                "max_waiting": scenario.most_waiting,
+                "api_keys_file": _KEYS if scenario.has_keys else None,
+            },
+            "metrics": {"open": True},
             "backend": {
                 "first_byte_seconds": 3,
                 "idle_seconds": 3,
-                "deadline_seconds": 10,
+                "deadline_seconds": _DEADLINE,
                 "load_wait_seconds": 5,
             },
             "models": models,
             "logging": {"level": "error"},
         }
     )
+
+
+async def _run(scenario: Scenario, network: Network, verdict: Verdict) -> None:
+    """Open Temper and its engines, run the scenario, and close everything again."""
+    engines = Engines(scenario.seed)
+    for host in ENGINES[: scenario.engines]:
+        await engines.start(host, _ENGINE_PORT)
+    reloads = 0
+
+    def reload() -> Settings:
+        nonlocal reloads
+        reloads += 1
+        return _settings(scenario, is_reloaded=reloads % 2 == 1)
+
+    faults = [
+        (event.time, event.time + event.seconds)
+        for event in scenario.events
+        if event.kind in ("crash", "stall")
+    ]
+    async with (
+        open_app(_settings(scenario), reload=reload) as app,
+        _serving(app, network) as state,
+    ):
+        watch = Watch(app, engines, scenario.slots)
+        await _World(scenario, network, verdict, engines, app, watch, faults).run(state)
+    for endpoint in [*network.endpoints]:
+        endpoint.crash()
+    await asyncio.sleep(1)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        verdict.problems.append(f"tasks that did not end: {left}")
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: OpenedApp, network: Network) -> AsyncGenerator[ServerState]:
+    """Accept clients as `proxy.api.server.serving` does, without its sockets and signals."""
+    limits = ConnectionLimits(10.0, 2048, 2.0, 3.0)
+    config = uvicorn.Config(
+        app, http=limit_connections(limits), ws="none", log_config=None, access_log=False
+    )
+    config.load()
+    state = ServerState()
+    protocol = functools.partial(limit_connections(limits), config, state, {})
+    network.listen(protocol, TEMPER)
+    yield state
 
 
 @dataclass(slots=True)
@@ -192,63 +222,32 @@ class _World:
     scenario: Scenario
     network: Network
     verdict: Verdict
-    ledger: Ledger = field(default_factory=Ledger)
-    faults: list[tuple[float, float]] = field(default_factory=list)
+    engines: Engines
+    app: OpenedApp
+    watch: Watch
+    faults: list[tuple[float, float]]
     chats: int = 0
+    perhaps: int = 0  # repeated requests that may have arrived after the failure of the first
 
-    async def run(self) -> None:
-        scenario = self.scenario
-        self.faults += [
-            (event.time, event.time + event.seconds)
-            for event in scenario.events
-            if event.kind != "reload"
-        ]
-        for host in _ENGINES[: scenario.engines]:
-            backend = FaultyBackend(scenario.seed, self.ledger)
-            await asyncio.start_server(backend.serve, host, _ENGINE_PORT)
-        reloads = 0
+    async def run(self, state: ServerState) -> None:
+        clients = Clients(URL, _PATIENCE)
+        watching = asyncio.create_task(self.watch.run())
+        try:
+            async with asyncio.timeout(_LONGEST_RUN), asyncio.TaskGroup() as group:
+                for event in self.scenario.events:
+                    group.create_task(self._happen(event))
+                for sending in self.scenario.sendings:
+                    group.create_task(self._send(clients, sending))
+            await self._check_rest(state)
+        finally:
+            watching.cancel()
+            await clients.close()
+            self.verdict.problems[:0] = self.watch.problems
+        self.verdict.occurrences["queue waits"] += len(self.watch.waited)
 
-        def reload() -> Settings:
-            nonlocal reloads
-            reloads += 1
-            return _settings(scenario, is_reloaded=reloads % 2 == 1)
-
-        async with open_app(_settings(scenario), reload=reload) as app, self._serving(app) as state:
-            clients = Clients(URL, _PATIENCE)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for event in scenario.events:
-                        group.create_task(self._happen(event, app))
-                    for sending in scenario.sendings:
-                        group.create_task(self._send(clients, sending))
-                await self._check_rest(state, app.services)
-            finally:
-                await clients.close()
-        for endpoint in [*self.network.endpoints]:
-            endpoint.crash()
-        await asyncio.sleep(1)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        if left:
-            self.verdict.problems.append(f"tasks that did not end: {left}")
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    @contextlib.asynccontextmanager
-    async def _serving(self, app: OpenedApp) -> AsyncGenerator[ServerState]:
-        """Accept clients as `proxy.api.server.serving` does, without its sockets and signals."""
-        limits = ConnectionLimits(10.0, 2048, 2.0, 3.0)
-        config = uvicorn.Config(
-            app, http=limit_connections(limits), ws="none", log_config=None, access_log=False
-        )
-        config.load()
-        state = ServerState()
-        protocol = functools.partial(limit_connections(limits), config, state, {})
-        self.network.listen(protocol, TEMPER)
-        yield state
-
-    async def _happen(self, event: Event, app: OpenedApp) -> None:
+    async def _happen(self, event: Event) -> None:
         await asyncio.sleep(event.time)
+        self.verdict.occurrences[_EVENTS[event.kind]] += 1
         match event.kind:
             case "crash":
                 self.network.crash(event.host)
@@ -258,62 +257,134 @@ class _World:
                 self.network.stall(event.host)
                 await asyncio.sleep(event.seconds)
                 self.network.resume(event.host)
+            case "slow":
+                self.network.slow.add(event.host)
+                await asyncio.sleep(event.seconds)
+                self.network.slow.discard(event.host)
             case "reload":
-                app.renew()
+                self.app.renew()
 
     async def _send(self, clients: Clients, sending: Sending) -> None:
         await asyncio.sleep(sending.time)
         _, plan = draw(self.scenario.seed, sending.number)
-        dialect = sending.dialect if _is_convertible(plan) else "chat"
-        begun = CLOCK.now
-        if dialect == "chat":
-            self.chats += plan.request.is_chat
-            sent = await clients.send(sending.number, plan)
-            seen, over = sent.seen, sent.over
-        else:
-            self.chats += 1
-            seen, over = await _post(dialect, plan)
-            # only chat completions report a retry that was withheld
-            answers = (*plan.demand.answers, *plan.demand.withheld)
-            plan = replace(plan, demand=replace(plan.demand, answers=answers))
-        demand = self._permitted(sending, plan.demand, begun, over)
-        problem = problem_of(demand, seen)
-        is_leaving = plan.manner not in (Manner.STAYS, Manner.READS_SLOWLY, Manner.SENDS_TWICE)
-        if is_leaving and self._is_faulty(begun, over):
-            problem = seen.problem  # an error may arrive before the client leaves
-        if problem and not self._is_cut_late(plan, demand, seen):
-            self._note(sending, problem)
-        made = len(self.ledger.made(sending.number))
-        if made > demand.attempts:
-            self._note(sending, f"{made} generations, at most {demand.attempts} were due")
+        exchanges = await self._exchange(clients, sending, plan)
+        due = sum(self._judge(sending, exchange) for exchange in exchanges)
+        made = len(self.engines.ledger.made(sending.number))
+        if made > due:
+            self._note(sending, f"{made} generations, at most {due} were due")
+        self.verdict.occurrences["retried"] += made > 1 and len(plan.plays) > 1
         await asyncio.sleep(_LONGEST_OUTLIVING + 0.2)
-        ends = [made.ended or CLOCK.now for made in self.ledger.made(sending.number)]
+        begun, over = exchanges[0].begun, max(exchange.over for exchange in exchanges)
+        ends = [made.ended or CLOCK.now for made in self.engines.ledger.made(sending.number)]
         outlived = max(ends, default=over) - over
         if outlived > _LONGEST_OUTLIVING and not self._is_faulty(begun, over):
             self._note(sending, f"a generation outlived its client by {outlived:.2f} s")
 
+    async def _exchange(self, clients: Clients, sending: Sending, plan: Plan) -> list[Exchange]:
+        """Send a request, and those that belong to it; return them with their responses."""
+        self.chats += plan.request.is_chat
+        if _can_continue(plan) and sending.manner == "continues":
+            return await self._converse(sending, in_dialect(plan, "responses", store=True))
+        half_closes = sending.manner == "half-closes"
+        if _is_convertible(plan) and (half_closes or sending.dialect != "chat"):
+            self.verdict.occurrences["half-closed"] += half_closes
+            plan = in_dialect(plan, sending.dialect)
+            return [await exchange(plan, sending.dialect, half_closes=half_closes)]
+        if plan.manner is Manner.SENDS_TWICE and not self.scenario.can_be_full:
+            both = await asyncio.gather(
+                self._send_chat(clients, sending, plan),
+                self._send_same_key(sending, of_another_owner(plan)),
+            )
+            return [*both]
+        if plan.manner is Manner.SENDS_TWICE:  # the first may be refused before the second arrives
+            plan = replace(plan, manner=Manner.STAYS)
+        return [await self._send_chat(clients, sending, plan)]
+
+    async def _send_chat(self, clients: Clients, sending: Sending, plan: Plan) -> Exchange:
+        """Send a request as in the soak, with its manners."""
+        begun = CLOCK.now
+        sent = await clients.send(sending.number, plan)
+        if sent.seen.is_disconnected:
+            self.watch.gone[f"soak-{sending.number}"] = sent.over
+        self.perhaps += plan.manner is Manner.SENDS_TWICE and sent.seen.error is not None
+        return Exchange(plan, begun, sent.over, sent.seen)
+
+    async def _send_same_key(self, sending: Sending, plan: Plan) -> Exchange:
+        """Send a request of another owner with an idempotency key that is in use."""
+        self.chats += 1
+        self.verdict.occurrences["keys of another owner"] += 1
+        sent = await exchange(plan, "chat")
+        if sent.response is not None and "idempotent-replayed" in sent.response.headers:
+            self._note(sending, "it got the response of another owner")
+        return sent
+
+    async def _converse(self, sending: Sending, plan: Plan) -> list[Exchange]:
+        """Continue a response after a reload, with the key of another owner and with its own."""
+        prompts = self.engines.prompts[sending.number]
+        first = await exchange(plan, "responses")
+        if not first.is_answered or first.response is None:
+            return [first]
+        self.app.renew()
+        self.verdict.occurrences["continued"] += 1
+        before = prompts[-1]
+        text = f"And then? [[request {sending.number}]]"
+        again = continued(plan, first.response, text)
+        self.chats += 2
+        self.verdict.occurrences["keys of another owner"] += 1
+        refused = replace(of_another_owner(again), demand=_NOT_FOUND)
+        stranger = await exchange(refused, "responses")
+        count = len(prompts)
+        second = await exchange(again, "responses")
+        for prompt in prompts[count:]:
+            added = [message["content"] for message in prompt[len(before) :]]
+            if prompt[: len(before)] != before or added != [first.seen.text, text]:
+                self._note(sending, f"{before} was continued with {prompt}")
+        return [first, stranger, second]
+
+    def _judge(self, sending: Sending, exchange: Exchange) -> int:
+        """Check the outcome of a request; return the number of generations that were due."""
+        plan, seen = exchange.plan, exchange.seen
+        if seen.kind in _KINDS:
+            self.verdict.occurrences[_KINDS[seen.kind]] += 1
+        self.verdict.occurrences["queue full"] += QUEUE_IS_FULL in f"{seen.error}"
+        demand = self._permitted(sending, exchange)
+        problem = problem_of(demand, seen)
+        is_leaving = plan.manner not in (Manner.STAYS, Manner.READS_SLOWLY, Manner.SENDS_TWICE)
+        if is_leaving and (
+            self._is_faulty(exchange.begun, exchange.over) or QUEUE_IS_FULL in f"{seen.error}"
+        ):
+            problem = seen.problem  # an error may arrive before the client leaves
+        if problem and not self._is_cut_late(plan, demand, seen):
+            self._note(sending, problem)
+        return demand.attempts
+
     def _note(self, sending: Sending, problem: str) -> None:
         fault, _ = draw(self.scenario.seed, sending.number)
         self.verdict.problems.append(
-            f"request {sending.number} ({sending.dialect}), {fault.name}: {problem}"
+            f"request {sending.number} ({sending.dialect}, {sending.manner}), "
+            f"{fault.name}: {problem}"
         )
 
     def _is_faulty(self, begun: float, over: float) -> bool:
         return any(begin <= over and begun <= end + _LATE for begin, end in self.faults)
 
-    def _permitted(self, sending: Sending, demand: Demand, begun: float, over: float) -> Demand:
+    def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
         """Add the outcomes that the faults of engines and the queue permit."""
-        engines = self.scenario.engines
+        demand, engines = exchange.plan.demand, self.scenario.engines
         fault, _ = draw(self.scenario.seed, sending.number)
         if fault.name.startswith("backend: disconnects"):
             # a reset may overtake all data: on a reused connection the request is sent again
             demand = replace(demand, attempts=demand.attempts + 1)
+        if self.scenario.can_be_full:
+            demand = replace(demand, failures=demand.failures | {429})
         if engines > 1:  # before its first byte, a failed generation is sent to the next engine
             demand = replace(demand, attempts=demand.attempts * engines)
             # engines that fail are not used for a while, which ends as if they were down
             demand = _or_unavailable(demand)
-        if self._is_faulty(begun, over):
+        if self._is_faulty(exchange.begun, exchange.over):
             demand = _or_unavailable(replace(demand, attempts=demand.attempts + 2))
+        if exchange.over - exchange.begun >= _DEADLINE:  # most of it in the queue
+            demand = _or_cut_off(demand, exchange.seen)
         return demand
 
     def _is_cut_late(self, plan: Plan, demand: Demand, seen: Seen) -> bool:
@@ -325,7 +396,7 @@ class _World:
         is_broken = seen.problem.startswith("the connection broke")
         return is_broken and bool(demand.failures) and b'"stream":false' in plan.request.body
 
-    async def _check_rest(self, state: ServerState, services: Services) -> None:
+    async def _check_rest(self, state: ServerState) -> None:
         """Wait until all is idle; nothing may be left open or counted twice."""
         await asyncio.sleep(_SETTLE_SECONDS)
         async with httpx.AsyncClient(base_url=URL, trust_env=False) as client:
@@ -335,19 +406,33 @@ class _World:
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
         await asyncio.sleep(5)  # longer than the connection above is kept
+        services = [*self.app.services]
         queues = [service.admission.queue for service in services]
+        counted = sums.get("temper_requests_total", 0.0)
         at_rest = {
             "tickets": sum(queue.served + queue.waiting for queue in queues),
             "waiting requests": sums["temper_requests_waiting"],
             "running requests": sums["temper_requests_running"],
             "share of the KV cache": round(sums["temper_kv_cache_usage_ratio"], 9),
-            "generations": self.ledger.playing,
+            "load of the engines": sum(sum(loads_of(service)) for service in services),
+            "generations": self.engines.ledger.playing,
             "connections of clients": len(state.connections),
-            "requests that were not counted": self.chats - sums.get("temper_requests_total", 0.0),
+            "requests that were not counted": max(0.0, self.chats - counted),
+            "requests that were counted twice": max(0.0, counted - self.chats - self.perhaps),
         }
         self.verdict.problems += [
             f"at rest: {name}: {value:g}" for name, value in at_rest.items() if value
         ]
+
+
+def _or_cut_off(demand: Demand, seen: Seen) -> Demand:
+    """Permit a timeout, or a beginning of the answer that ends as if by its length."""
+    beginnings = [
+        replace(answer, text=seen.text, thoughts=seen.thoughts, calls=(), reason="length")
+        for answer in demand.answers
+        if answer.text.startswith(seen.text) and answer.thoughts.startswith(seen.thoughts)
+    ]
+    return _or_unavailable(replace(demand, answers=(*demand.answers, *beginnings)))
 
 
 def _or_unavailable(demand: Demand) -> Demand:
@@ -376,21 +461,12 @@ def _is_convertible(plan: Plan) -> bool:
     )
 
 
-async def _post(dialect: Dialect, plan: Plan) -> tuple[Seen, float]:
-    path, body = convert(dialect, plan.request.body)
-    seen = Seen()
-    try:
-        async with (
-            asyncio.timeout(_PATIENCE.answer),
-            httpx.AsyncClient(base_url=URL, trust_env=False, timeout=_PATIENCE.answer) as client,
-        ):
-            response = await client.post(path, content=body, headers=plan.request.headers)
-            seen = read(dialect, response)
-    except TimeoutError:
-        seen.problem = f"no end after {_PATIENCE.answer:g} s"
-    except (httpx.HTTPError, OSError) as error:
-        seen.problem = f"the connection broke: {error!r}"
-    return seen, CLOCK.now
+def _can_continue(plan: Plan) -> bool:
+    """Return whether a request has one right answer, a text."""
+    demand = plan.demand
+    texts = [answer for answer in demand.answers if answer.reason == "stop" and answer.text]
+    is_only = len(texts) == 1 and texts == [*demand.answers] and not demand.withheld
+    return is_only and demand.attempts == 1 and not demand.failures and _is_convertible(plan)
 
 
 def shrink(scenario: Scenario) -> Scenario:

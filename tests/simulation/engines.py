@@ -1,0 +1,53 @@
+"""The engines of the soak, which also store the prompts and know which generations play."""
+
+import asyncio
+import itertools
+from collections import defaultdict
+
+from benchmarks.faults.backend import FaultyBackend
+from benchmarks.faults.ledger import Ledger
+from benchmarks.faults.material import number_in
+from benchmarks.faults.toxics import Caller
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_object
+from temper_evals.scenarios.worlds import objects_in
+from tests.simulation.network import Endpoint
+
+
+class Engines:
+    """All engines of a run; `prompts` has the messages of each generation by request number."""
+
+    def __init__(self, seed: int) -> None:
+        self.ledger = Ledger()
+        self.prompts: defaultdict[int, list[list[JsonObject]]] = defaultdict(list)
+        self.playing: dict[int, Endpoint] = {}  # the connections, by the order of the generations
+        self.numbers = itertools.count()
+        self._seed = seed
+
+    async def start(self, host: str, port: int) -> None:
+        await asyncio.start_server(_Engine(self._seed, self).serve, host, port)
+
+    def open_generations(self) -> set[int]:
+        """Return the generations whose connection neither Temper nor the engine has closed."""
+        return {generation for generation, side in self.playing.items() if side.is_open}
+
+
+class _Engine(FaultyBackend):
+    def __init__(self, seed: int, engines: Engines) -> None:
+        super().__init__(seed, engines.ledger)
+        self._engines = engines
+
+    async def _play(self, caller: Caller, request: bytes) -> None:
+        number = number_in(request)
+        if number is not None:
+            body = as_object(json.parse(request.partition(b"\r\n\r\n")[2]))
+            self._engines.prompts[number].append(objects_in(body["messages"]))
+        transport = caller.writer.transport
+        assert isinstance(transport, Endpoint)
+        generation = next(self._engines.numbers)
+        self._engines.playing[generation] = transport
+        try:
+            await super()._play(caller, request)
+        finally:
+            del self._engines.playing[generation]

@@ -1,0 +1,127 @@
+"""A client's request in any dialect, on a connection that may be half-closed after it."""
+
+import asyncio
+import re
+from dataclasses import dataclass, replace
+
+import h11
+import httpx
+
+from benchmarks.faults.demands import Kind, Seen
+from benchmarks.faults.material import ChatRequest, Plan
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_object
+from tests.simulation.clock import CLOCK
+from tests.simulation.dialects import Dialect, convert, read
+
+TEMPER = ("127.0.0.1", 8367)
+URL = f"http://{TEMPER[0]}:{TEMPER[1]}"
+PATIENCE_SECONDS = 60.0  # far above Temper's own deadlines
+QUEUE_IS_FULL = "The queue is full"
+_RESPONSE_ID = re.compile(rb'"id":"(resp_[^"]+)"')
+_CLIENTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A finished request; `plan` has the outcomes that are permitted, `response` the bytes."""
+
+    plan: Plan
+    begun: float
+    over: float
+    seen: Seen
+    response: httpx.Response | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.seen.kind is Kind.ANSWER and not self.seen.problem
+
+
+async def exchange(plan: Plan, dialect: Dialect, *, half_closes: bool = False) -> Exchange:
+    """Send a request that is in `dialect`; never raises."""
+    begun, seen, response = CLOCK.now, Seen(), None
+    sending = _send_and_half_close(plan.request) if half_closes else _send(plan.request)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            response = await sending
+        seen = read(dialect, response)
+        seen.problem = seen.problem or _problem_of_advice(response)
+    except TimeoutError:
+        seen.problem = f"no end after {PATIENCE_SECONDS:g} s"
+    except (httpx.HTTPError, h11.RemoteProtocolError, OSError) as error:
+        seen.problem = f"the connection broke: {error!r}"
+    return Exchange(plan, begun, CLOCK.now, seen, response)
+
+
+def in_dialect(plan: Plan, dialect: Dialect, **members: bool) -> Plan:
+    """Convert the request, and add members to it."""
+    path, body = convert(dialect, plan.request.body)
+    if members:
+        body = json.dump({**as_object(json.parse(body)), **members})
+    if dialect != "chat":
+        # only chat completions report a retry that was withheld
+        answers = (*plan.demand.answers, *plan.demand.withheld)
+        plan = replace(plan, demand=replace(plan.demand, answers=answers))
+    return replace(plan, request=replace(plan.request, path=path, body=body))
+
+
+def continued(plan: Plan, first: httpx.Response, text: str) -> Plan:
+    """Return a plan whose request continues a response of the Responses API."""
+    match = _RESPONSE_ID.search(first.content)
+    assert match is not None
+    changes: JsonObject = {"previous_response_id": match[1].decode(), "input": text}
+    body = json.dump({**as_object(json.parse(plan.request.body)), **changes})
+    return replace(plan, request=replace(plan.request, body=body))
+
+
+def of_another_owner(plan: Plan) -> Plan:
+    """Return the same plan with the key of another client."""
+    name, number = plan.request.headers["authorization"].rsplit("-", 1)
+    key = f"{name}-{(int(number) + 1) % _CLIENTS}"
+    return replace(plan, request=plan.request.with_header("authorization", key))
+
+
+def _problem_of_advice(response: httpx.Response) -> str:
+    """Check `Retry-After` of a request for which the queue had no room."""
+    is_full = response.status_code == 429 and QUEUE_IS_FULL in response.text
+    advice = response.headers.get("retry-after", "")
+    is_usable = advice.isdecimal() and 1 <= int(advice) <= 60
+    return f"Retry-After of a full queue: {advice!r}" if is_full and not is_usable else ""
+
+
+async def _send(request: ChatRequest) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=URL, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        return await client.post(request.path, content=request.body, headers=request.headers)
+
+
+async def _send_and_half_close(request: ChatRequest) -> httpx.Response:
+    """Shut down the connection's write side after the request, and read until it is closed."""
+    reader, writer = await asyncio.open_connection(*TEMPER)
+    connection = h11.Connection(h11.CLIENT)
+    size = f"{len(request.body)}"
+    headers = {**request.headers, "host": URL.removeprefix("http://"), "content-length": size}
+    head = h11.Request(method="POST", target=request.path, headers=[*headers.items()])
+    try:
+        for part in (head, h11.Data(request.body), h11.EndOfMessage()):
+            writer.write(connection.send(part) or b"")
+        writer.write_eof()
+        connection.receive_data(await reader.read())
+        connection.receive_data(b"")
+    finally:
+        writer.close()
+    return _parse(connection)
+
+
+def _parse(connection: h11.Connection) -> httpx.Response:
+    """Return the response, without the interim ones with which Temper probes the client."""
+    response, content = None, b""
+    while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+        if isinstance(event, h11.Response):
+            response = event
+        elif isinstance(event, h11.Data):
+            content += event.data
+        elif not isinstance(event, h11.InformationalResponse):
+            raise h11.RemoteProtocolError(f"no whole response: {event}")
+    assert response is not None
+    return httpx.Response(response.status_code, headers=[*response.headers], content=content)

@@ -1,0 +1,73 @@
+"""What must hold during a run, at a sample of times, and what must hold at its end."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from benchmarks.faults.material import NAMES
+from proxy.api.hosted import OpenedApp
+from proxy.backends.pool import Pool
+from proxy.serving.admission import WaitingQueue
+from proxy.serving.services import Service
+from tests.simulation.clock import CLOCK
+from tests.simulation.engines import Engines
+
+_INTERVAL = 0.25  # seconds between samples
+_END = 0.1  # seconds in which an engine notices the end of a reply that Temper has read
+_LONGEST_WAIT = 1.0  # seconds for which the ticket of a client that has disconnected may wait
+
+
+@dataclass(slots=True)
+class Watch:
+    """Samples the state of Temper and of its engines.
+
+    `gone` has the times at which clients disconnected, by request id; `waited` counts the requests
+    that were seen in a queue.
+    """
+
+    app: OpenedApp
+    engines: Engines
+    slots: int
+    gone: dict[str, float] = field(default_factory=dict)
+    waited: set[int] = field(default_factory=set)
+    problems: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_INTERVAL - _END)
+            playing = self.engines.open_generations()
+            await asyncio.sleep(_END)
+            for service in self.app.services:
+                self._look_at_service(service)
+            count = len(playing & self.engines.open_generations())
+            if count > self.slots:
+                self.problems[f"{count} generations play for {self.slots} slots"] += 1
+
+    def _look_at_service(self, service: Service) -> None:
+        queue = service.admission.queue
+        if queue.served < 0:
+            self.problems[f"{service.name}: {queue.served} running requests"] += 1
+        if service.name == NAMES[0] and queue.served > self.slots:
+            self.problems[f"{queue.served} running requests for {self.slots} slots"] += 1
+        if any(load < 0 for load in loads_of(service)):
+            self.problems[f"{service.name}: an engine with a load below 0"] += 1
+        if queue.waiting:
+            self._look_at_queue(queue)
+
+    def _look_at_queue(self, queue: WaitingQueue) -> None:
+        board = self.app.board
+        assert board is not None
+        clients = {row.id: row.request_id for row in board.living()}
+        for ticket in queue.upcoming():
+            self.waited.add(ticket.number)
+            client = clients.get(board.name_of(ticket.number))
+            if client is None:
+                self.problems["a ticket waits whose request is over"] += 1
+            elif self.gone.get(client, CLOCK.now) + _LONGEST_WAIT < CLOCK.now:
+                self.problems[f"{client} waits, but its client has disconnected"] += 1
+
+
+def loads_of(service: Service) -> list[int]:
+    """Return the number of requests that each engine of a pool is counted to have."""
+    backend = service.backend
+    return [member.running for member in backend.order("")] if isinstance(backend, Pool) else []

@@ -1,0 +1,95 @@
+"""What happens in one run, drawn from its seed.
+
+A subset of the requests or of the events is a valid scenario, which is how a failure is shrunk.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tests.simulation.dialects import Dialect
+
+ENGINES = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
+_SECONDS = 12.0  # in which events begin
+_SPANS = (1.0, 4.0, _SECONDS, _SECONDS)  # in which all requests begin; short ones fill the queue
+_MANY = 256  # waiting requests: more than a scenario has
+
+EventKind: TypeAlias = Literal["crash", "stall", "slow", "reload"]
+Manner: TypeAlias = Literal["usual", "half-closes", "continues"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the world at `time`; `host` and `seconds` are those of a fault."""
+
+    kind: EventKind
+    time: float
+    host: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The request `number` of the seed, sent at `time` in a dialect.
+
+    A client that `half-closes` finishes sending before it reads; one that `continues` sends a
+    second request after the answer, with `previous_response_id`. Both apply to suitable requests.
+    """
+
+    number: int
+    time: float
+    dialect: Dialect = "chat"
+    manner: Manner = "usual"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A run: its requests and events, and the settings of Temper."""
+
+    seed: int
+    sendings: tuple[Sending, ...]
+    events: tuple[Event, ...]
+    engines: int
+    slots: int
+    most_waiting: int = _MANY
+    has_keys: bool = False
+
+    @property
+    def can_be_full(self) -> bool:
+        return self.most_waiting < _MANY
+
+
+def scenario_of(seed: int) -> Scenario:
+    """Draw a scenario."""
+    chance = random.Random(f"scenario/{seed}")
+    engines = chance.choice((1, 1, 2, 3))
+    count = chance.choice((8, 16, 32))
+    first = 1000 + 1000 * seed  # past the numbers that `draw` reserves for one of each fault
+    span = chance.choice(_SPANS)
+    sendings = [
+        Sending(
+            first + index,
+            chance.random() * span,
+            chance.choice(("chat", "chat", "messages", "responses", "ollama")),
+            chance.choice(("usual", "usual", "half-closes", "continues")),
+        )
+        for index in range(count)
+    ]
+    events = [
+        Event(
+            chance.choice(("crash", "stall", "slow", "reload")),
+            chance.random() * _SECONDS,
+            chance.choice(ENGINES[:engines]),
+            chance.random() * 6,
+        )
+        for _ in range(chance.choice((0, 1, 2, 5)))
+    ]
+    return Scenario(
+        seed,
+        tuple(sendings),
+        tuple(events),
+        engines,
+        slots=chance.choice((1, 2, 4, 16)),
+        most_waiting=chance.choice((1, 2, _MANY, _MANY, _MANY)),
+        has_keys=chance.random() < 0.3,
+    )
