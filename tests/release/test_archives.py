@@ -60,7 +60,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path
     assert {name.partition("/")[0] for name in held} == {*PACKAGES}
     assert "proxy/commit.txt" in held
     assert len(held) == len([*tracked, "proxy/commit.txt"])
-    assert not [name for name in held if "/tests/" in name or "/benchmarks/" in name]
+    assert not [name for name in held if "/tests/" in name]
 
 
 def test_the_sdist_can_be_tested_and_says_its_commit(build_archives: Build) -> None:

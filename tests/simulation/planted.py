@@ -69,11 +69,6 @@ FAULTS: Mapping[str, Planted] = {
         "                if has_begun or not _is_worth_another",
         "                if not _is_worth_another",
     ),
-    "a character that is cut in two is replaced": Planted(
-        "proxy/dialects/sse.py",
-        "        self._line.append(piece)",
-        '        self._line.append(piece.decode("utf-8", "replace").encode())',
-    ),
     "the load of an engine is not released after a failure": Planted(
         "proxy/backends/pool.py",
         "        member.breaker.record_success()\n    finally:\n        member.running -= 1",
