@@ -307,7 +307,7 @@ async def test_rejection_is_handled_and_remembered(
     assert row.learnt in described.lacks
     assert row.learnt in listed["lacks"]
     assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.summary
-    notices = [message for message in caplog.messages if f": {row.learnt} is missing: " in message]
+    notices = [message for message in caplog.messages if f" does not support {row.learnt} for model " in message]
     assert len(notices) == 1
 
 
