@@ -307,7 +307,8 @@ async def test_rejection_is_handled_and_remembered(
     assert row.learnt in described.lacks
     assert row.learnt in listed["lacks"]
     assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.summary
-    notices = [message for message in caplog.messages if f" does not support {row.learnt} for model " in message]
+    notice = f" does not support {row.learnt} for model "
+    notices = [message for message in caplog.messages if notice in message]
     assert len(notices) == 1
 
 
