@@ -257,6 +257,11 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
     is_new: bool = False
     answer: int | None = None
 
+    @property
+    def is_shortened(self) -> bool:
+        """Whether the sent prompt was cut; it was not if the cut was only reported."""
+        return self.sent < self.client
+
     def __str__(self) -> str:
         tight = "" if self.answer is None else f"; answer={self.answer}"
         return (

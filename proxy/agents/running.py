@@ -497,7 +497,9 @@ class Running(Generic[Output]):
             objection="" if failure is None else failure.objection,
             attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.last_reply is None else turns.last_reply.raw,
-            required=_required(run.terms.workflow, "" if failure is None else failure.objection),
+            required=_list_required(
+                run.terms.workflow, "" if failure is None else failure.objection
+            ),
             completed=self._find_completed(),
         )
 
@@ -520,7 +522,7 @@ def _check_thinking(request: Request, planned: Planned) -> None:
         raise InvalidRequest(problem, EFFORT)
 
 
-def _required(workflow: Workflow, early: str) -> tuple[str, ...]:
+def _list_required(workflow: Workflow, early: str) -> tuple[str, ...]:
     """Return the required steps, and the prerequisites of a tool that was called too early."""
     needed = (rule.needs for rule in workflow.prerequisites if rule.tool == early)
     return tuple(dict.fromkeys((*workflow.required_steps, *needed)))

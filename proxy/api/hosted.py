@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -94,7 +95,9 @@ async def open_app(
     ):
         with open_observers(settings, identity, replica) as observers:
             async with open_dialects(settings, observers) as dialects, publish_to_peers(observers):
-                reasoning = ReasoningStore()
+                make_app = partial(
+                    create_app, observers=observers, dialects=dialects, reasoning=ReasoningStore()
+                )
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:
@@ -105,18 +108,9 @@ async def open_app(
                         terms = server_options_of(loaded.serving)
                         again = reload_services(services, loaded.serving, terms)
                         renewed = tools.apply(loaded.serving)
-                        opened.app = create_app(
-                            again, terms, observers, dialects, tools=renewed, reasoning=reasoning
-                        )
+                        opened.app = make_app(again, terms, tools=renewed)
 
-                app = create_app(
-                    services,
-                    options,
-                    observers,
-                    dialects,
-                    tools=tools.apply(settings),
-                    reasoning=reasoning,
-                )
+                app = make_app(services, options, tools=tools.apply(settings))
                 opened = OpenedApp(app, services, renew, observers.board)
                 yield opened
 

@@ -29,7 +29,7 @@ from proxy.observability.sentences import cut, visible
 from proxy.profiles.profile import Profile
 from proxy.serving.managed_server import connection_to
 from proxy.serving.opening import address_of
-from proxy.serving.rereading import SLACK, refine
+from proxy.serving.rereading import is_continued, refine
 from proxy.settings import Settings
 
 _LONGEST_TITLE = 60  # characters of the user's first message
@@ -157,8 +157,8 @@ def _cause(
     """Return the cause as it was recorded, refined by the first difference, if that is known."""
     reread = exchange.reading.reread if exchange.reading is not None else None
     if reread is None:
-        reusable = min(before or 0, row.tokens or 0)
-        is_reused = row.cached is not None and row.cached >= reusable - SLACK
+        cached, tokens = row.cached, row.tokens or 0
+        is_reused = cached is not None and is_continued(cached, before or 0, tokens)
         if broken is None or (before is not None and is_reused):
             return None, ""
         return "client", broken.reason
@@ -170,7 +170,7 @@ async def examine_cache(path: Path, settings: Settings) -> list[Conversation]:
     """Examine a recording; raises `InvalidConfiguration` if it is none."""
     from proxy.profiles.files import load_profiles
 
-    async with _connected(settings) as server:
+    async with _connect(settings) as server:
         examination = CacheExamination(load_profiles(settings.profile.folder), server)
         for exchange in read_recording(path):
             await examination.add(exchange)
@@ -180,7 +180,7 @@ async def examine_cache(path: Path, settings: Settings) -> list[Conversation]:
 
 
 @asynccontextmanager
-async def _connected(settings: Settings) -> AsyncGenerator[LlamaServer | None, None]:
+async def _connect(settings: Settings) -> AsyncGenerator[LlamaServer | None, None]:
     if settings.backend.url is None:
         yield None
         return

@@ -220,9 +220,7 @@ class Turn:
     @property
     def is_shortened(self) -> bool:
         """Whether the sent conversation is shorter than the client's."""
-        return any(
-            isinstance(fact, facts.Compacted) and fact.sent < fact.client for fact in self.facts
-        )
+        return any(isinstance(fact, facts.Compacted) and fact.is_shortened for fact in self.facts)
 
     def next_request(self) -> UpstreamRequest | None:
         """Return the next upstream request, None once the turn is done."""

@@ -168,7 +168,7 @@ class ExchangeRecorder(BackendPolicy):
         if self._reported is None:
             return None
         usage, cuts = self._reported.usage, (f for f in record.facts if isinstance(f, Compacted))
-        is_shortened = any(cut.sent < cut.client for cut in cuts)
+        is_shortened = any(cut.is_shortened for cut in cuts)
         sent = (as_object(json.parse(message.source)) for message in self._sent)
         return RecordedReading(
             tokens=as_count(usage.get("prompt_tokens")),

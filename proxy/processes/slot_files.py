@@ -158,11 +158,7 @@ def _identity(file: Path) -> str:
 
 
 def _digest(parts: Iterable[str], size: int) -> str:
-    digest = blake2b(digest_size=size)
-    for part in parts:
-        encoded = part.encode("utf-8", "surrogateescape")
-        digest.update(b"%d:" % len(encoded) + encoded)  # ("ab", "c") and ("a", "bc") differ
-    return digest.hexdigest()
+    return blake2b(repr([*parts]).encode(), digest_size=size).hexdigest()
 
 
 def _list(folder: Path) -> list[SavedSlot]:

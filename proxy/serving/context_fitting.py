@@ -44,7 +44,14 @@ from proxy.errors import ContextOverflow
 from proxy.inference.plan import RequestPlan
 from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel
-from proxy.serving.rereading import SLACK, PromptReading, SentPrompt, WatchedPrompt, explain, refine
+from proxy.serving.rereading import (
+    PromptReading,
+    SentPrompt,
+    WatchedPrompt,
+    explain,
+    is_continued,
+    refine,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +284,7 @@ class Fitting:
         if before is None or not before.tokens:
             return None
         cached = cached_tokens(usage)
-        is_reused = cached is None or cached >= min(before.tokens, tokens) - SLACK
+        is_reused = cached is None or is_continued(cached, before.tokens, tokens)
         if watched.broken is None and is_reused:  # nearly always
             return None
         return explain(watched, before, reading)

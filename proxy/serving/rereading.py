@@ -56,12 +56,20 @@ class PromptReading(msgspec.Struct, frozen=True):
     until_first_token: float | None = None
 
 
+def is_continued(cached: int, before: int, now: int) -> bool:
+    """Return whether the cached tokens are, up to `SLACK`, those that two prompts may share.
+
+    `before` and `now` are the tokens of the previous prompt and of this one.
+    """
+    return cached >= min(before, now) - SLACK
+
+
 def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) -> Reread | None:
     """Return the tokens that were read again, and the cause; None if the change cost nothing."""
     now, reported = watched.now, reading.reported
     cached = cached_tokens(reported.usage)
     cuts = (fact for fact in reading.facts if isinstance(fact, Compacted) and fact.is_new)
-    cut = next((cut for cut in cuts if cut.sent < cut.client), None)  # equal if it only reports
+    cut = next((cut for cut in cuts if cut.is_shortened), None)
     if cached is not None and cached >= min(before.tokens, now.tokens) - 1:
         return None
     causer, reason = _cause(watched.broken, cut) or _engine_cause(before, now, reported)

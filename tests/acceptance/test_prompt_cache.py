@@ -3,38 +3,17 @@
 import asyncio
 import shutil
 import stat
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
-from proxy.api.app import ServerOptions, create_app
-from proxy.serving.opening import open_services
-from proxy.settings import Settings, load_settings
-from tests.fakes.front import plain_transport
-from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS, patient
+from proxy.settings import load_settings
+from tests.fakes.front import served
+from tests.patience import patient
 
 LEAST_CACHED = 0.95
 BEGINNING = "Hi. " + "The quick brown fox jumps over the lazy dog. " * 60
-
-
-@asynccontextmanager
-async def serving(settings: Settings) -> AsyncGenerator[httpx.AsyncClient]:
-    options = ServerOptions()
-    async with (
-        open_services(settings, options, lambda _: None) as services,
-        listening(create_app(services, options)) as server,
-        httpx.AsyncClient(
-            base_url=server.url,
-            transport=plain_transport(),
-            trust_env=False,
-            timeout=PATIENCE_SECONDS,
-        ) as client,
-    ):
-        yield client
 
 
 @dataclass
@@ -68,21 +47,21 @@ async def test_the_prompt_cache_outlives_swap_idle_unload_and_restart(
     models = {"a": {"path": str(scripted_model)}, "b": {"path": str(other)}}
     kept = load_settings(None, {"models": models, "prompt_cache": {"folder": str(folder)}})
     conversation = Conversation()
-    async with serving(kept) as client:
+    async with served(kept) as client:
         assert await conversation.turn(client, "a") == 0
         await Conversation().turn(client, "b")
         assert await conversation.turn(client, "a") > LEAST_CACHED  # after the swap
-    async with serving(kept) as client:
+    async with served(kept) as client:
         assert await conversation.turn(client, "a") > LEAST_CACHED  # after the restart
 
     idle = {**models, "a": {**models["a"], "ttl_seconds": 0.1}}
     unloading = load_settings(None, {"models": idle, "prompt_cache": {"folder": str(folder)}})
-    async with serving(unloading) as client:
+    async with served(unloading) as client:
         assert await conversation.turn(client, "a") > LEAST_CACHED
         await until_unloaded(client, "a")
         assert await conversation.turn(client, "a") > LEAST_CACHED
 
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
-    async with serving(load_settings(None, {"models": models})) as client:
+    async with served(load_settings(None, {"models": models})) as client:
         assert await conversation.turn(client, "a") == 0  # without the setting

@@ -7,11 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from proxy.api.app import ServerOptions, create_app
-from proxy.serving.opening import open_services
 from proxy.settings import load_settings
-from tests.fakes.front import plain_transport
-from tests.fakes.sockets import listening
+from tests.fakes.front import served
 from tests.patience import PATIENCE_SECONDS
 
 ORDER = ["a", "b", "x", "b", "a", "b", "a", "a", "b", "b"]
@@ -37,19 +34,8 @@ async def test_two_models_take_turns_under_load_and_an_idle_one_stops(
         "a": {"path": str(scripted_model), "aliases": ["x"], "ttl_seconds": 0.5, "preload": True},
         "b": {"path": str(other), "ttl_seconds": 0.5},
     }
-    serving = ServerOptions()
     settings = load_settings(None, {"models": models})
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        open_services(settings, serving, lambda _: None) as services,
-        listening(create_app(services, serving)) as server,
-        httpx.AsyncClient(
-            base_url=server.url,
-            transport=plain_transport(),
-            trust_env=False,
-            timeout=PATIENCE_SECONDS,
-        ) as client,
-    ):
+    async with asyncio.timeout(PATIENCE_SECONDS), served(settings) as client:
         assert (await statuses(client))["a"] in {"loading", "loaded"}
         asking = [ask(client, model, stream=model == "b") for model in ORDER]
         assert await asyncio.gather(*asking) == [200] * len(ORDER)

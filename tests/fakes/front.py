@@ -17,7 +17,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.observers import Observers
 from proxy.processes.managed import ManagedBackend
+from proxy.serving.opening import open_services
 from proxy.serving.services import Services
+from proxy.settings import Settings
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening
@@ -106,6 +108,23 @@ async def in_front_of(
     finally:
         if isinstance(engine, HttpBackend | ManagedBackend):
             await engine.close()
+
+
+@asynccontextmanager
+async def served(settings: Settings) -> AsyncGenerator[httpx.AsyncClient, None]:
+    """Open the models of settings and serve them; yields a client."""
+    options = ServerOptions()
+    async with (
+        open_services(settings, options, lambda _: None) as services,
+        listening(create_app(services, options)) as server,
+        httpx.AsyncClient(
+            base_url=server.url,
+            transport=plain_transport(),
+            trust_env=False,
+            timeout=PATIENCE_SECONDS,
+        ) as client,
+    ):
+        yield client
 
 
 @asynccontextmanager
