@@ -12,11 +12,11 @@ SCENARIO = "healthy"
 _COLUMNS = {
     "first content": ("first_content_p50", "first_content_p99"),
     "first argument byte": ("first_argument_p50", "first_argument_p99"),
-    "it is held, tokens": ("first_argument_held_p50", "first_argument_held_p99"),
+    "tokens held before it": ("first_argument_held_p50", "first_argument_held_p99"),
     "each delta": ("delay_p50", "delay_p99"),
-    "held, tokens": ("held_p50", "held_p99"),
-    "beyond that": ("late_p50", "late_p99"),
-    "the whole": ("total_p50", "total_p99"),
+    "tokens held before each delta": ("held_p50", "held_p99"),
+    "delay after release": ("late_p50", "late_p99"),
+    "complete response": ("total_p50", "total_p99"),
 }
 _REMARKS = (
     f"- {RESPONDING}: from a model that uses the tool whenever it is available.",

@@ -74,7 +74,7 @@ ROWS: dict[str, dict[str, str]] = {
         "delay_p99": "the same: p99, ms",
         "held_p50": "the same: held tokens per delta, p50",
         "held_p99": "the same: p99",
-        "late_p50": "the same: delay beyond that, p50, ms",
+        "late_p50": "the same: delay after release, p50, ms",
         "late_p99": "the same: p99, ms",
         "generations": "the same: generations per answer",
         "changed": "the same: changed",

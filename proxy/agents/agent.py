@@ -81,10 +81,10 @@ class Agent(Generic[Deps, Output]):
         model: object = self.model
         if not isinstance(model, Model):
             remedy = f"Agent(Model({model!r}), ...)" if isinstance(model, str) else "Agent(Model())"
-            raise TypeError(f"an agent's model is a Model, not {model!r:.60}: write {remedy}")
+            raise TypeError(f"Agent.model must be a Model, not {model!r:.60}: write {remedy}")
         tools: object = self.tools
         if callable(tools) or isinstance(tools, str):
-            raise TypeError("an agent's tools are a list: write Agent(model, [function])")
+            raise TypeError("Agent.tools must be a list: write Agent(model, [function])")
         for name, kind, form in (
             ("instructions", str, "a text"),
             ("workflow", Workflow, "a Workflow"),
@@ -94,10 +94,12 @@ class Agent(Generic[Deps, Output]):
             expect(f"Agent.{name}", getattr(self, name), kind, form)
         output: object = self.output
         if isinstance(output, str | int | float | list | tuple | dict):
-            raise TypeError(f"Agent.output is a type, such as a model of pydantic, not {output!r}")
+            problem = "Agent.output must be a type, such as a pydantic model"
+            raise TypeError(f"{problem}, not {output!r}")
         known = [priority.value for priority in Priority]
         if self.priority not in known:
-            raise ValueError(f"Agent.priority is one of {', '.join(known)}, not {self.priority!r}")
+            problem = f"Agent.priority must be one of {', '.join(known)}"
+            raise ValueError(f"{problem}, not {self.priority!r}")
 
     async def run(
         self,
@@ -246,7 +248,7 @@ def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
     try:
         return instructions.format_map(values)
     except KeyError as missing:
-        problem = f"the instructions contain {{{missing.args[0]}}}: add a value to prompt_vars"
+        problem = f"prompt_vars has no value for {{{missing.args[0]}}} in the instructions: add it"
         raise ValueError(problem) from None
 
 
@@ -256,9 +258,9 @@ def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:
     given: object = prompt  # the program may not be type-checked
     if not isinstance(given, Sequence):
         kind = type(given).__name__
-        raise TypeError(f"a prompt is a text or a list of content parts, not {kind}")
+        raise TypeError(f"the prompt must be a text or a list of content parts, not {kind}")
     if any(isinstance(part, dict) and "role" in part for part in given):
-        problem = "a prompt is the new user message, not a list of messages"
+        problem = "the prompt must be the new user message, not a list of messages"
         raise ValueError(f"{problem}: pass earlier messages as conversation=Conversation.of(...)")
     parts: list[JsonValue] = [*prompt]
     (message,) = decode_messages([json.dump({"role": "user", "content": parts})])

@@ -82,7 +82,7 @@ def local_server(
     given = settings_from_arguments(backend_url, path, ollama, settings or {})
     for name in address:
         if name in given.get("server", {}):
-            problem = "cannot be chosen for local_server(), which takes a free port of this machine"
+            problem = "cannot be set: local_server() listens on a free port of 127.0.0.1"
             raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
     given["server"] = {**given.get("server", {}), **address}
     loaded = load_settings(None if config is None else Path(config), given, "argument")

@@ -151,7 +151,7 @@ class GuardedTurn:
         guardrails are strict, or if a call was shown that cannot be completed.
         """
         if self._upstream_request is None:
-            raise RuntimeError("no request was made: call next_request() first")
+            raise RuntimeError("there is no pending request: call next_request() first")
         completion = plain(reply)
         self._requests.learn(self._upstream_request, completion)
         if self._is_finished:  # OpenAI sends the usage in a chunk after the finish reason
@@ -186,7 +186,9 @@ class GuardedTurn:
     def answer(self) -> GuardedAnswer:
         """The answer; raises RuntimeError before there is one."""
         if self._turn.state is not TurnState.DONE or not self._reason:
-            raise RuntimeError("there is no answer yet: repeat until next_request() returns None")
+            raise RuntimeError(
+                "there is no answer yet: send requests until next_request() returns None"
+            )
         whole, facts = self._reply.finish(self._reason), self._turn.facts
         calls = tuple(
             ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls

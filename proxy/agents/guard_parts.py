@@ -64,7 +64,7 @@ class ReplyValidator:
         rescue: bool = True,
     ) -> None:
         if not tools:
-            raise ValueError("there are no tools, so there is nothing to validate")
+            raise ValueError("tools is empty: pass at least one tool")
         self._guard = Guardrails(
             tools=tools, model=model, template=template, workflow=workflow, rescue=rescue
         )
@@ -85,7 +85,8 @@ class ReplyValidator:
         reader, reason, decoder = ReplyReader(offer), STOP, ChunkDecoder()
         for part in (*decoder.feed(json.dump_text(plain(reply))), *decoder.finish()):
             if isinstance(part, StreamedError):
-                raise ValueError(f"an error instead of a completion: {part.error.get('message')}")
+                problem = "the reply is an error, not a completion"
+                raise ValueError(f"{problem}: {part.error.get('message')}")
             if isinstance(part, ReplyFinished):
                 reason = part.reason
             reader.read(part)

@@ -120,7 +120,9 @@ class OpenModel:
         """
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
-            raise RuntimeError(f"{problem}: use run_sync(), or open it here by `async with`")
+            raise RuntimeError(
+                f"{problem}: use run_sync(), or open it in this loop with `async with`"
+            )
         resolved = await self.preparation.resolve(Decoded(request, chat_answering(request, _STAMP)))
         with resolved.service.lease() as claim:
             if claim is not None:
@@ -152,7 +154,7 @@ class ModelDescription:
     def budget(self) -> int:
         """The most tokens of a prompt; raises `InvalidConfiguration` if the window is unknown."""
         if self.window is None:
-            problem = f"the engine of {self.name} does not report its window: set it in tokens"
+            problem = f"is required: the engine of {self.name} does not report its window"
             raise InvalidConfiguration("context.window_tokens", problem)
         return Window(self.window).budget(None).room
 
@@ -183,7 +185,7 @@ class Model:
         compaction: Shorten | None = None,
     ) -> None:
         if client is not None and (backend_url or path or ollama or config):
-            raise ValueError("client= sends the requests itself: remove the other backend")
+            raise ValueError("client= cannot be combined with another backend: remove one of them")
         self._client, self._shorten = client, compaction
         self.name = name
         self._config = None if config is None else Path(config)
@@ -204,7 +206,7 @@ class Model:
     def portal(self) -> BlockingPortal:
         """The portal to its thread; raises RuntimeError unless it was opened by `with`."""
         if self._portal is None:
-            raise RuntimeError("run_sync() needs a model that was opened by `with`, without async")
+            raise RuntimeError("run_sync() requires a model opened with `with`, not `async with`")
         return self._portal
 
     def request(self, members: JsonObject) -> Request:

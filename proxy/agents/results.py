@@ -147,7 +147,9 @@ class RunResult(Generic[Output]):
                 wrong = self.defect.replace("_", " ") + f" ({self.objection})" * bool(
                     self.objection
                 )
-                problem = f"No reply could be used after {self.attempts} attempts: {wrong}."
+                problem = (
+                    f"No attempt of {self.attempts} gave a usable reply; last defect: {wrong}."
+                )
                 raise errors.NoValidReply(self, problem, self.objection.split(":")[0])
             case Stop.CANCELLED:
                 raise errors.RunCancelled(self, f"The run was canceled.{missing}")

@@ -518,7 +518,7 @@ def _check_thinking(request: Request, planned: Planned) -> None:
     is_wanted = thinking.is_on or thinking.effort or thinking.budget
     if is_wanted and template and not knows_thoughts(template):
         name = planned.known.model or planned.service.title
-        problem = f"The model {name!r} has no reasoning that can be switched on."
+        problem = f"The chat template of {name!r} does not support reasoning. Remove the setting."
         raise InvalidRequest(problem, EFFORT)
 
 

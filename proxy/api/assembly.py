@@ -66,7 +66,7 @@ def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
     is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
     strangers = [name for name in settings.ui.owners if name not in keys]
     if strangers:
-        problem = f"{strangers[0]!r} has no key in server.api_keys_file"
+        problem = f"{strangers[0]!r} has no key: add it to server.api_keys_file"
         raise InvalidConfiguration("ui.owners", problem)
     return frozenset(settings.ui.owners) | ({OWN_KEY} if is_own else set())
 

@@ -38,7 +38,7 @@ from proxy.dialects.dialect import Problem
 
 _KIND = "invalid_request_error"
 _HEAD_TOO_LARGE = Problem(
-    400, _KIND, f"The head has more than {bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines."
+    400, _KIND, f"The head exceeds {bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines."
 )
 _NO_TUNNEL = Problem(
     405,
@@ -221,7 +221,9 @@ class GuardedConnection(HttpToolsProtocol):
         except RequestRefused as refused:
             self._fail(refused.problem)
         if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn queues any number of them
-            problem = f"More than {bounds.PIPELINED} requests wait on one connection. Send fewer."
+            problem = (
+                f"More than {bounds.PIPELINED} requests are pipelined. Wait for responses first."
+            )
             self._fail(Problem(429, "rate_limit_error", problem))
         super().on_headers_complete()
         _stop(self._deadline)

@@ -119,7 +119,7 @@ DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "too_large": (404, "The exchange was too large to store."),
     "dropped": (404, "The exchange was dropped to make room for later ones."),
     "request_over": (409, "The request has already finished."),
-    "confirmation_over": (404, "No call is waiting for this decision any more."),
+    "confirmation_over": (404, "This call is no longer waiting for a decision."),
     "ui_read_only": (403, "The dashboard is read-only (ui.read_only)."),
     "too_many_watchers": (503, f"{bounds.FEEDS} dashboard pages are already open. Close one."),
 }

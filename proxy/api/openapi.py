@@ -29,7 +29,7 @@ _ANSWERING = (
 )
 _COUNTING = "Count the tokens of a conversation as it would be sent to the model."
 _PASSING_ON = "Passed through to the backend of the model without guardrails."
-_ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a field"
+_ERROR = "The request is invalid (4xx) or the server failed (5xx); `param` names the invalid field"
 
 
 def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -> None:
@@ -127,9 +127,7 @@ def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> 
         paths[route.count_path] = _post(f"count_{name}", name, texts, request=request, answer=count)
     for path in paths:
         _member(_member(paths, path), "post")["parameters"] = [
-            _header(
-                "x-temper-text-policy", TextPolicy, "How prose is handled in requests with tools"
-            ),
+            _header("x-temper-text-policy", TextPolicy, "How to treat replies without a tool call"),
             _header("x-temper-guardrails", Mode, "The mode of the guardrails"),
             _header("x-temper-compaction", FittingMode, "The handling of long conversations"),
             _header("x-temper-priority", Priority, "The priority in the queue"),

@@ -37,7 +37,7 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
     """
     if version not in _VERSIONS:
         # llhttp also reads a line without a version (as 0.9) and HTTP/2.0, both with headers
-        raise _refusal(505, "Send HTTP/1.1: no other version is supported, except for 1.0.")
+        raise _refusal(505, "Unsupported HTTP version. Send HTTP/1.1 (HTTP/1.0 is also accepted).")
     names = [name for name, _ in headers]
     if _CODING in names:
         _check_coding(headers, version)

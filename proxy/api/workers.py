@@ -74,7 +74,7 @@ async def run_workers(
     Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
     if not HAS_WORKERS:
-        raise InvalidConfiguration("server.workers", "has to be 1 on Windows")
+        raise InvalidConfiguration("server.workers", "must be 1 on Windows")
     with open_sockets(settings.server) as sockets, share_folder() as counts:
         server_options_of(settings)  # so that an error is reported once, not by every worker
         examine_keeping(settings)
@@ -184,7 +184,7 @@ class _Crew:
             delay = self._restarts.delay_after(identity.number, served)
             if delay is None:
                 self._is_over.set()
-                problem = f"exited {MOST_FAILED_STARTS} times before it was ready, with code"
+                problem = f"exited {MOST_FAILED_STARTS} times before it was ready, last with code"
                 raise ExitedUnexpectedly(_NAME, f"{problem} {worker.exitcode}")
             logger.warning(
                 "%s exited with %s; starting it again in %g s", _NAME, worker.exitcode, delay

@@ -111,7 +111,9 @@ class Anthropic(http_backend.HttpBackend):
                 self._listed = ()  # until a client lists the models: a request must not wait again
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):
-            raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")
+            raise errors.InvalidRequest(
+                "model is required. GET /v1/models lists the available models.", "model"
+            )
         details = entry.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
         return ModelLimits(name, as_positive(longest), as_positive(window))

@@ -83,7 +83,7 @@ class Capability(Enum):
     REQUIRED_CHOICE = "tool_choice 'required' is sent as 'auto'"
     BOUND_ARGUMENTS = "'required' does not constrain arguments: the last attempt sends strict tools"
     STRICT_TOOLS = (
-        "strict tools are not constrained either: the last attempt has a schema for the text"
+        "strict tools are not enforced either: the last attempt constrains the text with a schema"
     )
     BOUND_TEXT = "no constraint is enforced: the last attempt is only validated"
     PARALLEL_CHOICE = "parallel_tool_calls is not sent"
@@ -94,7 +94,9 @@ class Capability(Enum):
     TEMPLATE_VARIABLES = "chat_template_kwargs is not added: Temper cannot control reasoning"
     REPLY_PARSER = "the engine's parser failed on a reply; Temper parses replies instead"
     TOOLS = "tools are described in the prompt, and Temper parses the calls"
-    RICH_SCHEMAS = "its grammar gets simplified schemas; arguments are validated against yours"
+    RICH_SCHEMAS = (
+        "schemas are simplified for its grammar; arguments are validated against the originals"
+    )
     EFFORT_WORDS = "unsupported efforts are replaced by the nearest supported one"
     LATE_SYSTEM = "leading system messages are joined, later ones become user messages"
     SYSTEM_ROLE = "system messages become user messages"
@@ -105,13 +107,13 @@ class Capability(Enum):
     USERLESS = "a user message 'Continue.' is added if there is no user message"
     USER_AFTER_TOOL = "an assistant message 'OK.' is added between a tool result and a user message"
     LONG_CALL_IDS = "call ids are sent as nine letters and digits"
-    TEXT_BESIDE_THINKING = "text next to reasoning and calls is sent as reasoning"
-    CALLS_WITHOUT_THINKING = "calls without reasoning_content are sent with an empty one"
+    TEXT_BESIDE_THINKING = "text of a message with reasoning and calls is sent as reasoning"
+    CALLS_WITHOUT_THINKING = "messages with calls get an empty reasoning_content if they have none"
     EMPTY_ANSWERS = "an empty assistant message gets the text '(no answer)'"
     BARE_SCHEMAS = "tools without parameters are sent with an empty list of properties"
     STRICT_FIELD = "strict is removed from tools: Temper validates arguments"
     RESULT_PICTURES = "images in tool results are sent in a user message after them"
-    PICTURES = "a note replaces images of earlier turns and of tools; a new image is rejected"
+    PICTURES = "images of earlier turns and of tool results become a note; new images are rejected"
 
 
 Lacks: TypeAlias = Mapping[Capability, str]

@@ -146,7 +146,7 @@ async def _fetch_object(connection: BackendClient, path: str, patience: float | 
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 5.0  # seconds for each probe
-_UNRECOGNIZED = "%s: unknown engine, it lists no models; check the address of the backend"
+_UNRECOGNIZED = "%s: unknown engine that lists no models; check backend.url"
 
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
 

@@ -170,7 +170,7 @@ class Ollama(HttpBackend):
     def _resolve_model(self, model: str) -> str:
         if not (name := self._name(model)):
             raise errors.InvalidRequest(
-                "Name a model that was pulled; 'ollama list' shows them.", "model"
+                "model is required. 'ollama list' shows the available models.", "model"
             )
         return name
 

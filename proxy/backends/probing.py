@@ -158,24 +158,24 @@ PROBES: Mapping[str, Probe] = {
         lambda documents: _text(documents).strip() in _CODES,
     ),
     "logprobs": Probe(
-        "logprobs come",
+        "logprobs are returned",
         _request(_HELLO, logprobs=True, max_tokens=2),
         lambda documents: bool(_choice(documents, "logprobs")),
     ),
     "n": Probe(
-        "n answers come",
+        "n choices are returned",
         _request(_HELLO, n=2, temperature=1, max_tokens=2),
         lambda documents: len(as_list(member([*documents], 0, "choices"))) == 2,
     ),
     "usage": Probe(
-        "streams end with their usage",
+        "streams end with a usage chunk",
         _request(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
         lambda documents: any(
             as_whole(member(item, "usage", "prompt_tokens")) for item in documents
         ),
     ),
     "counting": Probe(
-        "/tokenize counts a chat",
+        "/tokenize counts the tokens of a chat",
         _request(_HELLO),
         lambda documents: bool(as_whole(member([*documents], 0, "count"))),
         "/tokenize",

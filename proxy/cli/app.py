@@ -126,7 +126,10 @@ def main() -> None:
 @click.option("--slots", type=int, help="Concurrent requests, with --model.")
 @click.option("--budget", help="Window size: backend, manual, full (largest that fits) or fast.")
 @click.option("--workers", type=int, help="Worker processes; 1 is usually enough.")
-@click.option("--text-policy", help="Replies without a call: auto, accept, respond or require.")
+@click.option(
+    "--text-policy",
+    help="Treatment of replies without a tool call: auto, accept, respond, require.",
+)
 @click.option(
     "--strict", is_flag=True, default=None, help="Return 502 if no attempt gave a valid call."
 )
@@ -198,7 +201,7 @@ def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
 @main.command()
 @click.option("--backend-url", help="URL of a running server, e.g. http://127.0.0.1:9931.")
 @click.option(
-    "--model", type=click.Path(path_type=Path), help="GGUF file to inspect, without starting it."
+    "--model", type=click.Path(path_type=Path), help="GGUF file to inspect; no server is started."
 )
 @_OLLAMA
 @click.option("--known", is_flag=True, help="List all profiles.")
@@ -249,7 +252,7 @@ def models(
 @click.option(
     "--cache",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Recording (recording.path): explain which prompts were read again.",
+    help="Recording to analyze: explain why the engine read prompts again.",
 )
 @_CONFIG
 @_JSON
@@ -342,7 +345,10 @@ def chat(
 @click.option("--name", default="", help="Model to use, if the server has several.")
 @click.option("--print", "action", flag_value="print", help="Print the configuration only.")
 @click.option(
-    "--install", "action", flag_value="install", help="Write it into the agent's own file."
+    "--install",
+    "action",
+    flag_value="install",
+    help="Write the configuration into the agent's own file.",
 )
 @click.option("--remove", "action", flag_value="remove", help="Undo --install.")
 @_CONFIG

@@ -190,7 +190,7 @@ def configure_agent(agent: str, settings: Settings, name: str, *, is_installed: 
             return True
         if known.permanent is None:
             raise InvalidConfiguration(
-                "--install", f"{known.title} has no file for this. Use the output of --print."
+                "--install", f"is not supported for {known.title}. Use the output of --print."
             )
         installation = known.permanent(endpoint)
         file = path_of(installation, os.environ, Path.home())

@@ -65,7 +65,7 @@ def describe_sources(loaded: LoadedSettings) -> str:
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
     besides = f", {others} set by the environment" if others else ""
     if loaded.file is None:
-        return f"No {DEFAULT_FILE} in this folder, defaults are used{besides}.{models_found}"
+        return f"No {DEFAULT_FILE} in this folder; using the defaults{besides}.{models_found}"
     count = len(loaded.origins) - others
     return f"{loaded.file}: {count} setting{'' if count == 1 else 's'}{besides}.{models_found}"
 

@@ -151,14 +151,14 @@ def _reason(index: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> st
     if new in before[index:]:
         count = before[index:].index(new)
         removed = "a message" if count == 1 else f"{count} messages"
-        return f"the client removed {removed}, starting at number {index}"
+        return f"the client removed {removed}, starting with message {index}"
     if old in now[index:]:
         count = now[index:].index(old)
         inserted = "a message was" if count == 1 else f"{count} messages were"
-        return f"{inserted} inserted before number {index}"
+        return f"{inserted} inserted before message {index}"
     if new.opening and old.opening:
         return _reason_in_text(new.kind, old.opening, new.opening)
-    return f"message number {index} ({new.kind}) was rewritten"
+    return f"message {index} ({new.kind}) was rewritten"
 
 
 def _reason_in_text(role: str, old: str, new: str) -> str:

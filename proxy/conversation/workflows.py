@@ -31,9 +31,9 @@ class Workflow:
     terminal_tools: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_rules("required_steps", self.required_steps, str, "names of tools")
+        _check_rules("required_steps", self.required_steps, str, "tool names")
         _check_rules("prerequisites", self.prerequisites, Prerequisite, "Prerequisite(tool, needs)")
-        _check_rules("terminal_tools", self.terminal_tools, str, "names of tools")
+        _check_rules("terminal_tools", self.terminal_tools, str, "tool names")
 
     def tools(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the name of each tool in the rules."""
@@ -49,9 +49,9 @@ class Workflow:
 def _check_rules(name: str, given: object, kind: type, form: str) -> None:
     """Raise `TypeError` for a rule of another type, such as a tuple without its comma."""
     if isinstance(given, kind):
-        raise TypeError(f"{name} is a tuple, not {given!r}: write {name}=({given!r},)")
+        raise TypeError(f"{name} must be a tuple, not {given!r}: write {name}=({given!r},)")
     if not isinstance(given, tuple | list) or not all(isinstance(rule, kind) for rule in given):
-        raise TypeError(f"{name} is a tuple of {form}, not {given!r:.80}")
+        raise TypeError(f"{name} must be a tuple of {form}, not {given!r:.80}")
 
 
 NO_RULES = Workflow()
@@ -75,7 +75,7 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
         if name in circle and not path.endswith(".needs"):
             at = circle.index(name)
             way = " needs ".join((*circle[at:], *circle[:at], name))
-            yield path, f"{name!r} can never be called: {way}"
+            yield path, f"{name!r} can never be called, because {way}"
             return  # the other tools of the cycle have the same problem
 
 

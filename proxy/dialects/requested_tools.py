@@ -85,7 +85,7 @@ def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> Reque
 def _server(tool: JsonObject, param: str) -> RequestedTools:
     for name in _FOREIGN:
         if tool.get(name) is not None:
-            problem = "Only tool servers of the operator can be used, by their server_label."
+            problem = "Only the operator's tool servers can be used. Name one by its server_label."
             raise InvalidRequest(problem, f"{param}.{name}")
     label = tool.get("server_label")
     if not isinstance(label, str) or not label:
@@ -102,4 +102,4 @@ def _read_allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
     texts = tuple(name for name in as_list(names) if isinstance(name, str))
     if isinstance(names, list) and len(texts) == len(names):
         return texts
-    raise InvalidRequest("Expected an array of names of tools.", f"{param}.allowed_tools")
+    raise InvalidRequest("Expected an array of tool names.", f"{param}.allowed_tools")

@@ -109,7 +109,7 @@ async def counting(target: Target) -> Finding:
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
         return skip("this server does not report the number of prompt tokens")
-    summary = f"a prompt was counted as {counted} tokens and reported as {charged}"
+    summary = f"Temper counted {counted} tokens for a prompt, and the server reported {charged}"
     if abs(counted - charged) > _TOLERANCE * charged:
         remedy = "compaction uses estimates; reserve some space with context.window_tokens"
         return warn(summary, remedy, counts_exactly=False)
@@ -260,6 +260,6 @@ async def refusals(target: Target) -> Finding:
     summary = (
         f"the engine lacks {'; '.join(features)}"
         if features
-        else "the engine rejected nothing so far"
+        else "the engine has not rejected any feature so far"
     )
     return ok(summary, engine_lacks=[*map(str, lacks)])

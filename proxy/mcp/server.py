@@ -299,7 +299,9 @@ class McpServer:
         last = " | ".join(self._tail.lines[-_LAST_LINES:])
         self.problem = f"{problem}; end of its log: {last}" if last else problem
         if delay is None:
-            logger.error("tool server %s stays down: it %s", self.spec.name, self.problem)
+            logger.error(
+                "tool server %s %s; giving up after repeated failures", self.spec.name, self.problem
+            )
             self._settled.set()
             self._restarts.stop()
             is_final = self.spec.command or self._lost_by

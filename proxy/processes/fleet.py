@@ -182,7 +182,7 @@ class Fleet:
         """Stop a loaded server that has crashed for good, so that it can start again."""
         status = self.servers[name].status
         if status.state is RestartState.DOWN and self.swapping.presence(name) == "loaded":
-            problem = f"stays down for a while: {status.reason}"
+            problem = f"is down and will be restarted later: {status.reason}"
             self._failures[name] = ExitedUnexpectedly(f"The server of {name}", problem)
             self._obey(self.swapping.note_failed(name, now()))
 

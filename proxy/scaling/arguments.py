@@ -86,7 +86,7 @@ def check_settings(arguments: Arguments) -> Settings:
         )
         raise InvalidConfiguration("server.api_key", problem)
     if arguments.replicas == "auto" and not is_unit(settings):
-        problem = "'auto' is for units, each with an engine of its own (model.path): give a number"
+        problem = "'auto' requires a managed engine for each replica (model.path): give a number"
         raise InvalidConfiguration("replicas", problem)
     return settings
 

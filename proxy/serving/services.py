@@ -281,7 +281,7 @@ class Services:
         Raises `UnknownModel`, which lists the models, and `InvalidRequest` for an overlong name.
         """
         if len(model) > _LONGEST_NAME:
-            problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
+            problem = f"model must have at most {_LONGEST_NAME} characters (got {len(model)})."
             raise InvalidRequest(problem, "model")
         service = self._by_name.get(self.resolve(model)) or self._by_name.get("")
         if service is None:

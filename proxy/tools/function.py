@@ -34,14 +34,14 @@ _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
 def expect(name: str, given: object, kinds: type | tuple[type, ...], form: str) -> None:
     """Raise `TypeError` if an argument of a program has the wrong type."""
     if not isinstance(given, kinds):
-        raise TypeError(f"{name} is {form}, not {given!r:.60}")
+        raise TypeError(f"{name} must be {form}, not {given!r:.60}")
 
 
 def expect_positive(name: str, given: object) -> None:
     """Raise `TypeError` for a non-number, `ValueError` for a number below 1."""
     expect(name, given, (int, float), "a number")
     if isinstance(given, int | float) and given < 1:
-        raise ValueError(f"{name} is at least 1, not {given!r}")
+        raise ValueError(f"{name} must be at least 1, not {given!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class ToolOptions:
     def __post_init__(self) -> None:
         for name, given in (("aliases", self.aliases), ("prerequisites", self.prerequisites)):
             if isinstance(given, str):
-                raise TypeError(f"{name} is a list of names: write {name}=[{given!r}]")
+                raise TypeError(f"{name} must be a list of names: write {name}=[{given!r}]")
         if self.timeout is not None:
-            expect("timeout", self.timeout, (int, float), "a number of seconds, or None for never")
+            expect("timeout", self.timeout, (int, float), "a number of seconds or None")
             if self.timeout <= 0:  # every call would time out before it starts
                 raise ValueError(f"timeout must be more than 0 seconds, not {self.timeout!r}")
         for name in ("parallel", "needs_approval", "cached"):

@@ -166,7 +166,8 @@ class _GeminiReader:
         given = result.get("id")
         fitting = [call for call in self.open_calls if given in (call[0], None) and name == call[1]]
         if not fitting:
-            raise InvalidRequest(f"There is no open call of {name!r}.", path)
+            problem = f"This result matches no earlier call of {name!r} without a result."
+            raise InvalidRequest(problem, path)
         self.open_calls.remove(fitting[0])
         response = as_object(result.get("response"))
         only = next(iter(response.values())) if len(response) == 1 else None

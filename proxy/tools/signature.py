@@ -43,7 +43,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
     hints.
     """
     if not callable(function):
-        raise TypeError(f"a tool is a function, not {function!r:.60}")
+        raise TypeError(f"a tool must be a function, not {function!r:.60}")
     description, descriptions = _read_docstring(function)
     try:
         context = context_parameter(function, context_type)
@@ -90,12 +90,12 @@ def _read(
     if parameter.kind in _ENDLESS:
         raise TypeError(f"{parameter} takes any number of arguments; use named parameters")
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-        raise TypeError(f"{parameter.name} is positional-only; allow its name as a keyword")
+        raise TypeError(f"{parameter.name} is positional-only; make it a named parameter")
     if parameter.name == "self":
         raise TypeError("self is missing: use the method of an object")
     hint = _resolve_hint(function, parameter)
     if _is_context(hint, context_type):
-        raise TypeError(f"{parameter.name}, the context, has to come first")
+        raise TypeError(f"{parameter.name}, the context, must come first")
     return Parameter(parameter.name, hint, parameter.default, words)
 
 

@@ -135,7 +135,7 @@ async def test_stop_sequence_of_the_engine_is_reported() -> None:
 
 
 def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
-    with pytest.raises(InvalidConfiguration, match=r"server.port: cannot be chosen for local_serv"):
+    with pytest.raises(InvalidConfiguration, match=r"server.port: cannot be set: local_serv"):
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 
 

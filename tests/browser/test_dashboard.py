@@ -111,7 +111,7 @@ def test_stuck_request_is_canceled_and_frees_its_slot(temper: str, open_page: Op
         row.click()
         seen.page.click("text=Cancel this request")
         seen.page.click("text=Click again to cancel")
-        seen.page.locator(".detail h2", has_text="client left").wait_for()
+        seen.page.locator(".detail h2", has_text="disconnected").wait_for()
     assert "An operator of this server canceled the request." in "".join(got)
     busy.first.wait_for(state="detached")
 
@@ -186,7 +186,7 @@ def test_every_view_fits_its_screen(
         seen.page.locator("tr.live").click()
         seen.page.click("text=Cancel this request")
         seen.page.click("text=Click again to cancel")
-        seen.page.locator(".detail h2", has_text="client left").wait_for()
+        seen.page.locator(".detail h2", has_text="disconnected").wait_for()
 
 
 def test_key_is_requested_once_and_a_wrong_key_rejected(

@@ -336,7 +336,7 @@ def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
         ["7", "999", "1.0k", "12k", "1.2M", "\N{EN DASH}"],
         ["33 %", "\N{EN DASH}"],
         "a\\u202eb\\u0000\nc\\ud800",
-        ["failed 502", "client left"],
+        ["failed 502", "disconnected"],
     ]
 
 

@@ -65,7 +65,8 @@ ROWS = (
         (
             "F15",
             "context overflow",
-            "one retry with a shortened prompt, then 400 with both numbers",
+            "one retry with a shortened prompt, then 400 with the size of the prompt and of the "
+            "window",
         ),
         (
             "F16",
@@ -117,14 +118,22 @@ ROWS = (
         ("F32", "deep, huge, ambiguous or badly encoded JSON", "400 with the position"),
         ("F33", "wrong types in every field", "400 with the field, never a 5xx"),
         ("F34", "request smuggling, thousands of headers", "400, and the connection is closed"),
-        ("F35", "line breaks in names and ids", "echoed values have a strict alphabet"),
+        (
+            "F35",
+            "line breaks in names and ids",
+            "400, or the value is replaced; none reaches a header or a path",
+        ),
         ("F36", "unusual paths", "404"),
         (
             "F37",
             "listening beyond loopback without a key, key in the URL",
             "rejected; the key is ignored",
         ),
-        ("F38", "DNS rebinding, cross-site posts, CORS", "403, 415, no permission"),
+        (
+            "F38",
+            "DNS rebinding, cross-site posts, CORS",
+            "403 for a foreign host, 415 for a form post, no CORS headers for a foreign origin",
+        ),
         ("F39", "URLs in image_url", "never fetched, 400"),
         ("F40", "secrets", "in no log, error, metric or trace"),
         ("F41", "control characters in names and arguments", "escaped in logs"),
@@ -137,9 +146,8 @@ ROWS = (
         ),
         (
             "F83",
-            "200 feeds of the dashboard at once, or a feed that is opened by a page of another "
-            "site",
-            "the allowed number, counted on admission; 403",
+            "200 feeds of the dashboard at once; a feed opened by a page of another site",
+            "503 for feeds above the limit; 403 for the page",
         ),
         (
             "F74",
@@ -205,7 +213,8 @@ ROWS = (
         (
             "F60",
             "call that becomes invalid after its beginning was streamed",
-            "completed as it began, else `length` or an error event; never half a call to execute",
+            "the call is completed with the same beginning, or the reply ends with `length` or "
+            "an error event; half a call is never executed",
         ),
         (
             "F101",
@@ -250,9 +259,10 @@ ROWS = (
         "Stores",
         (
             "F85",
-            "a store that sends impossible responses (`:1`, 200,000 nested arrays), or loses a "
-            "cancellation",
-            "counts as a failure: `alone`, or 503; shutdown is not delayed",
+            "a store that sends invalid responses (`:1`, 200,000 nested arrays), or a client "
+            "that loses a cancellation",
+            "the store counts as failed: responses are marked `alone`, or 503; shutdown is not "
+            "delayed",
         ),
     ),
     *_rows(
@@ -271,9 +281,9 @@ ROWS = (
         ("F63", "server dies five times", "it stays down, with one log line; 503"),
         (
             "F64",
-            "result of 5 MB, a response that is compressed or endless, an endless line",
-            "the result is truncated, and the server continues; rejected unread; the program is "
-            "terminated",
+            "a result of 5 MB; a compressed or endless HTTP response; an endless line of a program",
+            "the result is truncated; the response is rejected without reading it all; the "
+            "program is terminated",
         ),
         (
             "F65",

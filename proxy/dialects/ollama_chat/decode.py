@@ -37,7 +37,7 @@ class LineReader:
             return []
         chunk = json.parse(line)
         if not isinstance(chunk, dict):
-            raise ValueError(f"a line is {kind(chunk)}")
+            raise ValueError(f"a line must be an object, not {kind(chunk)}")
         if "error" in chunk:
             self._is_ended = True
             return [StreamedError(decode_error(line))]
@@ -71,7 +71,7 @@ class LineReader:
             parts.append(replies.TextDelta(text, logprob))
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list):
-            raise ValueError(f"tool calls are {kind(calls)}")
+            raise ValueError(f"tool_calls must be an array, not {kind(calls)}")
         for call in calls:
             parts += self._read_call(call)
 

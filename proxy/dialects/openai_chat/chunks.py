@@ -115,17 +115,17 @@ def as_chunk(raw: JsonObject) -> Chunk:
 
 def _as_choice(raw: JsonValue) -> Choice:
     if not isinstance(raw, dict):
-        raise ValueError(f"a choice is {kind(raw)}")
+        raise ValueError(f"a choice must be an object, not {kind(raw)}")
     if raw.get("index"):  # Temper requests only one choice
         return Choice(Delta(), 1)
     delta = raw.get("delta")
     if delta is None:  # a whole completion, from an engine that ignores `stream`
         delta = raw.get("message") or {}
     if not isinstance(delta, dict):
-        raise ValueError(f"a delta is {kind(delta)}")
+        raise ValueError(f"a delta must be an object, not {kind(delta)}")
     content, in_content = _split_content(delta.get("content") or "")
     thoughts = _flatten(delta.get("reasoning_content") or delta.get("reasoning")) or in_content
-    calls = [as_fragment(call) for call in _elements(delta.get("tool_calls"), "tool calls")]
+    calls = [as_fragment(call) for call in _elements(delta.get("tool_calls"), "tool_calls")]
     return Choice(
         Delta(content, thoughts, tool_calls=calls),
         finish_reason=as_text(raw.get("finish_reason")),
@@ -144,10 +144,10 @@ def _split_content(content: JsonValue) -> tuple[str, str]:
     if isinstance(content, str):
         return content, ""
     if not isinstance(content, list | dict):
-        raise ValueError(f"content is {kind(content)}")
+        raise ValueError(f"content must be a string or an array, not {kind(content)}")
     parts = content if isinstance(content, list) else [content]
     if not all(isinstance(part, str | dict) for part in parts):
-        raise ValueError("content has parts that are not objects")
+        raise ValueError("content must contain only strings and objects")
     is_reasoning = [as_object(part).get("type") in _REASONING_PARTS for part in parts]
     thoughts = [part for part, thinks in zip(parts, is_reasoning, strict=True) if thinks]
     texts = [part for part, thinks in zip(parts, is_reasoning, strict=True) if not thinks]
@@ -174,10 +174,10 @@ def _flatten(value: JsonValue) -> str:
 def as_fragment(raw: JsonValue) -> CallFragment:
     """Read a piece of a call of any form; raises ValueError for nonsense."""
     if not isinstance(raw, dict):
-        raise ValueError(f"a tool call is {kind(raw)}")
+        raise ValueError(f"a tool call must be an object, not {kind(raw)}")
     function, index = raw.get("function") or {}, raw.get("index")
     if not isinstance(function, dict):
-        raise ValueError("the function of a tool call is not an object")
+        raise ValueError("the function of a tool call must be an object")
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str):  # Ollama's form
         arguments = json.dump_text(arguments)
@@ -190,5 +190,5 @@ def as_fragment(raw: JsonValue) -> CallFragment:
 
 def _elements(value: JsonValue, name: str) -> list[JsonValue]:
     if value and not isinstance(value, list):
-        raise ValueError(f"{name} are {kind(value)}")
+        raise ValueError(f"{name} must be an array, not {kind(value)}")
     return as_list(value)

@@ -258,7 +258,7 @@ class ChunkDecoder:
             return self.finish(is_complete=True)
         chunk = self._parse(data)
         if not isinstance(chunk, dict):
-            raise ValueError(f"a chunk is {kind(chunk)}")
+            raise ValueError(f"a chunk must be an object, not {kind(chunk)}")
         if chunk.get("error") or ("choices" not in chunk and as_text(chunk.get("message"))):
             self._is_ended = True
             return [StreamedError(_error(chunk))]

@@ -455,26 +455,26 @@ async def until_free(talk: Conversation) -> None:
 
 WRONG = [
     ("Agent('http://127.0.0.1:9')", r"write Agent\(Model\('http://127.0.0.1:9'\)"),
-    ("Agent(None)", r"an agent's model is a Model, not None"),
+    ("Agent(None)", r"Agent.model must be a Model, not None"),
     ("Agent(OTHER, get_weather)", r"write Agent\(model, \[function\]\)"),
     ("Agent(OTHER, 'get_weather')", r"write Agent\(model, \[function\]\)"),
-    ("Agent(OTHER, instructions=None)", "Agent.instructions is a text, not None"),
-    ("Agent(OTHER, workflow='x')", "Agent.workflow is a Workflow, not 'x'"),
-    ("Agent(OTHER, limits=3)", "Agent.limits is a Limits, not 3"),
+    ("Agent(OTHER, instructions=None)", "Agent.instructions must be a text, not None"),
+    ("Agent(OTHER, workflow='x')", "Agent.workflow must be a Workflow, not 'x'"),
+    ("Agent(OTHER, limits=3)", "Agent.limits must be a Limits, not 3"),
     ("Agent(OTHER, parameters=['x'])", "Agent.parameters is a dictionary"),
-    ("Agent(OTHER, priority='urgent')", "Agent.priority is one of high, normal, low, not"),
+    ("Agent(OTHER, priority='urgent')", "Agent.priority must be one of high, normal, low, not"),
     ("Workflow(required_steps='look')", r"write required_steps=\('look',\)"),
-    ("Workflow(terminal_tools=(get_weather,))", "is a tuple of names of tools, not"),
+    ("Workflow(terminal_tools=(get_weather,))", "must be a tuple of tool names, not"),
     ("Toolset(get_weather)", r"a list of tools: Toolset\(\[function\]\)"),
     ("Conversation.of('Hi')", r"Conversation.of\(\[...\]\)"),
-    ("Limits(rounds=0)", "Limits.rounds is at least 1, not 0"),
-    ("Limits(parallel='8')", "Limits.parallel is a number, not '8'"),
-    ("tool(timeout='10')(get_weather)", "timeout is a number of seconds, or None"),
+    ("Limits(rounds=0)", "Limits.rounds must be at least 1, not 0"),
+    ("Limits(parallel='8')", "Limits.parallel must be a number, not '8'"),
+    ("tool(timeout='10')(get_weather)", "timeout must be a number of seconds or None"),
     ("tool(timeout=0)(get_weather)", "timeout must be more than 0 seconds, not 0"),
     ("tool(aliases='w')(get_weather)", r"write aliases=\['w'\]"),
     ("tool(parallel='no')(get_weather)", "parallel is True or False, not 'no'"),
     ("Conversation.load('{}')", r"not written by Conversation.dump\(\): messages.0.role: This"),
-    ("Agent(OTHER, ['get_weather'])", "a tool is a function, not 'get_weather'"),
+    ("Agent(OTHER, ['get_weather'])", "a tool must be a function, not 'get_weather'"),
     ("Agent(OTHER, output='Weather')", "Agent.output is a type, .* not 'Weather'"),
 ]
 
@@ -554,7 +554,7 @@ async def test_instructions_are_formatted_and_the_completion_mark_is_removed() -
         prompt = "You know {city}. Say TASK_COMPLETE at the end."
         agent = Agent(model, [get_weather], instructions=prompt, end_mark="TASK_COMPLETE")
         result = await agent.run("Go", prompt_vars={"city": "Oslo"})
-        with pytest.raises(ValueError, match=r"contain \{city\}: add a value to prompt_vars"):
+        with pytest.raises(ValueError, match=r"no value for \{city\} in the instructions"):
             await agent.run("Go", prompt_vars={})
     assert (result.success, result.output) == (True, "It is fine.")
     assert b"You know Oslo. Say" in backend.upstream_requests[0].messages[0]

@@ -47,18 +47,18 @@ def test_a_changed_system_prompt_is_reported_with_its_position(
 
 def test_removed_messages_are_counted() -> None:
     change = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
-    removed = "the client removed 2 messages, starting at number 1"
+    removed = "the client removed 2 messages, starting with message 1"
     assert change == PrefixBroken(1, removed, "user")
     change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, ANSWER))
-    removed = "the client removed a message, starting at number 1"
+    removed = "the client removed a message, starting with message 1"
     assert change == PrefixBroken(1, removed, "assistant")
 
 
 def test_inserted_messages_are_counted() -> None:
     change = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
-    assert change == PrefixBroken(1, "a message was inserted before number 1", "user")
+    assert change == PrefixBroken(1, "a message was inserted before message 1", "user")
     change = broken((SYSTEM, ONE), (SYSTEM, TWO, THREE, ONE))
-    assert change == PrefixBroken(1, "2 messages were inserted before number 1", "user")
+    assert change == PrefixBroken(1, "2 messages were inserted before message 1", "user")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_inserted_messages_are_counted() -> None:
 )
 def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, role: str) -> None:
     change = broken((SYSTEM, THREE, before), (SYSTEM, THREE, now))
-    assert change == PrefixBroken(2, f"message number 2 ({role}) was rewritten", role)
+    assert change == PrefixBroken(2, f"message 2 ({role}) was rewritten", role)
     assert change.section == f"message 2 ({role})"
 
 

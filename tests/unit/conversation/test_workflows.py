@@ -29,22 +29,22 @@ def test_every_tool_of_a_rule_has_a_path() -> None:
         (
             Workflow(("a", "b"), (), ("b",)),
             "required_steps.1",
-            "'b' can never be called: b needs b",
+            "'b' can never be called, because b needs b",
         ),
         (
             Workflow((), (Prerequisite("a", "a"),)),
             "prerequisites.0.tool",
-            "'a' can never be called: a needs a",
+            "'a' can never be called, because a needs a",
         ),
         (
             Workflow((), (Prerequisite("x", "a"), Prerequisite("a", "b"), Prerequisite("b", "a"))),
             "prerequisites.1.tool",
-            "'a' can never be called: a needs b needs a",
+            "'a' can never be called, because a needs b needs a",
         ),
         (
             Workflow(("step",), (Prerequisite("step", "end"),), ("end",)),
             "required_steps.0",
-            "'step' can never be called: step needs end needs step",
+            "'step' can never be called, because step needs end needs step",
         ),
     ],
 )
@@ -58,12 +58,12 @@ def test_unsatisfiable_rules_are_reported_with_their_path(
 @pytest.mark.parametrize(
     ("rules", "problem"),
     [
-        ("Workflow('look')", r"required_steps is a tuple, not 'look': write required_steps="),
-        ("Workflow((1,))", r"required_steps is a tuple of names of tools, not \(1,\)"),
-        ("Workflow(None)", "required_steps is a tuple of names of tools, not None"),
-        ("Workflow((), Prerequisite('a', 'b'))", "prerequisites is a tuple, not Prerequisite"),
-        ("Workflow((), ('a',))", r"prerequisites is a tuple of Prerequisite\(tool, needs\)"),
-        ("Workflow((), (), 'end')", "terminal_tools is a tuple, not 'end'"),
+        ("Workflow('look')", r"required_steps must be a tuple, not 'look': write required_steps="),
+        ("Workflow((1,))", r"required_steps must be a tuple of tool names, not \(1,\)"),
+        ("Workflow(None)", "required_steps must be a tuple of tool names, not None"),
+        ("Workflow((), Prerequisite('a', 'b'))", "prerequisites must be a tuple, not Prerequisite"),
+        ("Workflow((), ('a',))", r"prerequisites must be a tuple of Prerequisite\(tool, needs\)"),
+        ("Workflow((), (), 'end')", "terminal_tools must be a tuple, not 'end'"),
     ],
 )
 def test_malformed_rules_are_refused_with_the_expected_form(rules: str, problem: str) -> None:

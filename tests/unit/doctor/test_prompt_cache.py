@@ -94,7 +94,7 @@ async def test_older_recordings_show_what_the_client_changed(tmp_path: Path) -> 
     )
     conversations = await examined(tmp_path, before, now)
     row = conversations[0].rows[1]
-    assert row.reason == "message number 2 (assistant) was rewritten"
+    assert row.reason == "message 2 (assistant) was rewritten"
     sentence = summary(conversations)
     assert "Append messages" in sentence
     assert "does not report cached tokens" in sentence

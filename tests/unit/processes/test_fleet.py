@@ -123,7 +123,7 @@ async def test_a_failed_server_is_noticed_and_can_be_restarted() -> None:
         assert world.fleet.condition("a") == "loading"
         server.status = ServerStatus(RestartState.DOWN, reason="it crashed")
         assert world.fleet.condition("a") == "failed"
-        with pytest.raises(ExitedUnexpectedly, match=r"The server of a stays down.*it crashed"):
+        with pytest.raises(ExitedUnexpectedly, match=r"The server of a is down.*it crashed"):
             await world.lease("a").wait_until_granted()
         await server.stopped.wait()
 

@@ -375,7 +375,7 @@ def test_a_prompt_that_was_read_again_is_explained() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     assert reads(fitting, drafted(1), 1000, 0, timings={"prompt_ms": 9e3}) is None  # the first one
     assert reads(fitting, drafted(2), 1400, 990, timings={"prompt_ms": 9e3}) is None
-    reason = "a message was inserted before number 1"
+    reason = "a message was inserted before message 1"
     reread = reads(fitting, rewritten(), 13_020, 589, timings={"prompt_ms": 38_000.0})
     assert reread == Reread(13_020, 589, 38.0, "client", reason)
     assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"

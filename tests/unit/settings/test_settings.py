@@ -231,7 +231,7 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         (
             "workflows.a.prerequisites = [{tool = 'b', needs = 'c'}, {tool = 'c', needs = 'b'}]",
             "a",
-            "prerequisites.0.tool: 'b' can never be called: b needs c needs b",
+            "prerequisites.0.tool: 'b' can never be called, because b needs c needs b",
         ),
         ("workflows.a.required_steps = ['b', 'b']", "a", "required_steps.1: it is listed twice"),
         (f"{MODELS}[workflows.larg]\n{RULES}", "larg", "did you mean 'large'?"),

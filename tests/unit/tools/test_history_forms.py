@@ -133,7 +133,7 @@ def test_failures_and_pictures_are_kept_in_the_form_of_gemini() -> None:
         ({"parts": "Hi"}, "contents.0.parts"),
         ({"parts": [{"fileData": {}}]}, "fileData"),
         ({"parts": [{"functionCall": {"name": "f"}}]}, "functionCall"),
-        ({"parts": [{"functionResponse": {"name": "f"}}]}, "no open call of 'f'"),
+        ({"parts": [{"functionResponse": {"name": "f"}}]}, "no earlier call of 'f'"),
     ],
 )
 def test_an_unreadable_content_of_gemini_is_named(content: JsonObject, problem: str) -> None:

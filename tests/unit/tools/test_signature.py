@@ -179,7 +179,7 @@ def no_schema(price: Callable[[int], int]) -> None: ...
         (free, r"free\(\) cannot be a tool: \*\*cities: str takes any number"),
         (positional, r"positional\(\) cannot be a tool: city is positional-only"),
         (unresolvable, r"unresolvable\(\) .*: the hint of price cannot be resolved: .*'Decimal'"),
-        (late_context, r"late_context\(\) cannot be a tool: it, the context, has to come first"),
+        (late_context, r"late_context\(\) cannot be a tool: it, the context, must come first"),
         (Weather.of, r"of\(\) cannot be a tool: self is missing: use the method of"),
         (no_schema, r"no_schema\(\) cannot be a tool: Cannot generate a JsonSchema"),
         (max, r"max\(\) cannot be a tool: no signature found"),

@@ -65,7 +65,7 @@ class EventReader:
             return []
         event = json.parse(sent.data)
         if not isinstance(event, dict):
-            raise ValueError(f"an event is {kind(event)}")
+            raise ValueError(f"an event must be an object, not {kind(event)}")
         if event.get("type") == "error" or event.get("error"):
             self._is_ended = True
             return [StreamedError(decode_error(sent.data))]
@@ -120,7 +120,7 @@ class EventReader:
             return _read_piece(delta)
         call = self._open.get(_index(event))
         if call is None:
-            raise ValueError("arguments of a call that never began")
+            raise ValueError("arguments for a content block that was never started")
         text = as_text(delta.get("partial_json"))
         # the first fragment of the API is empty, and does not replace the `input`
         call.has_fragments = call.has_fragments or bool(text)
@@ -135,7 +135,7 @@ class EventReader:
 
     def _end(self) -> list[ReplyPart]:
         if not self._reason:
-            raise ValueError("the reply ended without a reason")
+            raise ValueError("the reply ended without a stop_reason")
         self._is_ended = True
         reason = ending_of(self._reason).reason
         if self._calls and reason == STOP:
@@ -181,12 +181,12 @@ def _usage(usage: JsonObject) -> JsonObject:
 def _object(holder: JsonObject, name: str) -> JsonObject:
     value = holder.get(name)
     if not isinstance(value, dict):
-        raise ValueError(f"{name} is {kind(value)}")
+        raise ValueError(f"{name} must be an object, not {kind(value)}")
     return value
 
 
 def _index(event: JsonObject) -> int:
     index = as_whole(event.get("index"))
     if index is None:
-        raise ValueError(f"the index of a block is {kind(event.get('index'))}")
+        raise ValueError(f"index must be an integer, not {kind(event.get('index'))}")
     return index

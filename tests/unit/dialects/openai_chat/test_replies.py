@@ -157,7 +157,7 @@ def test_a_call_that_never_gets_a_name_is_still_a_call() -> None:
 
 
 def test_a_function_that_is_no_object_is_invalid() -> None:
-    with pytest.raises(ValueError, match="not an object"):
+    with pytest.raises(ValueError, match="must be an object"):
         read_calls([{"index": 0, "function": "f"}])
 
 
