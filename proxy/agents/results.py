@@ -148,7 +148,7 @@ class RunResult(Generic[Output]):
                     self.objection
                 )
                 problem = (
-                    f"No attempt of {self.attempts} gave a usable reply; last defect: {wrong}."
+                    f"None of {self.attempts} attempts gave a usable reply; last defect: {wrong}."
                 )
                 raise errors.NoValidReply(self, problem, self.objection.split(":")[0])
             case Stop.CANCELLED:

@@ -42,7 +42,7 @@ async def test_an_exception_of_a_custom_client_is_an_engine_failure() -> None:
     async def broken_client(body: JsonObject) -> JsonObject:
         raise ConnectionError("gone")
 
-    with pytest.raises(ValueError, match="remove the other backend"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         Model("http://127.0.0.1:9", client=broken_client)
     async with Model(client=broken_client) as model:
         with pytest.raises(BackendFailed, match="client failed: ConnectionError: gone"):

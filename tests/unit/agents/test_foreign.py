@@ -431,5 +431,5 @@ def test_a_turn_has_as_many_attempts_as_the_program_wants() -> None:
                 turn.receive(completion(UNKNOWN))
         else:
             assert turn.receive(completion(UNKNOWN)) == []
-    with pytest.raises(ValueError, match="attempts is at least 1"):
+    with pytest.raises(ValueError, match="attempts must be at least 1"):
         Guardrails(tools=[get_weather], attempts=0)

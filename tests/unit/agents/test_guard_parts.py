@@ -55,7 +55,7 @@ def test_a_validator_with_a_history_enforces_the_order() -> None:
 
 
 def test_an_invalid_completion_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no tools"):
+    with pytest.raises(ValueError, match="tools is empty"):
         ReplyValidator([])
     with pytest.raises(ValueError, match="too hot"):
         ReplyValidator([get_weather]).check({"error": {"message": "too hot"}})
@@ -121,5 +121,5 @@ def test_an_enforcer_is_exhausted_until_it_is_reset() -> None:
     steps.record(WEATHER)
     assert steps.check([REPORT]).is_fit
     assert steps.summary_hint == "Completed steps: get_weather."
-    with pytest.raises(ValueError, match="attempts is at least 1"):
+    with pytest.raises(ValueError, match="attempts must be at least 1"):
         StepEnforcer(RULES, attempts=0)

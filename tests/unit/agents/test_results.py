@@ -49,7 +49,7 @@ def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
         (result(Stop.ROUNDS), RoundsExhausted, "1 tool rounds"),
         (result(Stop.FAILURES), ToolsFailed, "Error: no"),
         (result(Stop.EXHAUSTED, "step_missing"), StepsSkipped, "Not called yet: look_up"),
-        (result(Stop.EXHAUSTED, "unknown_tool"), NoValidReply, "attempts: unknown tool"),
+        (result(Stop.EXHAUSTED, "unknown_tool"), NoValidReply, "last defect: unknown tool"),
         (result(Stop.CANCELLED), RunCancelled, "canceled"),
     ],
 )

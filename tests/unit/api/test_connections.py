@@ -110,7 +110,7 @@ async def test_a_malformed_request_is_refused_and_the_connection_closed(raw: byt
 async def test_of_a_head_that_is_too_large_both_bounds_are_named(head: bytes) -> None:
     async with server(ConnectionLimits()) as address:
         answer = await exchange(address, GOOD[:-2] + head + b"\r\n")
-    most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines"
+    most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} header lines"
     assert most in str(error_of(answer)["message"])
 
 

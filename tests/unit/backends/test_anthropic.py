@@ -192,7 +192,7 @@ def test_an_unlisted_model_has_default_limits() -> None:
 
 def test_a_model_must_be_named_unless_it_is_the_only_one() -> None:
     server = Server()
-    with pytest.raises(InvalidRequest, match="Name a model") as raised:
+    with pytest.raises(InvalidRequest, match="model name is required") as raised:
         server.events(upstream_request(""))
     assert raised.value.param == "model"
     alone = Server()

@@ -360,7 +360,7 @@ def test_embeddings_and_completions_use_the_openai_endpoint_of_ollama() -> None:
     passage = replace(PASSAGE, model="gpt-4", fields={"input": b'"a"', "model": b'"gpt-4"'})
     assert asyncio.run(relayed_by(server.backend, passage)) == b'{"data":[]}'
     assert route.calls.last.request.content == b'{"input":"a","model":"m"}'
-    with pytest.raises(InvalidRequest, match="Name a model"):
+    with pytest.raises(InvalidRequest, match="model name is required"):
         asyncio.run(relayed_by(Server().backend, replace(PASSAGE, model="")))
 
 

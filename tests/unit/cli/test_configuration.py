@@ -32,7 +32,7 @@ def test_check_names_the_file_it_read_or_its_absence(
 ) -> None:
     assert "No temper.toml in this folder; using the defaults." in temper("check").stdout
     monkeypatch.setenv("TEMPER_SERVER__PORT", "1")
-    assert "defaults are used, 1 set by the environment." in temper("check").stdout
+    assert "using the defaults, 1 set by the environment." in temper("check").stdout
     Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
     output = temper("check").stdout
     assert "temper.toml: 1 setting, 1 set by the environment." in output

@@ -12,7 +12,7 @@ from tests.fakes.ailing import Ailment, examined
         (Ailment.BREAKS_OFF, "forced call", "fail", "closed the connection"),
         (Ailment.NEVER_LETS_GO, "disconnect", "fail", "keeps generating"),
         (Ailment.CACHES_NOTHING, "prompt cache", "warn", "0 of"),
-        (Ailment.MISCOUNTS, "token count", "warn", "counted as"),
+        (Ailment.MISCOUNTS, "token count", "warn", "server reported"),
         (Ailment.CUTS_IN_SILENCE, "overflow", "fail", "truncated silently"),
         (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
