@@ -6,9 +6,9 @@
 
 Text and reasoning extend an open block of their kind, or close the open block and start another. A
 call is a separate block. Reasoning of a later attempt may come within a streamed call: other events
-wait until the arguments are a complete object and another event comes. A call that begins within
-another one (some engines stream several calls in parallel, which is passed on without guardrails)
-waits for the end of the answer, with everything after it.
+wait until the arguments are a complete object and another event comes. Some engines stream several
+calls in parallel, and without guardrails their events arrive here unchanged. A call that begins
+within another call then waits for the end of the answer, and so does everything after it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ class BlockStarted(msgspec.Struct, frozen=True):
 
 
 class BlockDelta(msgspec.Struct, frozen=True):
-    """More text of the open block; for a call, of its arguments."""
+    """The next piece of text in the open block; in a call, of its arguments."""
 
     text: str
     logprobs: JsonValue = None
@@ -119,9 +119,10 @@ class AnswerBlocks:
         return self._count - 1
 
     def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
-        """Return the remaining steps; a dropped half call is not stopped and is the last.
+        """Return the remaining steps; an incomplete call comes last, without a `BlockStopped`.
 
-        Clients run a call as soon as it is stopped, so a truncated one must never be.
+        Clients run a call as soon as its block is stopped, so the block of a truncated call is
+        never stopped.
         """
         steps: list[BlockStep] = []
         # a waiting event may open another block, whose end lets further events follow
@@ -134,7 +135,7 @@ class AnswerBlocks:
     def _has_to_wait(self, event: ReplyEvent) -> bool:
         if self._open is None or not self._open.is_half:
             return self._is_stuck
-        # fragments of a second call must wait for its start, which waits, too
+        # the start of a second call is waiting, so its fragments must wait as well
         self._is_stuck = self._is_stuck or isinstance(event, ToolCallStarted | ToolCalled)
         return True
 
@@ -154,7 +155,7 @@ class AnswerBlocks:
             case ToolCalled(index, call):
                 steps += self._start("tool_use", index, call.id, call.name)
                 steps += self.feed(ToolCallArgumentsDelta(index, call.arguments))
-                # a half call stays open, because only the end of the answer shows whether it is
+                # an incomplete call stays open: only the end of the answer shows whether it is
                 # dropped
                 return steps if self._open and self._open.is_half else [*steps, *self._stop()]
 

@@ -123,14 +123,14 @@ class Catalogue(Protocol):
 class StreamEncoder(Protocol):
     """Writes the events of one answer as they arrive.
 
-    A second `ReplyStarted` may come before any content: another attempt began.
+    A second `ReplyStarted` may arrive before any content, if another attempt began.
     """
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
         """Return the bytes of consecutive events, b"" if none of them is sent."""
 
     def keep_alive(self) -> bytes:
-        """Return bytes without content that reset client timeouts; they may come first."""
+        """Return bytes without content that reset client timeouts; allowed before all events."""
 
     def comment(self, text: str) -> bytes:
         """Return a comment for debugging, which every client skips."""
@@ -197,8 +197,8 @@ class Decoded(msgspec.Struct, frozen=True):
     - `facts`: the dropped parts of the request.
     - `accepts_prose`: the client expects prose; the operator's policy for text does not apply.
     - `compaction`: whether the client allows shortening, None if it does not say.
-    - `image_error`: the error for a model without vision, "" without pictures in the request, or
-      to pass on the engine's own error.
+    - `image_error`: the error if the model has no vision; "" if the request has no pictures, or if
+      the engine's own error is passed on.
     - `requested_tools`: the operator's tools that the request uses.
     - `load_status`: the whole answer to a request that only loads or unloads a model.
     """

@@ -30,7 +30,7 @@ COMMON = {
 def carry_fields(
     upstream_request: UpstreamRequest, table: FieldTable
 ) -> Iterator[tuple[str, JsonValue, str]]:
-    """Yield name, value and target of carried fields; raises `InvalidRequest` for refused ones."""
+    """Yield name, value and target of copied fields; raises `InvalidRequest` if one is refused."""
     for name, raw in upstream_request.request.fields.items():
         # clients that serialize all their options send null for those that are not set
         if name in upstream_request.omits or raw.strip() == _NOTHING:

@@ -5,8 +5,8 @@ r"""Conversion of histories to chat completions, for all dialects but chat compl
         "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
 The result depends only on the input, and a later message never changes an earlier one, so a longer
-history begins with the bytes of a shorter one and the engine's prompt cache survives. Readers must
-drop marks without effect.
+history begins with the bytes of a shorter one and the engine's prompt cache survives. Therefore
+readers must drop marks without effect, such as `cache_control`.
 
 - Text alone is one string with a line per block; with a picture or a sound, the content is parts.
 - A system message within the conversation is appended to the message of the user or tool before
@@ -259,7 +259,8 @@ def write_tool(
 def sign(thought: str) -> str:
     """Return Temper's signature of a complete thought.
 
-    It recognizes reasoning that came from Temper; it is no proof, because it has no key.
+    The signature marks reasoning that came from Temper. It proves nothing, because it is made
+    without a key.
     """
     source = thought.encode("utf-8", "surrogatepass")
     return SIGNATURE + blake2b(source, digest_size=16).hexdigest()

@@ -1,6 +1,7 @@
 """Lenient reading of foreign JSON: a value of an unexpected type counts as absent.
 
-Engines differ in the members that they add to chat completions, and none of those is worth a 502.
+Engines differ in the members that they add to chat completions, and an unexpected value in one of
+these members does not justify a 502.
 """
 
 from typing import NamedTuple

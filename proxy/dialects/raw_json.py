@@ -131,7 +131,7 @@ class Node(msgspec.Struct, frozen=True):
 class Members(dict[str, Node]):
     """The members of the object at `path`, without null ones.
 
-    An absent member is None or empty; a member of another type is refused, as by `Node`.
+    An absent member is None or empty. A member of another type is refused, as in `Node`.
     """
 
     def __init__(self, nodes: Mapping[str, Node], path: str) -> None:

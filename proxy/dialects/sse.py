@@ -75,7 +75,7 @@ class EventDecoder:
         return events
 
     def _drop_idle_lines(self, data: bytes) -> bytes:
-        """Drop most comments and repeated blank lines, which would cost 2 us each."""
+        """Drop most comments and repeated blank lines, which would otherwise cost 2 us each."""
         if self._line:
             rest, newline, data = data.partition(b"\n")
             return rest + newline + (self._drop_whole(data) if newline else b"")

@@ -75,8 +75,8 @@ _building = Lock()
 class WireObject(pydantic.BaseModel):
     """An object of which only some members are validated."""
 
-    # Keeping extra members would take as long as validating the others. Validators are built at
-    # their first use, as most servers use one or two dialects.
+    # Storing additional members would take as long as validating the listed ones. Validators are
+    # built at their first use, as most servers use one or two dialects.
     model_config = pydantic.ConfigDict(
         extra="ignore", json_schema_extra={"additionalProperties": True}, defer_build=True
     )

@@ -50,8 +50,8 @@ from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.wire_schema import check, schema_or_any, workflow_in
 from proxy.errors import InvalidRequest
 
-# `max_tokens` up to this is reserved in the window. Clients send a higher value as a ceiling, and
-# reserving that would leave no room for the conversation.
+# The largest `max_tokens` that is reserved in the window. Clients send higher values only as an
+# upper limit; reserving these would leave no room for the conversation.
 _SHORT = 1_024
 _USUAL_SHARE = 0  # an `answer_reserve` of 0 reserves the usual share of the window
 
@@ -106,7 +106,7 @@ class MessagesDialect:
         facts = (*offered.facts, *facts)
         request = _request(checked, messages, offered.offered)
         request = replace(request, fields=_fields(request, nodes))
-        # a summary and a request without tools end in prose
+        # summaries and requests without tools are answered in prose
         is_summary = client.headers.get(_CLASS_HEADER) == _COMPACTION
         # the mark cannot occur in a JSON string, where quotes are escaped
         has_pictures = PICTURE in request.fields["messages"]

@@ -42,7 +42,8 @@ _AT_START_ONLY = ("cache_creation", "service_tier")
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
     """Return the usage of `message_start`; the totals at the end replace it.
 
-    Claude Code shows it, and compacts by it, before the usage at the end is known.
+    Claude Code displays this usage, and decides by it when to compact, before the usage at the end
+    is known.
     """
     return _usage(0, 0, 0) if progress is None else _usage(progress.total, progress.cached, 0)
 
@@ -214,7 +215,7 @@ class _AnswerEncoder:
         return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
-        if self._terms.shows_nothing:  # `max_tokens: 0` is reached at once
+        if self._terms.shows_nothing:  # a limit of 0 is reached before the first token
             return ending_of(LENGTH).messages
         # `tool_use` makes a client run the calls, so a half call must not end with it
         is_cut_off = is_cut(self._reason) and self._blocks.has_half_call

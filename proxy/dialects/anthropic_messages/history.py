@@ -42,7 +42,7 @@ _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4  # levels: a block, its list, a document, its source
 _RESULT = "_tool_result"
-RAN_PREFIX = "mcptoolu_"  # of the ids of calls that Temper ran
+RAN_PREFIX = "mcptoolu_"  # prefix of the ids of calls that Temper ran
 
 _NO_IMAGE = (
     "capability_rejected: image_block (Temper does not fetch URLs: send the image as base64)"

@@ -4,7 +4,7 @@
     {"model": "m", "message": {"content": ""}, "done": true, "done_reason": "stop", "eval_count": 5}
     -> ReplyStarted(model="m"), TextDelta("Hi"), UsageReported({...}), ReplyFinished("stop")
 
-Calls are complete; they come in the last line or in an earlier one, depending on Ollama's parser.
+Each call arrives complete, in the last line or in an earlier one, depending on Ollama's parser.
 """
 
 from proxy.conversation import json, replies

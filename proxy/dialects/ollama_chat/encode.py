@@ -23,7 +23,7 @@ from proxy.dialects.lenient_json import as_list, as_object, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
-_MOST_INLINED = 256  # references per tool: nested ones multiply (F80)
+_MOST_INLINED = 256  # references per tool, because nested references multiply (F80)
 # Ollama keeps these keywords of a parameter and drops every other before the model sees it, so the
 # others are appended to the description. Ollama's decoder refuses the request if a keyword has
 # another type. Replies are checked against the client's own schema anyway.
@@ -232,7 +232,7 @@ def _call(index: int, call: ToolCall, param: str) -> JsonValue:
 
 
 def _origin(message: Message, names: dict[str, str]) -> JsonObject:
-    """Name the call of a result: templates want the tool, newer ones the id of the call."""
+    """Name the call of a result: templates need the tool's name, newer ones the call's id."""
     origin: JsonObject = {}
     if name := names.get(message.tool_call_id or "") or message.name:
         origin["tool_name"] = name

@@ -3,8 +3,8 @@
     {"stop": "X", "temperature": 0.1, "reasoning_effort": "none"}
     -> {"think": false, "options": {"stop": ["X"], "temperature": 0.1}}
 
-Ollama silently ignores unknown fields (decision 0011). So Temper rejects them with the name of the
-field, and also two fields that set the same one differently.
+Ollama silently ignores unknown fields (decision 0011). So Temper rejects an unknown field by its
+name, and also two fields that set one of Ollama's fields to different values.
 """
 
 from dataclasses import dataclass
@@ -62,8 +62,8 @@ class ModelSettings:
     """The settings of a model: its name at Ollama, its window and its idle time.
 
     `num_ctx` is in tokens, None for Ollama's choice; `keep_alive` is a duration such as "5m", or a
-    number of seconds. A model `thinks` unless Ollama reports that it cannot; Ollama rejects `think`
-    for the others. With `has_efforts` it takes a level of effort.
+    number of seconds. `thinks` is False if Ollama reports that the model cannot reason; it then
+    rejects `think`. With `has_efforts` the model accepts a level of effort.
     """
 
     model: str

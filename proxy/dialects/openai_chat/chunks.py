@@ -89,7 +89,7 @@ OTHER_FORM = (ValueError, RecursionError)
 
 
 def as_chunk(raw: JsonObject) -> Chunk:
-    """Read a chunk of any form; raises ValueError for nonsense."""
+    """Read a chunk of any form; raises ValueError if it is invalid."""
     usage, timings = (
         msgspec.Raw(json.dump(value)) if isinstance(value := raw.get(name), dict) else NOTHING
         for name in ("usage", "timings")
@@ -172,7 +172,7 @@ def _flatten(value: JsonValue) -> str:
 
 
 def as_fragment(raw: JsonValue) -> CallFragment:
-    """Read a piece of a call of any form; raises ValueError for nonsense."""
+    """Read a piece of a call of any form; raises ValueError if it is invalid."""
     if not isinstance(raw, dict):
         raise ValueError(f"a tool call must be an object, not {kind(raw)}")
     function, index = raw.get("function") or {}, raw.get("index")

@@ -50,7 +50,7 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 class _ArrivingCall(msgspec.Struct):
     """A call in progress, with our `index`; its arguments are reported once it has a name.
 
-    `came_again`: its name was repeated after complete arguments and may belong to another call.
+    `came_again`: the name was repeated after complete arguments, so it may belong to another call.
     """
 
     index: int
@@ -82,7 +82,7 @@ class _ArrivingCall(msgspec.Struct):
         """Return whether a fragment with a new id and this call's index still belongs to it.
 
         Some gateways make a new id for every fragment (BerriAI/litellm#40040), and some repeat
-        the name. A name after whole arguments, or with none, begins another call.
+        the name. A name after complete arguments, or without arguments, begins another call.
         """
         if not (self.id and self.name):
             return False
@@ -351,7 +351,7 @@ class ChunkDecoder:
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
-        """Return the last events: only the end reports that nothing follows the finish reason.
+        """Return the last events; only the end shows that nothing follows the finish reason.
 
         A reply that `is_complete`, because it has an end mark or is a whole document, may lack a
         reason (waybarrios/vllm-mlx#628).

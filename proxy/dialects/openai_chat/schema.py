@@ -1,7 +1,7 @@
 """The wire format of a chat completion request, for validation and for the OpenAPI document.
 
 As lenient as clients require: null is absent, unknown members are accepted, because engines have
-fields of which Temper knows nothing. Each member is checked alone; the decoder checks combinations.
+fields that Temper does not know. Each member is checked alone; the decoder checks combinations.
 """
 
 from typing import Annotated, Literal, Self, TypeAlias

@@ -3,8 +3,8 @@
     {"models": [{"slug": "qwen3", "display_name": "qwen3", "context_window": 32768, ...}]}
 
 Codex rejects a list with an entry that lacks one of these members, and then believes that the
-window has 272,000 tokens. The instructions for a model are left to Codex: older versions also
-require them in the list, and use their own where they reject it.
+window has 272,000 tokens. The list has no instructions for the models, so Codex uses its own. Older
+versions require them in the list: they reject the list, and also use their own.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
     -> response.output_item.added, response.content_part.added, response.output_text.delta,
        response.output_text.done, response.content_part.done, response.output_item.done
 
-A truncated call never becomes a done item, because clients run a call as soon as it is done.
+A truncated call never becomes a done item, because clients run a call as soon as its item is done.
 """
 
 from abc import ABC, abstractmethod
@@ -200,7 +200,7 @@ class OpenCall(OpenItem):
 
 
 class OpenSummary(OpenItem):
-    """A summary of the conversation, which clients send instead of it."""
+    """A summary that clients later send in place of the conversation."""
 
     is_held = True
 

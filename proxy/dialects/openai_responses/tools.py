@@ -3,7 +3,7 @@
     {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]}
     -> {"type": "function", "function": {"name": "agents__spawn", "parameters": {...}}}
 
-Chat completions has no namespaces, so their names become prefixes.
+Chat completions has no namespaces, so the name of a namespace becomes a prefix.
 """
 
 from collections.abc import Iterator

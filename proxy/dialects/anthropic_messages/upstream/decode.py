@@ -106,7 +106,7 @@ class EventReader:
         return [replies.ReplyStarted(reply_id or None, model=model or None)]
 
     def _open_block(self, block: JsonObject, index: int) -> list[ReplyPart]:
-        """Begin a block, which may hold text from its start."""
+        """Begin a block; it may already contain text."""
         if block.get("type") != "tool_use":
             return _read_piece(block)
         call = _CallBlock(self._calls, block.get("input"))
@@ -127,7 +127,7 @@ class EventReader:
         return [replies.ToolCallArgumentsDelta(call.number, text)] if text else []
 
     def _close_block(self, index: int) -> list[ReplyPart]:
-        """End a block; without fragments the `input` at its start is the whole of the arguments."""
+        """End a block; if no fragment arrived, the `input` at its start has the arguments."""
         call = self._open.pop(index, None)
         if call is None or call.has_fragments:
             return []

@@ -4,8 +4,9 @@
     -> {"tool_choice": {"type": "any"}, "stop_sequences": ["X"],
         "output_config": {"effort": "high"}}
 
-The API rejects unknown fields by its own names for them. So Temper rejects them first, by the names
-that the client knows. It also rejects two fields that set the same one differently.
+The API's error for an unknown field contains the API's name of it. So Temper rejects such a field
+first, with the client's name. It also rejects two fields that set one field of the API to different
+values.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ _EFFORTS: dict[JsonValue, JsonValue] = {"minimal": "low"}
 _DISABLED: JsonObject = {"type": "disabled"}
 _ADAPTIVE: JsonObject = {"type": "adaptive"}
 _CACHED: JsonObject = {"type": "ephemeral"}
-_SHORTEST_LIMIT = 4096  # tokens; every model of Anthropic's allows as many
+_SHORTEST_LIMIT = 4096  # tokens; all of Anthropic's models allow at least this many
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
     """Write `tool_choice`; None for the API's default, `auto` with parallel calls.
 
     The tools stay in the prompt with every choice, so that its cache stays valid. The API has no
-    grammar: if the whole output has to satisfy a schema, the model is forced to call.
+    grammars, so a model whose whole output has to satisfy a schema is forced to make a call.
     """
     if not upstream_request.tools:
         return None
@@ -157,7 +158,7 @@ def _write_form(body: JsonObject, wanted: JsonValue) -> None:
 
 
 def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
-    """Add the options of reasoning that no field of the client sets; a switch beats an effort."""
+    """Add reasoning options that no client field sets; the switch precedes the effort."""
     if thinking.effort and thinking.effort != "none":
         effort = _EFFORTS.get(thinking.effort, thinking.effort)
         group_in(body, _OUTPUT).setdefault("effort", effort)

@@ -81,7 +81,7 @@ _PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}  
 
 @dataclass(frozen=True, slots=True)
 class OllamaDialect:
-    """The dialect of `/api/chat`, with `is_text` of `/api/generate`."""
+    """The dialect of `/api/chat`, or of `/api/generate` if it `is_text`."""
 
     stamp: IdsAndClock
     is_text: bool = False

@@ -111,7 +111,7 @@ def read_name(body: bytes) -> str:
 
 
 def to_embeddings_request(body: bytes) -> dict[str, bytes]:
-    """Write a request to `/api/embed` or `/api/embeddings` as one to `/v1/embeddings`."""
+    """Convert a request to `/api/embed` or `/api/embeddings` for `/v1/embeddings`."""
     nodes = nodes_in(read_object(body), body)
     text = nodes.get("input") or nodes.get("prompt")
     if text is None:

@@ -88,14 +88,14 @@ class _GenerationRequest(wire.WireObject):
 
 
 class OllamaChatRequest(_GenerationRequest):
-    """A conversation. Members that are not listed have no effect; without messages it loads."""
+    """A conversation; a request without messages only loads the model."""
 
     messages: Annotated[list[SentMessage], Field(fail_fast=True)] | None = None
     tools: Annotated[list[OfferedTool], Field(fail_fast=True)] | None = None
 
 
 class OllamaGenerateRequest(_GenerationRequest):
-    """A prompt without tools; without one it loads the model."""
+    """A prompt without tools; a request without a prompt only loads the model."""
 
     prompt: StrictStr | None = None
     system: StrictStr | None = None
