@@ -46,7 +46,7 @@ class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may still be on the way.
 
     Requests with the same `queue_key` share their turn for a slot. The `upstream` headers are sent
-    to the backend. `planned` and the `watched` prompt are set once the request has come that far.
+    to the backend. `planned` and the `watched` prompt are set by later steps.
     """
 
     connection: ClientConnection

@@ -252,7 +252,8 @@ def _endpoints(
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
     for route in dialects:
-        create = cache(partial(chat, route))  # once: an idempotency key counts at all paths
+        # created once, because an idempotency key is valid at all paths of an API
+        create = cache(partial(chat, route))
         endpoints |= dict.fromkeys(route.paths, create)
         repeat = partial(_repeatable, route, create, serving, dialects)
         repeatable |= dict.fromkeys(route.paths, cache(repeat))

@@ -205,7 +205,8 @@ class ClientConnection:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.has_begun = True  # before it is sent: a second head after a failure is invalid
+            # set before sending, because no second head may follow a failed one
+            self.has_begun = True
             if added := self.own_headers:
                 headers = message["headers"]
                 message["headers"] = [*headers, *(pair for pair in added if pair not in headers)]

@@ -82,7 +82,7 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[Wire] = ()  # of all requests that are unanswered
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
     _running: "_Cycle | None" = None  # the request that is being answered, or was last
-    # bytes since the end of the last head or message; up to one read too few, never too many
+    # Bytes since the end of the last head or message: too low by at most one read, never too high.
     _received = 0
     _body_size = 0
     _head_size = 0
@@ -431,7 +431,7 @@ class _Cycle(RequestResponseCycle):
             self.transport.write(b"0")
 
     async def _begin_last(self, message: ASGISendEvent) -> None:
-        """Start a response before the body has arrived; it announces that it is the last."""
+        """Start a response before the body has arrived; its head announces that it is the last."""
         self.is_last = True
         self.keep_alive = False
         await super().send(message)

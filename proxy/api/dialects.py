@@ -43,8 +43,8 @@ class DialectRoute:
     and memory.
 
     At paths that all dialects share, such as the list of models, its clients are identified by a
-    `header` that only they send; their `catalogue` lists models. Answers that are stored in a
-    `written_store`, a file or a store that replicas share, end when they have been written there;
+    `header` that only they send; their `catalogue` lists models. An answer that is stored in a
+    `written_store` (a file, or a store that replicas share) ends only after it was written there;
     `is_shared` returns whether replicas share them now.
     """
 

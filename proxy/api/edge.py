@@ -133,7 +133,8 @@ class Edge:
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
-            # our server cancels what is left at its end; raised further, uvicorn would log a bug
+            # our server cancels the remaining requests when it stops; uvicorn would log this as a
+            # bug
             if not connection.has_begun:
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await refuse(connection, ServerStopped())

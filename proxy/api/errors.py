@@ -21,7 +21,8 @@ from proxy.errors import TemperError
 _LONGEST_TYPO = 60  # characters that are compared with the existing paths
 _EXAMINE = "Check its address, or run `temper doctor`."
 _INTERNAL = "Internal error; see the server's log."
-_SERVER_STATUSES_KEPT = (501, 503, 504)  # the others would blame Temper for the backend's failure
+# any other status would report the backend's failure as Temper's own
+_SERVER_STATUSES_KEPT = (501, 503, 504)
 
 _CLIENT, _SERVER, _DENIED = "invalid_request_error", "server_error", "permission_error"
 _CLOSING = MappingProxyType({"connection": "close"})
@@ -163,7 +164,7 @@ def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool)
 def _word_absence(error: errors.BackendUnavailable, problem: Problem) -> Problem:
     """Add whether, and when, the client should retry while the backend is unavailable."""
     later = error.retry_after
-    if error.loading:  # the words of llama-server, whose clients wait when they read them
+    if error.loading:  # llama-server's message; its clients wait when they receive it
         code, message = "model_loading", "Loading model"
         return replace(problem, status=503, code=code, message=message, headers=_LATER)
     if error.is_managed or later is not None:

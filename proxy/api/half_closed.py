@@ -1,8 +1,8 @@
-"""Distinguishes a client that has only finished sending from one that has gone.
+"""Distinguishes a client that has only finished sending from a disconnected one.
 
 Both send the same packet, a FIN. A client that half-closes (`shutdown(SHUT_WR)`, RFC 9112, 9.6)
-still reads its response; for one that has gone, generation should end at once. The difference shows
-when something is sent to them: the kernel of a closed socket responds with a reset.
+still reads its response; for a disconnected client, generation should end at once. Only sending
+something to the client shows the difference: the kernel of a closed socket responds with a reset.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 _FIRST_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0
-_AGAIN_SECONDS = 1.0  # from this delay on each check probes again: the client may go later
+# from this delay on, each check sends a new probe: the client may disconnect later
+_AGAIN_SECONDS = 1.0
 
 
 class DepartureCheck:

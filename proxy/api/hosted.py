@@ -1,7 +1,7 @@
 """Temper as an ASGI application for another server: `uvicorn proxy.api.hosted:app`.
 
 The other server owns sockets, signals and processes, so the settings for these have no effect.
-Temper's own server uses `open_app` as well.
+Temper's own server opens the application with `open_app` as well.
 """
 
 import asyncio

@@ -6,11 +6,12 @@
     Idempotency-Key: 5c1d                another body: 422
 
 A separate task produces the answer, and all clients follow it, including the first. If a client
-disconnects, the others still get the rest. If all have disconnected, the task sees a disconnect,
-and the key is free again; so it is after an error, because clients retry those.
+disconnects, the others still get the rest. If all clients have disconnected, the task receives a
+disconnect, and the key is free again. The key is also free after an error, because clients retry
+after errors.
 
-Requests are handled as bytes and answers as ASGI messages, independent of their content. They are
-stored in this process: another worker does not know a key, unless workers share answers
+Requests are handled as bytes and answers as ASGI messages, independent of their content. Answers
+are stored in this process, so another worker does not know a key, unless workers share answers
 (`shared_answers`).
 """
 

@@ -129,7 +129,7 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
 async def watch_files(
     files: Sequence[Path], act: Callable[[], object], poll_seconds: float = _POLL_SECONDS
 ) -> None:
-    """Call `act` after each change of a file, once the files have not changed for one interval.
+    """Call `act` after each change of a file, once the files have been unchanged for one interval.
 
     Polling finds every way of replacing a file: an editor renames a new one into its place, and
     Kubernetes switches a symbolic link, which inotify does not report for the link's target.

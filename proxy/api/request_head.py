@@ -4,8 +4,8 @@
     Host: 127.0.0.1:8000                            at most one line
     Transfer-Encoding: chunked                      the only coding that Temper reads
 
-Two programs that read such a head differently can be played off against each other: a proxy checks
-one host or one body, and Temper answers for another.
+A proxy and Temper must not read such a head differently. Otherwise an attacker could have the proxy
+check one host or body and Temper serve another (request smuggling).
 """
 
 import re

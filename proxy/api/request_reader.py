@@ -128,7 +128,7 @@ async def _whole(receive: Receive, limit: int) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         pieces.append(message.get("body", b""))
-        # counted as it arrives, because a chunked body declares no length
+        # counted while it arrives, because a chunked body declares no length
         size += len(pieces[-1])
         if size > limit:
             raise RequestTooLarge(limit)

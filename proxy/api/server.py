@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 _BACKLOG = 2048  # as uvicorn's; with asyncio's 100 a burst of clients waits for TCP to retry
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
 _CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
-# longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes it while the
-# client sends the next request, the client sees an error
+# longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes a connection
+# while the client sends the next request, the client gets an error
 KEEP_ALIVE_SECONDS = 75
 OWN_FILES = 32  # open files that are reserved for backends, settings and modules
 _FEW_FILES = 256  # with fewer open files, a warning is logged
@@ -183,8 +183,9 @@ def listen(host: str, port: int) -> socket.socket:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
-    # Connections inherit it. asyncio sets it only if the socket's protocol number is given, and
-    # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
+    # Connections inherit TCP_NODELAY. asyncio sets it only if the socket's protocol number is
+    # given, and without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2
+    # ms).
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # Otherwise the kernel buffers 4 MB for each client that reads nothing.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)

@@ -102,7 +102,7 @@ class SharedAnswers:
             return settled
         finally:
             if settled is None:
-                # the claim may just be granted, and would block the key until it expires
+                # the claim may have been granted just now; it would block the key until it expires
                 client.is_disconnected = True
                 self.background.add(_release_abandoned(settling))
 

@@ -81,7 +81,7 @@ class Deadline:
 class Streamable(Protocol):
     """The parts of one streamed answer, implemented by `answer.Answer`.
 
-    Each is read when it is needed, because facts such as the backend are only known late.
+    Each member is read only when it is needed: some, such as the backend, are not known earlier.
     """
 
     @property
@@ -107,8 +107,8 @@ class WholeAnswer:
     Node.js times out after 300 s without a head, and many proxies after 60 s. So after twice
     `keep_alive` seconds the head and a space are sent, and more spaces later: JSON may begin with
     them. From then on the status is 200, and an answer that fails has no end, so that no client
-    takes it for complete. A stream loses nothing by an early head, so it is sent after half of that
-    time.
+    takes it for complete. A stream can report an error after its head, so its head is sent after
+    half of that time.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class AnswerStream:
                         await self._send(batch, answer)
             except TemperError as error:
                 failure = error
-                # what was generated before the deadline is worth more to the client than an error
+                # the text generated before the deadline is worth more to the client than an error
                 if rest := answer.cut_off(error):
                     failure = None
                     await self._send(rest, answer)
@@ -316,7 +316,7 @@ class AnswerStream:
     async def _break_off(self, reason: TemperError) -> None:
         """End a stream that has begun with an error event."""
         if not self._is_sending and self._sign is None:
-            # with an event half written, the client could not read this one
+            # after an incomplete event, the client could not parse the error event
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.fail(reason)
 
@@ -346,7 +346,7 @@ class AnswerStream:
         self._expect_silence(answer)
 
     async def _finish_sign(self) -> None:
-        """Wait until a keep-alive that is being sent was sent."""
+        """Wait until a keep-alive that is being written is complete."""
         if self._sign is not None:
             await asyncio.wait((self._sign,))
 

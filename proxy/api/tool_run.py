@@ -37,7 +37,7 @@ _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies
 
 
 class ToolRun(Answer):
-    """An answer of several turns, the first of which `turns` begins with.
+    """An answer of several turns; `turns` begins with the first turn.
 
     `offered` are the operator's tools that this request may call.
     """
@@ -135,7 +135,7 @@ class ToolRun(Answer):
             self._narration.append(replies.ReasoningDelta(line))
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
-        """Yield the run's events; none bypasses the run, because it has to see all of them."""
+        """Yield the run's events; no content bypasses the run, because it inspects all events."""
         del stream
         try:
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:

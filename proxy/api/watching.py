@@ -1,7 +1,7 @@
 """The dashboard's feed: the whole state first, and then the changes, a few times a second.
 
-Each watcher polls the board. So a request costs the same with or without watchers, and a slow
-watcher is sent the whole state again.
+Each watcher polls the board. So watchers do not make a request slower, and a watcher that is too
+slow is sent the whole state again.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ if TYPE_CHECKING:  # nothing of it is imported where no tool server is configure
 MOST_WATCHERS = bounds.FEEDS
 PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
-_LOOK_SECONDS = 5.0  # between two looks at the models
-_LOOKUP_SECONDS = 2.0  # for the answer of a backend
+_LOOK_SECONDS = 5.0  # seconds between two look-ups of the models
+_LOOKUP_SECONDS = 2.0  # seconds to wait for a backend's answer
 _FIRST_ROWS = 200  # the page requests older rows when the feed is calm
-_MOST_CHANGED = 50  # rows in one batch; after more changes the whole state is sent again,
-_STATE_SECONDS = 1.0  # at most once in so many seconds
+_MOST_CHANGED = 50  # rows in one batch; after more changes the whole state is sent again
+_STATE_SECONDS = 1.0  # seconds between two such whole states
 _LATEST = 3  # buckets that may have changed since they were sent last
 _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 

@@ -4,9 +4,9 @@ Each worker is a complete Temper without the model's server, which belongs to th
 share only their counters. The parent starts them, replaces one that dies, passes signals on, and
 ends when all have ended. A worker ends when its parent is gone.
 
-A worker reports that it serves. A worker that dies earlier failed to start: the server ends only
-when none of its workers can be started. A worker that dies later is replaced, immediately the first
-time and after a growing delay if it keeps dying; the others continue (F77).
+A worker reports when it serves. If it dies before that, it failed to start; the server ends only
+when none of its workers can be started. A worker that dies later is replaced: immediately the first
+time, and after a growing delay if it keeps dying. The other workers continue (F77).
 """
 
 import asyncio
@@ -55,9 +55,9 @@ logger = logging.getLogger(__name__)
 
 _NAME = "a worker of Temper"
 _APART = "%d workers are running, each with its own queue, slots and idempotency keys"
-MOST_FAILED_STARTS = 3  # in a row
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a worker that goes on dying is replaced
-STEADY_SECONDS = 60.0  # after so long the earlier deaths of a worker no longer count
+MOST_FAILED_STARTS = 3  # consecutive failures
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a worker that keeps dying is replaced
+STEADY_SECONDS = 60.0  # seconds after which earlier deaths of a worker no longer count
 _PATIENCE = 5.0  # seconds beyond the grace that a worker gives its own requests
 
 
@@ -241,7 +241,8 @@ class _Crew:
             loop.remove_reader(worker.sentinel)
             worker.kill()  # no effect on a worker that has ended
             worker.join()
-            forget_process(worker.pid or 0, self.counts)  # else its gauges would count forever
+            # otherwise its gauges would be counted forever
+            forget_process(worker.pid or 0, self.counts)
 
 
 def _work(

@@ -11,7 +11,8 @@
     encode        `Answer.send`                          bytes in the client's dialect
 
 The edge runs the first two steps, because they are the same for every endpoint. `Chat._answer`
-calls the others in this order; each stage holds the one before. `TokenCount` stops after `plan`.
+calls the others in this order; each result contains the previous one. `TokenCount` stops after
+`plan`.
 """
 
 from collections.abc import Callable

@@ -82,7 +82,8 @@ def metrics_router(
 
     async def look_at(service: Service) -> None:
         healths: dict[str, Health] = {}
-        with suppress(TimeoutError):  # a backend that hangs must not cost the other metrics
+        # without a timeout, a hanging backend would also hide all other metrics
+        with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 healths = await service.healths()
         are_up = {name: state is Health.READY for name, state in healths.items()}

@@ -217,7 +217,7 @@ def _last_words(error: TemperError) -> bytes:
 
 
 class _Sign(ServerSentEvent):
-    """An SSE comment as a keep-alive, without a blank line, which would end an event."""
+    """An SSE comment as a keep-alive; it has no blank line, which would end an event."""
 
     def encode(self) -> bytes:
         return b": the backend works\n"
