@@ -1,4 +1,4 @@
-"""Chooses the member of a pool that has a conversation's prompt cached, by a hash, without state.
+"""Chooses, by a hash and without state, the pool member that has a conversation's prompt cached.
 
 Every turn of a conversation begins with the same system prompt, tools and first user message, so
 their hash identifies the conversation. All replicas of Temper compute the same hash.

@@ -112,7 +112,7 @@ class Anthropic(http_backend.HttpBackend):
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):
             raise errors.InvalidRequest(
-                "model is required. GET /v1/models lists the available models.", "model"
+                "A model name is required. GET /v1/models lists the available models.", "model"
             )
         details = entry.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")

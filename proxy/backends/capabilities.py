@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 def directives(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the fields that constrain an unknown engine's output.
 
-    Every engine knows the constraint `required`. If tools are described in the prompt, a schema
-    takes its place.
+    Every engine knows the constraint `required`. If the tools are described in the prompt, a schema
+    replaces `required`.
     """
     if not upstream_request.tools:
         return answer_form(upstream_request)
@@ -154,7 +154,7 @@ def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
     """Return whether the engine's parser failed on the reply, so that its text is lost.
 
     Engines use the same words for arguments in the history ("Failed to parse tool call arguments
-    as JSON", llama-server 11669), so those have to be valid.
+    as JSON", llama-server 11669), so the arguments in the history must be valid.
     """
     # llama-server and Ollama have no code for it
     if refusal.status != 500 or not contains_any(wordings().unreadable, refusal.message):
@@ -245,7 +245,7 @@ def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...
         if capability in lacks:
             messages = rewrite(messages)
     fitted = fit_roles(messages, _template(lacks), [])
-    if Capability.USER_AFTER_TOOL in lacks:  # a late system message may have become the user's
+    if Capability.USER_AFTER_TOOL in lacks:  # a later system message may have become a user message
         fitted = refused_forms.acknowledge_results(fitted)
     lacks_user = Capability.USERLESS in lacks and all(message.role != "user" for message in fitted)
     return (*fitted, CONTINUE) if lacks_user else fitted
@@ -399,8 +399,9 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
 def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks) -> JsonObject:
     """Return the fields that constrain a call if `required` does not constrain its arguments.
 
-    Strict tools are constrained by their own schemas. That is too wide for a retry that allows only
-    some tools, or that has to continue a streamed call; then a schema for the text replaces it.
+    Strict tools are constrained by their own schemas. A retry may allow only some tools, or have to
+    continue a streamed call. Strict tools cannot express that; then a schema for the text replaces
+    them.
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
@@ -447,9 +448,10 @@ _MOST_CONVERSATIONS = 4096  # whose prompts describe the tools
 
 
 class Learnt:
-    """The refused features of each model of an engine: they expire, and end with its build.
+    """The features that an engine refused, by model.
 
-    The results of probes (`honours`, by their names) hold as long as the build.
+    A refusal expires after a while, and when the engine reports another build. The results of
+    probes (`honours`, by name) are valid until the build changes.
     """
 
     def __init__(self, engine: str, clock: Callable[[], float]) -> None:
@@ -462,7 +464,7 @@ class Learnt:
         self._in_words: dict[str, None] = {}  # conversations whose prompts describe the tools
 
     def of_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
-        """Return the missing features for a conversation, which keeps the form that it began in.
+        """Return the missing features for a conversation; it keeps the form in which it began.
 
         Moving the tools from the engine's form into the prompt, or back, invalidates the prompt
         cache of the whole conversation. So only new conversations follow a learned refusal.

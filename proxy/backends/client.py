@@ -87,7 +87,7 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
     """A request that is forwarded unchanged: the path, and the raw members of its JSON body.
 
     `text_field` names the member that the model reads. It is "" for a request that no model reads,
-    such as a list of models; its model is never renamed.
+    such as a list of models; the model in such a request is never renamed.
     """
 
     path: str

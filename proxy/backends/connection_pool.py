@@ -31,7 +31,7 @@ _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024  # bytes of a response head
 _LINE_MARKS = 4  # bytes of a header line besides its name and value
 # offsets in Linux's tcp_info: the number of retransmissions, and milliseconds since the last
-# acknowledgment. `acknowledged_within` would also end a server that only reads late.
+# acknowledgment. `acknowledged_within` would also disconnect a server that only reads late.
 _RETRANSMITS, _LAST_ACK, _TCP_INFO_BYTES = 2, 56, 60
 
 
@@ -46,8 +46,9 @@ class NotReached(ConnectionPoolError):
 class BrokenOff(ConnectionPoolError):
     """The connection ended before the response; `is_stale` if it was idle before the request.
 
-    The server has not read the whole request if it `is_unread`: the kernel resets a connection
-    that is closed, also by a dying process, with unread data, and otherwise ends it normally.
+    If it `is_unread`, the server has not read the whole request: the kernel resets a connection
+    that is closed with unread data, even by a dying process, and ends any other connection
+    normally.
     """
 
     def __init__(self, *, is_stale: bool = False, is_unread: bool = False) -> None:
@@ -165,8 +166,8 @@ class ConnectionPool:
 class Connection(asyncio.Protocol):
     """One connection. An exchange starts with `begin` and ends when `receive` returns b"".
 
-    `status` and `header` are those of the latest response. It `is_over` when all of it has arrived,
-    although `receive` may not have returned all of it yet.
+    `status` and `header` are those of the latest response. The response `is_over` when all of it
+    has arrived, although `receive` may not have returned all of it yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lost_seconds: float = LOST_SECONDS) -> None:
@@ -282,7 +283,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_at(self._due, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """End a wait that is over its deadline; extending a deadline does not reset the timer."""
+        """End a wait that has passed its deadline; a later deadline does not reset the timer."""
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return

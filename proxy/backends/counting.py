@@ -1,6 +1,7 @@
 """Counts tokens with a llama-server, a vLLM, a LiteLLM proxy or Anthropic's API.
 
-No function raises or takes long. None means unknown; the caller then estimates.
+No function raises or takes long. The result None means that the count is unknown; the caller then
+estimates.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ COUNT = "/v1/chat/completions/input_tokens"
 COUNT_MESSAGES = "/v1/messages/count_tokens"
 TEMPLATE = "/apply-template"
 TOKENIZE = "/tokenize"
-# LiteLLM's proxy counts at the provider where that counts, and otherwise estimates by itself
+# LiteLLM's proxy lets the provider count if the provider can, and otherwise estimates
 GATEWAY_COUNT = "/utils/token_counter?call_endpoint=true"
 
 # A rendered prompt has a mark in place of each image or sound, and is shorter than the real one.
@@ -40,7 +41,7 @@ _BARE: JsonObject = {"add_special_tokens": False}
 class Patience:
     """The timeout of one count, and the pauses after a failure, in seconds.
 
-    A count delays the request that it is for, so a slow server is not asked again for a while.
+    A count delays its request, so after a timeout the server is not used for counting for a while.
     """
 
     answer: float = 2.0
@@ -73,11 +74,11 @@ class TokenCounter:
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return the same with an engine whose `/tokenize` takes a chat, as vLLM's does."""
+        """Like `count_prompt`, for an engine whose `/tokenize` takes a chat, such as vLLM."""
         return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_at_gateway(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return the same with a LiteLLM proxy; None if it only estimates, as Temper does."""
+        """Like `count_prompt`, for a LiteLLM proxy; None if the proxy only estimates."""
         members = json.split_object(body)
         known = {name: members[name] for name in _GATEWAY_FIELDS if name in members}
         counted = await self._post(GATEWAY_COUNT, json.join_object(known), headers)
@@ -89,7 +90,7 @@ class TokenCounter:
         return as_whole(counted.get("total_tokens")) if is_exact else None
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return the same for a body of Anthropic's Messages API."""
+        """Like `count_prompt`, for a body of Anthropic's Messages API."""
         return as_whole((await self._post(COUNT_MESSAGES, body, headers)).get("input_tokens"))
 
     async def count_texts(
@@ -106,7 +107,7 @@ class TokenCounter:
     async def count_each(
         self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
-        """Return the same with an engine that tokenizes one prompt at a time, such as vLLM."""
+        """Like `count_texts`, for an engine that tokenizes one prompt at a time, such as vLLM."""
         texts, counted = [*texts], list[int]()
         for start in range(0, len(texts), _MOST_AT_ONCE):
             few = [
@@ -114,7 +115,7 @@ class TokenCounter:
                 for text in texts[start : start + _MOST_AT_ONCE]
             ]
             counts = [as_whole(answer.get("count")) for answer in await asyncio.gather(*few)]
-            if None in counts:  # the others would fail as well
+            if None in counts:  # counts of the remaining texts would fail as well
                 return None
             counted += [count for count in counts if count is not None]
         return tuple(counted)

@@ -82,7 +82,7 @@ async def detect_kind(
 async def find_running(
     urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
 ) -> FoundServer | None:
-    """Probe all addresses at once; return the first one, in their order, that has a server."""
+    """Probe all addresses at once; return the first address, in list order, with a server."""
     servers = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
     return next((server for server in servers if server is not None), None)
 

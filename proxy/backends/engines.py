@@ -59,7 +59,7 @@ ENGINES = (
     ),
     # /api/v0/models: lmstudio.ai/docs/developer/rest/endpoints; a model that is not loaded reports
     # only its maximum window. Object tool_choice: lmstudio-bug-tracker#670.
-    # max_tokens and no other name: lmstudio.ai/docs/developer/openai-compat/chat-completions
+    # max_tokens is the only name: lmstudio.ai/docs/developer/openai-compat/chat-completions
     Engine(
         "LM Studio",
         frozenset({"organization_owner"}),
@@ -69,9 +69,9 @@ ENGINES = (
     ),
 )
 
-# The members in which engines take the reasoning of an assistant message, by their names. vLLM has
-# renamed it (vllm#27752), reads only the new name (vllm#38488), and ignored it before. The member
-# for Ollama is written by `dialects.ollama_chat`.
+# The members in which engines take the reasoning of an assistant message, by their names. vLLM
+# ignored the member at first, then renamed it (vllm#27752), and now reads only the new name
+# (vllm#38488). The member for Ollama is written by `dialects.ollama_chat`.
 ANY_MEMBERS = ("reasoning_content",)
 REASONING_MEMBERS = {
     "llama.cpp": ANY_MEMBERS,

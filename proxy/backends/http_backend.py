@@ -54,8 +54,9 @@ Piece_contra = TypeVar("Piece_contra", contravariant=True)
 class OutgoingRequest(msgspec.Struct):
     """The upstream request in the engine's API, possibly changed for it.
 
-    An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
-    a time of the event loop, and `lacks` are the features that were known to be missing then.
+    An engine that `may_pause` within its reply gets the long timeout of the first byte throughout.
+    `began_at` is a time of the event loop, and `lacks` are the features that were known to be
+    missing then.
     """
 
     path: str
@@ -128,7 +129,7 @@ class PieceReading(Generic[Piece]):
             parts += self._reader.finish()
 
     def read_for_sink(self, piece: bytes) -> None:
-        """Leave all of it to `feed`."""
+        """Return None, because `feed` decodes every chunk."""
 
     def _read(self, pieces: Iterable[Piece], parts: list[ReplyPart]) -> bool:
         """Append the parts of some pieces; return whether an error ended the reply."""
@@ -194,7 +195,7 @@ class HttpBackend(ABC):
         return self.learnt.of_conversation(self.lacks(request.model), request, headers)
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
-        """Name the missing features; the only model of an engine has any name a client uses."""
+        """Name the missing features; the only model of an engine answers to every name."""
         models = (*names, *self.learnt.models()) if is_only else names
         return tuple(
             sorted({capability.name.lower() for name in models for capability in self.lacks(name)})
@@ -292,7 +293,7 @@ class HttpBackend(ABC):
         """Return the next request after a failure, or the reply's last events; or raise."""
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
-        # a client that asks for more tokens than the window has room for gets as many as there are
+        # a client that requests more tokens than fit into the window gets as many as fit
         if not attempt.has_begun and _lower_limit(upstream_request, len(attempt.body), error):
             return await self._prepare_without(upstream_request, attempt.lacks)
         if isinstance(error, errors.ContextOverflow):
@@ -510,7 +511,7 @@ class HttpBackend(ABC):
             reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
             end = self._unreadable(reading, chunk)
-            if reading.is_ending:  # what follows a finish reason cannot spoil the reply
+            if reading.is_ending:  # data after the finish reason cannot make the reply invalid
                 with suppress(ValueError):
                     reading.finish(parts)
                     end = None
@@ -547,7 +548,7 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
     """Lower the limit of the answer to the free part of the window, if only that was refused.
 
     Engines may count a prompt roughly, and vLLM only reports "at least" for a body of `size` bytes.
-    So a part of the window stays free, and a further refusal leaves a quarter.
+    So a part of the window stays free, and each further refusal divides the limit by four.
     """
     most = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
     if most is None or most <= _LEAST_TOKENS:

@@ -29,8 +29,8 @@ _TRUNCATED = (
 class PromptLearning(BackendPolicy):
     """Notes the reported length of each prompt in `book`; `window` is in tokens, None if unknown.
 
-    A reply fails with `ContextOverflow` if the backend silently truncated its prompt. It ends once
-    it is longer than the client or the window allows.
+    A reply fails with `ContextOverflow` if the backend silently truncated its prompt. A reply is
+    ended once it is longer than the client or the window allows.
     """
 
     def __init__(self, book: TokenBook, window: int | None) -> None:
@@ -63,7 +63,7 @@ class PromptLearning(BackendPolicy):
             if overflow is not None:
                 return batch[:index], overflow
             self._incomplete = None if _reports_tokens(usage) else usage
-            if self._incomplete is not None:  # it is added again, with the estimate, at the end
+            if self._incomplete is not None:  # the completed usage is added at the end
                 batch = (*batch[:index], *batch[index + 1 :])
             if not batch:
                 return batch, None
@@ -104,7 +104,7 @@ class PromptLearning(BackendPolicy):
 
 
 def _reports_tokens(reported: replies.UsageReported) -> bool:
-    """Return whether a usage is more than zeros, which engines without a count send."""
+    """Return whether a usage has counts; engines that do not count send zeros."""
     usage = reported.usage
     return as_count(usage.get("prompt_tokens")) > 0 or any(read_usage(usage))
 

@@ -3,8 +3,8 @@
     {"return_progress": true, "tool_choice": "none",
      "response_format": {"type": "json_schema", "json_schema": {...}}}
 
-These are the fields of a constrained attempt. All statements about the server were measured with
-build 11669; they also apply to the server in xllamacpp.
+These are the fields of a constrained attempt. The behavior described here was measured with build
+11669; the server in xllamacpp behaves in the same way.
 """
 
 import asyncio
@@ -51,8 +51,9 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
 
     With `tools` and `tool_choice: "none"` the rendered prompt, and so the prompt cache, stays the
     same, and the raw text comes back unparsed. `required` is never sent: it bans the end of text,
-    so prose runs to max_tokens; a named tool is silently treated as `auto`. Temper enforces both.
-    Progress events distinguish a long prompt from a silent server, and make canceling it quick.
+    so prose runs to max_tokens; a named tool is silently treated as `auto`. Temper enforces both
+    constraints itself. Progress events distinguish a long prompt from a silent server, and make
+    canceling it quick.
     """
     fields: JsonObject = {"return_progress": True}
     if upstream_request.tools:

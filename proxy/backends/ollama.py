@@ -170,7 +170,7 @@ class Ollama(HttpBackend):
     def _resolve_model(self, model: str) -> str:
         if not (name := self._name(model)):
             raise errors.InvalidRequest(
-                "model is required. 'ollama list' shows the available models.", "model"
+                "A model name is required. 'ollama list' shows the available models.", "model"
             )
         return name
 

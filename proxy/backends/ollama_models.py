@@ -68,7 +68,7 @@ class OllamaModels:
     patience: float = field(default=_LOOKUP, kw_only=True)
     _shown: dict[str, ModelDetails] = field(default_factory=dict)
     _decided: dict[str, int | None] = field(default_factory=dict)
-    _ours: set[str] = field(default_factory=set)  # loaded by Temper's requests
+    _ours: set[str] = field(default_factory=set)  # models that Temper's requests have loaded
 
     async def list_models(self) -> tuple[BackendModel, ...]:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
@@ -99,10 +99,10 @@ class OllamaModels:
         return _at_most(shown.fitting or shown.preset, shown.trained)
 
     async def decide(self, name: str, wish: int | None = None) -> int | None:
-        """Return the window to request, always the same for a model; None leaves it to Ollama.
+        """Return the window to request, always the same for a model; None lets Ollama decide.
 
-        The first of these that is known: the operator's window, that of an already loaded model,
-        the largest that fits, and the client's `wish`.
+        The result is the first known of these: the operator's window, the window of an already
+        loaded model, the largest window that fits, and the client's `wish`.
         """
         if name not in self._decided:
             running = await self._running()

@@ -1,7 +1,7 @@
 """Several servers of one model as one backend: a conversation stays with the server that caches it.
 
-A hash of the conversation chooses the member (decision 0014). If that fails before its first
-content, the request goes to the next member, once, and the client does not notice.
+A hash of the conversation chooses the member (decision 0014). If this member fails before its first
+content, the request is sent to the next member, once, and the client does not notice.
 
     rank(key)           [b, c, a]      the same order in every worker and replica
     order_members       [c, a, b]      b has no free slot; an open breaker would come last
@@ -43,7 +43,7 @@ def order_members(
 ) -> list[Member]:
     """List the members for a conversation, the best first.
 
-    The `pinned` member keeps its turn, because it has the prompt cached. A full member comes after
+    The `pinned` member comes first, because it has the prompt cached. A full member comes after
     those with free slots. Members with an open breaker come last: if all breakers are open, one
     member still has to be tried.
     """
@@ -253,7 +253,7 @@ class PinnedMember:
         """
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
-        # two, because a request that makes servers fail must not reach all of them
+        # at most two, because a request that crashes servers must not reach all of them
         most, members, received = (1 if may_fail else 2), list[Member](), 0
         while True:
             members = members or self._pool.order(key, self._answered)
@@ -289,7 +289,7 @@ def _track_request(
     member.breaker.begin(clock())
     try:
         yield
-    except errors.InvalidRequest:  # the client's fault, so the server works
+    except errors.InvalidRequest:  # the request is invalid, so the server works
         member.breaker.record_success()
         raise
     except errors.BackendFailed as error:

@@ -32,7 +32,7 @@ _GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that no model writes by itself
 # requests for something that the constraint of the probe forbids
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
-_MOST_TOKENS = 48  # enough for a call; an unconstrained model would go on
+_MOST_TOKENS = 48  # enough tokens for a call; an unconstrained model would not stop by itself
 STRUCTURAL_TAG = "structural_tag"
 _LONGEST_ROW_OF_BLANKS = 16  # more means that white space is not bounded
 
@@ -63,7 +63,7 @@ def _form(schema: JsonObject) -> JsonObject:
 def tight_form(schema: JsonObject) -> JsonObject:
     """Return vLLM's fields that bind text to a schema without runs of white space.
 
-    As a `response_format` vLLM's router refuses the same tag (seen in 0.1.17).
+    vLLM's router refuses the same tag as a `response_format` (seen in 0.1.17).
     """
     bound: JsonObject = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 1}
     tag = json.dump_text({"type": STRUCTURAL_TAG, "format": bound})

@@ -34,7 +34,7 @@ class Confidential:
         self._forms = sorted(forms, key=len, reverse=True)
 
     def redact(self, message: bytes) -> bytes:
-        """Redact the values in an error; not in replies, where a value may be a plain word."""
+        """Redact the values in an error; in a reply, a value may be an ordinary word."""
         for form in self._forms:
             message = message.replace(form, REDACTED)
         return message
@@ -112,7 +112,7 @@ def overflow_in(message: str) -> Lengths | None:
 
 
 def answer_limit_in(message: str) -> int | None:
-    """Return the longest answer of a model in tokens, if a refusal is about that."""
+    """Return the answer limit of a model in tokens, if a refusal reports it."""
     numbers = next(_search(wordings().limits, message[:MOST_CHARACTERS]), {})
     return _number(numbers.get("limit"))
 
@@ -193,7 +193,7 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
     lengths = overflow_in(message)
     # only llama-server and OpenAI have a code for it
     if OVERFLOW_MARKS.isdisjoint({as_text(error.get("type")), as_text(error.get("code"))}):
-        # "tokens" in a 429 are those of a minute
+        # in a 429, "tokens" are tokens per minute
         return None if refusal.status == 429 else lengths
     lengths = lengths or Lengths()
     prompt, window = as_whole(error.get("n_prompt_tokens")), as_whole(error.get("n_ctx"))

@@ -231,8 +231,8 @@ class BackendResponse:
     async def linger(self) -> None:
         """Wait briefly for the end of a body that is not needed any more.
 
-        It is usually in the packet that was read last. Only a connection that was read to the end
-        of a body can be reused.
+        The end is usually in the packet that was read last. Only a connection that was read to the
+        end of a body can be reused.
         """
         self._deadline = self._clock() + LINGER
         with suppress(errors.BackendFailed):
@@ -300,7 +300,8 @@ class BackendClient:
     ) -> BackendResponse:
         """Send a JSON body; the context of the result begins with the head of the response.
 
-        A backend that `may_pause` within its reply gets as much time there as before it.
+        A backend that `may_pause` within its reply gets the long timeout of the first byte
+        throughout.
         """
         sent = {**self._allow_headers(headers), "content-type": "application/json"}
         first_byte = self._timeouts.first_byte
