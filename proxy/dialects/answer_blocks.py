@@ -184,7 +184,7 @@ class AnswerBlocks:
             return [BlockStopped(sign("".join(block.texts)))]
         self.has_half_call = self.has_half_call or block.is_half
         if block.kind == "tool_use" and self._no_arguments and not any(block.texts):
-            # SDKs parse the joined fragments, and "" is no JSON
+            # SDKs parse the joined fragments as JSON, and "" is not valid JSON
             return [BlockDelta(self._no_arguments), BlockStopped()]
         return [BlockStopped()]
 

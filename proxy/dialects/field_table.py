@@ -31,7 +31,7 @@ class Handling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A row; `note` is for the guide, and the remedy of a refused name.
+    """A row; `note` is shown in the guide, and is the remedy if the name is refused.
 
     The value is copied to the path `target`, such as `options.top_p`; without one, code writes it.
     Values in `harmless` request nothing and are not refused.

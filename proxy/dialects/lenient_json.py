@@ -9,7 +9,7 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-_YEAR_9999 = 253_402_300_799  # its last second, the last one that `datetime` can represent
+_YEAR_9999 = 253_402_300_799  # the last second of the year 9999, the maximum of `datetime`
 
 # Marks a usage or a count that no engine has reported.
 ESTIMATED: JsonObject = {"temper": {"estimated": True}}

@@ -3,8 +3,8 @@
     {"tools": [{"type": "mcp", "server_label": "search", "allowed_tools": ["find"]}]}
     -> RequestedTools("tools.0", "search", ("find",))
 
-All dialects name them alike: entries of `tools` of type `mcp`, and of hosted types such as
-`web_search_20250305`; in chat completions also `web_search_options`.
+All dialects name these tools in the same way: as entries of `tools` with the type `mcp`, or a
+hosted type such as `web_search_20250305`. Chat completions also has `web_search_options`.
 """
 
 import re
@@ -95,7 +95,7 @@ def _server(tool: JsonObject, param: str) -> RequestedTools:
 
 
 def _read_allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
-    """Read the names of tools: an array, or an object that has one."""
+    """Read tool names: an array, or an object with an array `tool_names`."""
     names = value.get("tool_names") if isinstance(value, dict) else value
     if names is None:
         return None

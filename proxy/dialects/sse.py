@@ -58,7 +58,7 @@ class EventDecoder:
         if (payloads := self.split_whole(data)) is not None:
             return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
         if self._after_carriage_return and data:
-            # The carriage return ended its line immediately, without waiting for the line feed.
+            # A carriage return ends its line immediately, without waiting for a line feed.
             self._after_carriage_return = False
             data = data.removeprefix(b"\n")
         if data.endswith(b"\r"):
@@ -135,7 +135,7 @@ class EventDecoder:
         if name == "event":
             self._event = value
         elif name == "error":
-            # Not in the specification: older llama-servers report failures in this field.
+            # This field is not in the specification; older llama-servers report failures in it.
             self._event = "error"
         if name in {"data", "error"}:
             self._data.append(value)

@@ -151,7 +151,7 @@ def named_schema(title: str, **members: JsonObject) -> JsonObject:
     return {"title": title, **object_schema(**members)}
 
 
-@cache  # a twentieth of a second each, for every application and each path with its errors
+@cache  # cached, because each schema takes 50 ms, for each application and each path
 def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObject:
     """Return the schema of `model`; a `prefix` distinguishes its parts from other dialects'.
 

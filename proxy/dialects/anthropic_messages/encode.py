@@ -82,7 +82,7 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
-    if problem.param == "thread":  # the SDK's tool runner then sends whole histories
+    if problem.param == "thread":  # the tool runner of the SDK then sends complete histories
         error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 
@@ -95,11 +95,12 @@ def error_reply(problem: Problem, request_id: str) -> ErrorReply:
 
 
 def _message(problem: Problem) -> str:
-    if problem.code == "context_length_exceeded":  # clients search for these words, and compact
+    # clients search for these words, and then compact the conversation
+    if problem.code == "context_length_exceeded":
         tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
         if not isinstance(tokens, int) or not isinstance(window, int):
             return "prompt is too long"
-        # a prompt that fits but leaves no room for an answer is also too long
+        # a prompt that leaves no room for an answer is also too long, even if it fits
         return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
     path = f"{problem.param}: " if problem.param else ""
     return problem.message if problem.message.startswith(path) else path + problem.message

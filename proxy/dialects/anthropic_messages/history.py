@@ -36,7 +36,7 @@ from proxy.facts import Omitted
 
 # Chat completions have no reference to a deferred tool, so the model receives this text instead.
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
-# members with readable text in the results of tools that Anthropic's servers ran
+# members with readable text, in results of tools that Anthropic's servers ran
 _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
@@ -168,7 +168,7 @@ _READERS: Mapping[str, _Reader] = {
 
 
 def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
-    """Yield the readable texts in the result of a tool that ran at Anthropic.
+    """Yield the readable texts in the result of a tool that Anthropic's servers ran.
 
     Most of such a result is encrypted, or base64, and would only fill the window.
     """
@@ -215,7 +215,7 @@ def read_history(
 ) -> tuple[tuple[Message, ...], tuple[Omitted, ...]]:
     """Return the messages and the dropped blocks; raises `InvalidRequest` with the block's path.
 
-    Deferred tools that a message names are offered from there on, see `ToolSet`.
+    A deferred tool is offered from the first message that names it, see `ToolSet`.
     """
     history, findings = ForeignHistory(joins_system=True), Findings()
     _read_system(history, blocks_of(system), tools, findings)

@@ -23,7 +23,7 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, che
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-_PLACE = "tool"  # the path of a cached tool, which `_describe` replaces by that in the request
+_PLACE = "tool"  # the path of a cached tool; `_describe` replaces it with the path in the request
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 

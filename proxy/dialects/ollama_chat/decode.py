@@ -105,7 +105,7 @@ class LineReader:
 def decode_error(body: bytes) -> JsonObject:
     """Find the error in the body of a failure, or in a line; it has a string `message`.
 
-    Ollama's `error` is a string; an error of its runner is JSON within that string.
+    Ollama's `error` is a string; an error of the model's runner is JSON within that string.
     """
     error = decode_plain_error(body)
     nested = f"{error['message']}".strip()

@@ -107,7 +107,7 @@ class _Simplifier:
             for name, value in whole.items()
             if name not in _STRUCTURE and name not in _OF_NO_USE
         }
-        # Temper's own check refuses additional properties, and models do not invent them
+        # Temper itself rejects additional properties, and models do not invent any
         if rest.get("additionalProperties") is False:
             del rest["additionalProperties"]
         words = "; ".join(f"{name}: {json.dump_text(value)}" for name, value in rest.items())

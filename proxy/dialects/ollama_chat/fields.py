@@ -94,7 +94,8 @@ def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> Json
         group = group_in(body, _OPTIONS)
         # the window is that of the settings in every request, or Ollama would reload the model
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
-    if terms.keep_alive is not None:  # the operator's, for requests without one
+    # the operator's value is the default of requests that set none
+    if terms.keep_alive is not None:
         body.setdefault("keep_alive", terms.keep_alive)
     if terms.num_ctx is not None:
         group_in(body, _OPTIONS)["num_ctx"] = terms.num_ctx

@@ -52,7 +52,8 @@ def decode_request(body: bytes) -> Request:
         tools = _tools(checked.tools or [], sent)
         _known_tools.keep(sent, tools)
     choice, allowed = read_choice(checked.tool_choice, tools)
-    if allowed is not None:  # few engines know the form; Temper enforces the list of allowed tools
+    # few engines support this form; Temper enforces the list of allowed tools
+    if allowed is not None:
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
     if failed:

@@ -61,7 +61,8 @@ def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonVa
         members["tools"] = json.join_array([tool.source for tool in upstream_request.tools])
     if upstream_request.stops:
         members["stop"] = json.dump([*upstream_request.stop_strings])
-    members["stream"] = b"true"  # always (decision 0004), with the usage, which the record needs
+    # always streamed (decision 0004), with the usage, which the record needs
+    members["stream"] = b"true"
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
@@ -107,8 +108,8 @@ class ChunkEncoder:
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         if len(events) == 1:
             return self.encode(events[0])
-        # events that arrive together are usually of one type: a token of such a row takes 1.0 us,
-        # not 1.4
+        # Events that arrive together are usually of one type. Encoding them together takes 1.0 us
+        # per token instead of 1.4 us.
         return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:

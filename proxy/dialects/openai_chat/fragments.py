@@ -63,7 +63,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
-# without the garbage collector, because there is one of it per read and it holds only strings
+# without garbage collection: one is created per read, and it holds only strings
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of chunks that otherwise equal that of `sample`; `end` is an offset or index."""
 

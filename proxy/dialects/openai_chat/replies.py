@@ -108,7 +108,7 @@ class CallsInProgress(msgspec.Struct):
         function = fragment.function
         name = (function and function.name) or ""
         arguments = (function and function.arguments) or ""
-        call_id = (fragment.id or "").strip()  # some backends send blank ones
+        call_id = (fragment.id or "").strip()  # some backends send blank ids
         key = position if fragment.index is None else fragment.index
         known = self._latest.get(key)
         if known is not None and known.name and not call_id:
@@ -131,7 +131,7 @@ class CallsInProgress(msgspec.Struct):
         return call.go_on(arguments)
 
     def finish(self) -> list[CallEvent]:
-        """Start the calls without a name, so that the guardrails review them like all others."""
+        """Start the calls that have no name, so that the guardrails review them, too."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
     def _is_another(self, known: _ArrivingCall, arguments: str) -> bool:
@@ -151,7 +151,10 @@ class CallsInProgress(msgspec.Struct):
         return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
-        """Return the call of a fragment; None above the bound, which one extra call reports."""
+        """Return the call of a fragment; None if there are too many calls.
+
+        One call above the bound is kept, because it shows that there were too many.
+        """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
             # Some engines number no call, or every call 0: then only ids distinguish them.

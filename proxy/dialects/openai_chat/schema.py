@@ -38,7 +38,7 @@ def _wrap_url(value: object) -> object:
 
 
 def _inline(url: str) -> str:
-    # an address would be fetched by Temper's or the engine's machine for the client (F39)
+    # Temper or the engine would fetch any other address on behalf of the client (F39)
     if url[:5].lower() != "data:":
         raise PydanticCustomError(
             "remote", 'Temper never fetches addresses. Send the content itself as a "data:" URL.'

@@ -18,8 +18,8 @@ from proxy.dialects.lenient_json import as_object, as_whole
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
-# Qwen3's and GLM's templates read the first, DeepSeek's, Kimi's and Granite's the second. Templates
-# ignore unknown variables.
+# The templates of Qwen3 and GLM read the first variable, those of DeepSeek, Kimi and Granite the
+# second. Templates ignore unknown variables.
 SWITCHES = ("enable_thinking", "thinking")
 
 # `high` is the greatest effort that all engines accept.
@@ -114,7 +114,7 @@ def fit_thinking(
 
 
 def _nearest(wanted: str, offered: Sequence[str]) -> str:
-    """Return the offered effort that is nearest, the greater of two; "" for an unknown word."""
+    """Return the nearest offered effort, the greater one of a tie; "" for an unknown word."""
     if not offered or wanted not in RANKS:
         return ""
     return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[wanted]), -RANKS[effort]))

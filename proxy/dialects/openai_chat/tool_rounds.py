@@ -5,7 +5,7 @@ member `tool_rounds` of the answer's message, and sends that message back:
 
     {"role": "assistant", "content": "Noon.", "tool_rounds": [{"role": "assistant", ...}, ...]}
 
-In the history the rounds are inserted before the message, so the prompt is the same as before.
+Temper inserts these rounds before the message, so the prompt is the same as before.
 """
 
 from collections.abc import Mapping

@@ -4,8 +4,8 @@
     -> {"type": "function", "function": {"name": "run",
         "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, ...}}}
 
-Each has two schemas: `parameters` for the model and the engine, and a stricter one for the check of
-calls, with keywords that few grammars support.
+Each function has two schemas: `parameters` for the model and the engine, and a stricter schema that
+validates calls, with keywords that few grammars support.
 """
 
 from collections.abc import Mapping

@@ -57,7 +57,7 @@ _UNKNOWN_ITEM = (
 _NOTHING = "Send a string, or an array of items."
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
-# Local models cannot think minimally, so the least effort switches thinking off.
+# Local models have no minimal reasoning, so the effort `minimal` disables reasoning.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 _MOST_FACTS = 256  # an input of 1 MB has thousands of unknown items, and each is a fact (F80)

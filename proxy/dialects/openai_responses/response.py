@@ -144,7 +144,8 @@ def stream_error(problem: Problem) -> JsonObject:
     Codex 0.169.0 waits for the seconds in the message. It gives up on the codes for an overloaded
     server and for an invalid prompt, so these are not used.
     """
-    if problem.code == "context_length_exceeded":  # clients search for this code, and compact
+    # clients search for this code, and then compact the conversation
+    if problem.code == "context_length_exceeded":
         return {"code": problem.code, "message": problem.message}
     if problem.status == _RATE_LIMIT:
         wait = problem.headers.get("retry-after")

@@ -4,8 +4,8 @@
     GET /v1/responses/resp_1, GET .../input_items, DELETE ...
 
 Each response holds only its own items and the id of its predecessor. Using a response also marks
-all responses before it as used. So the least recently used response, which is evicted first, is
-never in the middle of a conversation that is still in use.
+all responses before it as used. The least recently used response is evicted first, so it is never
+in the middle of a conversation that is still in use.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -151,7 +151,7 @@ class EventReader:
 
 
 def _read_piece(piece: JsonObject) -> list[ReplyPart]:
-    """Return the text or reasoning of a block or a delta; signatures and citations have none."""
+    """Return the text or reasoning of a block or a delta, [] for signatures and citations."""
     match piece.get("type"):
         case "text" | "text_delta":
             text = as_text(piece.get("text"))

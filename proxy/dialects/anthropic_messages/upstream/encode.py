@@ -143,7 +143,7 @@ class _ConversationWriter:
         return [entry.write() for entry in entries]
 
     def _add_system(self, texts: list[JsonText]) -> None:
-        """Add a system message: the API has none within a conversation, so it is a reminder."""
+        """Add a system message as a reminder, because the API has no later system messages."""
         if not self._entries:
             self.system += map(_text_block, texts)
         elif texts:
@@ -217,7 +217,7 @@ def _content(message: Message) -> list[Text | Image | Attachment]:
 
 
 def _text(part: Text | Image | Attachment, expected: str, param: str) -> JsonText:
-    """Return a text, "" for a blank one, which the API refuses."""
+    """Return a text; "" for a blank text, because the API rejects blank texts."""
     if isinstance(part, Text):
         return JsonText(part.text, part.source) if part.text.strip() else own_text("")
     problem = f"Anthropic's API accepts {expected} here, not {part.kind!r}. Remove it."
@@ -240,7 +240,7 @@ def _picture_block(image: Image, param: str) -> bytes:
 
 
 def _input(arguments: str) -> bytes:
-    """Return the bytes of arguments that are an object; others are wrapped in one."""
+    """Return the bytes of arguments that are an object; wrap any other value in an object."""
     if not arguments.strip():
         return b"{}"
     is_object = parse_object(arguments) is not None

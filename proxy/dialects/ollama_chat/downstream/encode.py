@@ -133,7 +133,7 @@ class _Answer(ABC):
         made = parse_object(arguments)
         if made is None:
             return
-        # a line end in the arguments would end the line of the stream
+        # a line break in the arguments would end the line of the stream
         is_one_line = "\n" not in arguments and "\r" not in arguments
         source = arguments.encode() if is_one_line else json.dump(made)
         function = b'{"index":%d,"name":%b,"arguments":%b}' % (

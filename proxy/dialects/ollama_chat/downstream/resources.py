@@ -36,7 +36,7 @@ _COPIED = ("model", "dimensions")
 
 
 def list_models(models: Iterable[ListedModel]) -> JsonObject:
-    """Write the answer to `/api/tags`; entries of an Ollama are kept as they are."""
+    """Write the answer to `/api/tags`; entries of an Ollama backend stay unchanged."""
     return {"models": [_entry(model) for model in models]}
 
 
@@ -62,7 +62,7 @@ def _entry(model: ListedModel) -> JsonObject:
         "model": name,
         "modified_at": moment(as_unix_time(details.get("created"))),
         "size": as_count(as_object(details.get("meta")).get("size")),
-        "digest": hashlib.sha256(model.id.encode()).hexdigest(),  # clients compare it only
+        "digest": hashlib.sha256(model.id.encode()).hexdigest(),  # clients only compare this value
         "details": _details(model, ""),
     }
 
