@@ -237,7 +237,7 @@ class Answer:
         if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
             self._has_shown_content = True
             self.live.note_first_token()
-        # nearly every batch of a stream is text, and most others are not looked at as a whole
+        # nearly every batch of a stream is text only; of other batches, only the end matters here
         if batch and not isinstance(batch[-1], TextDelta):
             for event in batch[-2:]:  # the usage and the end come last
                 self._note_end(event)
@@ -319,7 +319,8 @@ class Answer:
             try:
                 async with Deadline(timeouts.deadline, self.backend_name):
                     async for batch in batches:
-                        # a turn that was restarted with a shorter prompt begins again
+                        # a turn that was restarted with a shorter prompt sends its events from the
+                        # beginning
                         if builder is None or isinstance(batch[0], ReplyStarted):
                             builder = self.planned.answering.builder(batch[0])
                         for event in batch:
@@ -338,5 +339,5 @@ class Answer:
 
 
 def _fitted_tokens(turn: Turn) -> int:
-    """Return the tokens of the prompt as counted while it was fitted, 0 if it was not."""
+    """Return the size of the prompt as counted while it was fitted, in tokens; 0 if unknown."""
     return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted))

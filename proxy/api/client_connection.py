@@ -257,7 +257,7 @@ class ClientConnection:
             self.uncork()
 
     def cancel(self) -> None:
-        """End the request for an operator, as if the client had disconnected."""
+        """End the request on behalf of an operator, as if the client had disconnected."""
         self.is_cancelled = True
         self._leave("an operator has canceled the request")
 

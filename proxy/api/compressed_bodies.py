@@ -23,7 +23,8 @@ from proxy.errors import InvalidRequest
 HEADER = "content-encoding"
 _PIECE_BYTES = 256 * bounds.KIB  # about 1 ms
 _WINDOW_LOG = 23  # 8 MiB
-_DESCRIBING = frozenset({b"content-encoding", b"content-length"})  # the body as it was sent
+# headers that describe the compressed body
+_DESCRIBING = frozenset({b"content-encoding", b"content-length"})
 
 
 class _Decompressor(Protocol):
@@ -61,7 +62,7 @@ def _gzip() -> tuple[_Decompressor, type[Exception]]:
 
 
 def _zstd() -> tuple[_Decompressor, type[Exception]]:
-    """Limit the window, because the decompressor allocates it before it has read any data."""
+    """Create a decompressor with a limited window, which is allocated before any data is read."""
     # imported for the first compressed request, because most clients send none
     if sys.version_info >= (3, 14):
         from compression import zstd

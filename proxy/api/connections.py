@@ -12,7 +12,7 @@ A connection is in one of these states:
     refused   input is ignored; the error follows after the responses that are in progress
     draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
 
-Closing instead of draining would reset the connection, and the client could lose the response.
+To close without draining would reset the connection, and the client could lose the response.
 
 An `Upgrade` is ignored, as RFC 9110, 7.8 allows: Java's own client asks for HTTP/2 in its first
 request. httptools 0.9 reads no body of such a request, so the body would be lost, or be taken for
@@ -46,7 +46,7 @@ _NO_TUNNEL = Problem(
     "CONNECT is not supported: Temper is not a forward proxy.",
     headers={"allow": "GET, POST"},
 )
-_QUIET_SECONDS = 5.0  # without input the client has sent everything (nginx: lingering_timeout)
+_QUIET_SECONDS = 5.0  # after so long without input, the client is done (nginx: lingering_timeout)
 _UPGRADE = b"upgrade"
 # an interim response, which a client skips while it waits (RFC 9110, 15.2)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -376,7 +376,8 @@ class GuardedConnection(HttpToolsProtocol):
     def _drop(self, size: int) -> None:
         self._dropped += size
         if self._dropped > bounds.DROPPED_BYTES and self._is_draining:
-            self.transport.abort()  # a client that keeps sending would keep the connection
+            # otherwise a client that keeps sending would keep the connection open
+            self.transport.abort()
 
     def _write(self, problem: Problem) -> None:
         """Write an error without uvicorn, which has no cycle for an unparsed request."""
@@ -406,7 +407,8 @@ class GuardedConnection(HttpToolsProtocol):
         if self.transport.get_write_buffer_size() < self._unsent:
             self._look_again()
         else:
-            self.transport.abort()  # closing would wait until the client has read the rest
+            # `close` would wait until the client has read the remaining output
+            self.transport.abort()
 
 
 class _Cycle(RequestResponseCycle):

@@ -128,7 +128,7 @@ def all_dialects(
     # memory is written at once, so no answer has to wait for it
     durable = None if isinstance(store, MemoryStore) else store
     return Dialects(
-        # chat completions has no part for PDFs but `file`, whose bytes go upstream unchanged
+        # the only part for PDFs in chat completions is `file`, whose bytes go upstream unchanged
         DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens", has_documents=False),
         DialectRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         DialectRoute(

@@ -49,7 +49,8 @@ class Access:
         if not self.keys:
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        # Claude Code sends its account's token next to the key: a wrong token must not hide the key
+        # Claude Code sends the token of its account as well as the key: a wrong token must not hide
+        # the right key
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
         sent = [candidate.strip().encode() for candidate in candidates]
         # every key is compared, so that the duration reveals nothing
@@ -168,7 +169,7 @@ class Edge:
             await serve(create(), connection)
             return
         if path in self.paths.probes and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # for monitors; the server sends no body
+            scope = {**scope, "method": "GET"}  # for monitoring tools; the server sends no body
         await self.app(scope, connection.receive, connection.send)
 
 

@@ -43,7 +43,7 @@ class ModelCard(msgspec.Struct, frozen=True):
 class About(msgspec.Struct, frozen=True):
     """The constants of a page: the worker that serves it, and the permitted operations.
 
-    With `keeps_exchanges` bodies can be seen.
+    With `keeps_exchanges` the page can show the bodies of requests and responses.
     """
 
     version: str
@@ -94,7 +94,7 @@ class ToolCards(Change, frozen=True):
 
 
 class Pending(Change, frozen=True):
-    """All calls that wait for a person now."""
+    """All calls that are waiting for approval."""
 
     confirmations: tuple[PendingCall, ...]
 

@@ -47,9 +47,10 @@ OWNED = (
     "host", "port", "ollama_port", "workers", "max_connections", "header_seconds", "stall_seconds",
 )  # fmt: skip
 _OTHERS = "%s: no effect here, because another server owns sockets and processes"
-_WARM_UP_SECONDS = 0.5  # delay, so that the first request is not slowed down
+_WARM_UP_SECONDS = 0.5  # seconds of delay, so that the first request is not slowed down
 _SWITCH_SECONDS = 0.0005  # otherwise the event loop waits ten times as long for the GIL
-GENTLE_WORK = threading.Lock()  # two at once would restore each other's switch interval
+# with two at once, each would restore the switch interval of the other
+GENTLE_WORK = threading.Lock()
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
 _NOT_OPEN = "Temper has not started. Use an ASGI server that sends lifespan events."
 _NO_KEY = (

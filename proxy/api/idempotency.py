@@ -85,7 +85,7 @@ class SharedAnswer:
 
     @property
     def is_of_use(self) -> bool:
-        """True if another client may get it: it was neither abandoned nor an error.
+        """True if another client may receive it: it is neither abandoned nor an error.
 
         An error is forgotten, because clients retry with the same key.
         """
@@ -201,7 +201,8 @@ class Idempotency:
         finally:
             self._forget()
         if connection.has_begun and not connection.is_over:
-            connection.break_off()  # the generation failed, and half an answer must not look whole
+            # the generation failed, and an incomplete answer must not look complete
+            connection.break_off()
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
         """Return the answer to a request, and whether it existed; begins a new one otherwise."""

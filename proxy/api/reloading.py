@@ -99,7 +99,7 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
         name = service.name
         overrides = overrides_for(settings, name, serving.profiles) if name else None
         new = serving.service(service.backend, name=name, overrides=overrides)
-        # the old queue stays: running requests hold its slots
+        # the old queue stays in use, because running requests hold its slots
         return replace(service, models=new.models, fitting=new.fitting)
 
     return Services([renewed(service) for service in services], serving.patterns)

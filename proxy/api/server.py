@@ -30,7 +30,8 @@ from proxy.systems import handle_signals, open_file_limit
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 2048  # as uvicorn's; with asyncio's 100 a burst of clients waits for TCP to retry
+# the default of uvicorn; with that of asyncio (100), a burst of clients waits for TCP retries
+_BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
 _CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
 # longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes a connection
@@ -239,7 +240,7 @@ async def serving(
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
         await server.ready.wait()
-        # not earlier: a uvicorn that is stopped while it starts leaves its sockets open
+        # set only now, because a uvicorn that is stopped while it starts leaves its sockets open
         signal_handlers.enter_context(
             handle_signals(signals, lambda number: server.handle_exit(number, None))
         )
@@ -277,7 +278,7 @@ class _UvicornServer(uvicorn.Server):
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=_CUT_OFF_SECONDS)
-        if self.force_exit:  # uvicorn does so otherwise
+        if self.force_exit:  # without `force_exit`, uvicorn does this itself
             await self.lifespan.shutdown()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

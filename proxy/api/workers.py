@@ -175,7 +175,7 @@ class _Crew:
             if self._is_over.is_set():
                 return
             ready_since = self._ready_since.pop(worker, None)
-            if worker not in self._wanted:  # it was replaced because the settings changed
+            if worker not in self._wanted:  # the worker was replaced because the settings changed
                 self._restarts.forget(identity.number)
                 continue
             self._wanted.discard(worker)

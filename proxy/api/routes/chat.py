@@ -189,7 +189,7 @@ class Chat:
         planned = received.planned
         if recording is None or recorder is None or planned is None:
             return
-        if not recorder.is_whole:  # replay would judge half an exchange differently
+        if not recorder.is_whole:  # a replay would judge an incomplete exchange differently
             recording.leave_out(record.number)
             return
         exchange = recorder.exchange(planned.known, planned.plan, record)

@@ -37,7 +37,7 @@ from proxy.errors import (
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.services import OLLAMA, Service, Services
 
-_OLD = "/api/embeddings"  # takes one text
+_OLD = "/api/embeddings"  # this path takes only one text
 VERSION = "0.34.0"  # of Ollama's API; some clients require a recent version
 _LINES = "application/x-ndjson"
 _NO_OLLAMA = (

@@ -3,7 +3,8 @@
     {"model": "e5", "input": ["a text"]}    only `model` and `stream` are read
 
 They wait for a slot like chats and end when their client disconnects. Requests and responses are
-not changed. Without them a client that embeds or reranks would need a second address.
+not changed. Without these paths, a client that needs embeddings or reranking would need a second
+address.
 """
 
 import asyncio

@@ -51,7 +51,7 @@ _PLAIN = {
     "cross-origin-resource-policy": "same-origin",
 }
 _DATA = {**_PLAIN, "cache-control": "no-store"}
-# text of clients and models, which the page shows, must not become a script
+# the page shows text of clients and models, which must not be executed as a script
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -238,8 +238,8 @@ class Dashboard:
 class _Feed(Response):
     """The feed, or the `refusal` if there are too many watchers.
 
-    The watchers are counted when the response starts: before that, 200 pages that arrive together
-    would all be let in (F83).
+    The watchers are counted when the response starts. If they were counted earlier, 200 pages that
+    arrive together would all be accepted (F83).
     """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
