@@ -82,7 +82,7 @@ class Anthropic(http_backend.HttpBackend):
             body = encode_count(
                 upstream_request, await self._limits(upstream_request.request.model)
             )
-        except errors.InvalidRequest:  # the request itself reports it to the client
+        except errors.InvalidRequest:  # the request itself reports the failure to the client
             return None
         return await self._counter.count_messages(body, headers)
 
@@ -108,7 +108,9 @@ class Anthropic(http_backend.HttpBackend):
             try:
                 await self.models()
             except errors.BackendFailed:
-                self._listed = ()  # until a client lists the models: a request must not wait again
+                # an empty list is used until a client lists the models, so that no further request
+                # waits
+                self._listed = ()
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):
             raise errors.InvalidRequest(

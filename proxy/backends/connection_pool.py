@@ -208,9 +208,9 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")
-        if connection.fileno() < 0:  # closed, and the loop is about to report it
+        if connection.fileno() < 0:  # the socket is closed, and the loop is about to report it
             return True
-        if sys.platform == "win32":  # which has no poll
+        if sys.platform == "win32":  # Windows has no `poll`
             return bool(select.select((connection,), (), (), 0)[0])
         poll = select.poll()
         poll.register(connection, select.POLLIN)

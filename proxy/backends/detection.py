@@ -187,7 +187,7 @@ class DetectedBackend(DeferredBackend):
     async def describe(self, model: str) -> Description:
         """Detect the engine again, then describe a model; never raises."""
         try:
-            # the address may have another engine by now
+            # another engine may have started at this address
             adapter = await self._look()
         except BackendFailed:
             if self._adapter is None:

@@ -1,7 +1,7 @@
 """An engine at an HTTP address: the common part of all adapters.
 
 An adapter writes requests (`prepare`), reads replies and errors (`new_reading`, `error_in`,
-`meaning`), and handles failures (`recover`). Failures of HTTP itself belong to `transport`.
+`meaning`), and handles failures (`recover`). `transport` handles failures of HTTP itself.
 
     lacks_of -> without -> prepare -> post -> decoder -> events
                    ^                     |
@@ -477,7 +477,8 @@ class HttpBackend(ABC):
         """Read a small JSON object; raises `BackendFailed` for a refusal and for other content."""
         if not _is_success(document.status):
             refusal = self.read_refusal(document)
-            if isinstance(refusal, errors.ContextOverflow):  # the document was no prompt
+            # the request had no prompt, so it cannot be too long
+            if isinstance(refusal, errors.ContextOverflow):
                 refusal = errors.BackendRefused(self.name, document.status, refusal.problem)
             raise refusal
         try:

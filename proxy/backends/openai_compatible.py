@@ -235,7 +235,7 @@ class AdaptiveEngine(OpenAICompatible):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         if upstream_request.schema is not None:
             model = upstream_request.request.model
-            # locked, so that concurrent requests do not all send the probes of the same model
+            # locked, so that only one of several concurrent requests sends the probes of a model
             async with self._probing:
                 if upstream_request.tools and Capability.TOOL_PARSER not in lacks:
                     await self._find_binding(model)
@@ -264,7 +264,7 @@ class AdaptiveEngine(OpenAICompatible):
             honoured = self.learnt.honours(model).get(name)
             if honoured is None:
                 honoured = await self._probe(model, name)
-            # an unanswered probe proves nothing, so the engine is trusted
+            # without an answer to the probe, the engine is assumed to honor the constraint
             if honoured is not False:
                 return
             self.learnt.add(model, missing, lasting=math.inf)

@@ -232,7 +232,7 @@ class PinnedMember:
         )
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
-        # the beginning of a prompt identifies it; requests without a prompt are spread
+        # the beginning of a prompt identifies the request; without a prompt, requests are spread
         beginning = request.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
         key = beginning or headers.get("x-request-id", "")
         return self._stream(key, lambda backend: backend.relay(request, headers), bool)
