@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 # the default of uvicorn; with that of asyncio (100), a burst of clients waits for TCP retries
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
-_CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
+_CUT_OFF_SECONDS = 2.0  # seconds for the last message to clients when the server stops
 # longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes a connection
 # while the client sends the next request, the client gets an error
 KEEP_ALIVE_SECONDS = 75

@@ -26,8 +26,8 @@ from proxy.state.claims import Claims, OwnClaim, StoredAnswer
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 4 * 2**20  # of an answer that is stored for other replicas
-_LAST_SECONDS = 2.0  # for background tasks when the replica stops
+_MOST_BYTES = 4 * 2**20  # bytes of an answer that is stored for other replicas
+_LAST_SECONDS = 2.0  # seconds for background tasks when the replica stops
 _SIGN = b": another replica is answering this request\n\n"
 
 Result = TypeVar("Result")

@@ -29,7 +29,7 @@ STREAM_HEADERS = {
 _WHOLE_HEADERS = {"content-type": "application/json", "x-accel-buffering": "no"}
 _STOPPING = "was disconnected because Temper is shutting down"
 _FIRST_NEWS = 1.0  # seconds until a stream begins; an earlier failure gets its own HTTP status
-_FAREWELL_SECONDS = 1.0  # for the last bytes; the client may not be reading
+_FAREWELL_SECONDS = 1.0  # seconds for the last bytes, because the client may not be reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ _MISSING = frozenset({404, 405, 501})
 # texts, separated by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
-_MOST_AT_ONCE = 4  # requests of one count
-_BYTES_PER_TOKEN = 8  # of the response, a JSON array of numbers
+_MOST_AT_ONCE = 4  # concurrent requests of one count
+_BYTES_PER_TOKEN = 8  # bytes of the response, a JSON array of numbers
 _GATEWAY_FIELDS = ("model", "messages", "tools")
 _BARE: JsonObject = {"add_special_tokens": False}
 
@@ -45,7 +45,7 @@ class Patience:
     """
 
     answer: float = 2.0
-    missing: float = 600.0  # after a missing endpoint
+    missing: float = 600.0  # the pause after a missing endpoint
     silent: float = 30.0  # after a timeout
 
 

@@ -37,9 +37,9 @@ from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_
 from proxy.guardrails.history_repair.refused_forms import find_new_picture
 
 MODELS = "/v1/models"
-_HEALTH_SECONDS = 2.0  # for one health check
+_HEALTH_SECONDS = 2.0  # seconds for one health check
 
-_MOST_REFUSALS = 5  # of one request that lead to a changed request
+_MOST_REFUSALS = 5  # refusals of one request that lead to a changed request
 _LEAST_TOKENS = 64  # of an answer; with less room the prompt is too long
 _STOP = replies.ReplyFinished(endings.STOP)
 

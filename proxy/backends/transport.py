@@ -42,7 +42,7 @@ FORWARDED_HEADERS = frozenset(
 )
 
 LINGER = 0.1  # seconds for the end of a body
-END_SECONDS = 0.8  # from the finish reason to the end of the body
+END_SECONDS = 0.8  # seconds from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")

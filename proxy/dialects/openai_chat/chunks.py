@@ -83,7 +83,7 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     error: None = None  # any other value makes the decoder fail, and the slow path reads the error
 
 
-# Raises `OTHER_FORM` for a chunk of another form: skipped members may be nested without limit.
+# Raises `OTHER_FORM` for a chunk of another form, or if a skipped member is nested too deeply.
 read_chunk = msgspec.json.Decoder(Chunk).decode
 OTHER_FORM = (ValueError, RecursionError)
 
