@@ -46,7 +46,7 @@ class Patience:
 
     answer: float = 2.0
     missing: float = 600.0  # the pause after a missing endpoint
-    silent: float = 30.0  # after a timeout
+    silent: float = 30.0  # the pause after a timeout
 
 
 class TokenCounter:
