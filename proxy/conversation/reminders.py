@@ -28,7 +28,7 @@ def is_forged(text: str) -> bool:
     return _TAG.search(text) is not None
 
 
-def neutralise(text: str) -> str:
+def neutralize(text: str) -> str:
     """Break the tags of reminders in a foreign text."""
     return _TAG.sub(f"<{_WEDGE}", text)
 

@@ -1,4 +1,4 @@
-"""Judges one reply: finds its calls, checks them, and words the objection to a bad reply.
+"""Checks a reply: finds its calls, validates them, and writes a correction if it is bad.
 
 `reading` reads a reply while it arrives. `reply_scanner` divides its text (with `reasoning`,
 `labels` and `rescue/`), `call_facts` collects the facts about each call in the text, and

@@ -1,10 +1,12 @@
 """Collects the positional facts about a call in the text, for the table of `rescue.provenance`.
 
-`collect_facts` returns them as `CallFacts`. Each other function answers one question about a call
-and its context; none keeps a state. `FoundCalls` already has the facts that the scanner knows (see
-`rescue.position`), such as the kind of words `before` the call: in
-`For example: <tool_call>...</tool_call>` they present an example. This module adds the facts that
-need the text after the call, the tools, or earlier messages.
+`collect_facts` returns them as `CallFacts`; each other function determines one of them. No state is
+stored.
+
+The scanner has already put the facts that it knows into `FoundCalls` (see `rescue.position`). One
+of them is the kind of the words `before` a call: in `For example: <tool_call>...</tool_call>` they
+present an example. This module adds the facts that depend on the text after the call, on the tools,
+or on earlier messages.
 """
 
 import re
@@ -62,7 +64,7 @@ def collect_facts(
     earlier: EarlierTexts,
 ) -> CallFacts:
     """Return the facts about a match; `calls` are its calls under the names of offered tools."""
-    # If the client demands a call, a call in the user's own words is the demanded one.
+    # If the client requires a call, a call that repeats the user's text is that call, no quotation.
     may_be_copied = offer.choice is ToolUse.AUTO and offer.quotable
     origin = earlier.find_origin(match.source, calls) if may_be_copied else Origin.MODEL
     after = _classify_words_after(text)
@@ -78,7 +80,7 @@ def collect_facts(
 
 
 def find_context(match: FoundCalls) -> Context:
-    """Distinguish a marked call within a sentence; the scanner decides where sentences end."""
+    """Return SENTENCE for a marked call inside a sentence; the scanner finds the sentence ends."""
     return Context.SENTENCE if match.is_doubtful and match.is_marked else Context.NONE
 
 
@@ -87,12 +89,12 @@ def find_format(match: FoundCalls, offer: OfferedTools) -> Format:
 
 
 def find_shown_tool(call: WrittenCall, offer: OfferedTools) -> Tool | None:
-    """Return the tool of a call among all that the model is shown, the respond tool included."""
+    """Return the called tool, which may be any tool in the prompt, including the respond tool."""
     return names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
 
 
 def asks_about_calls(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
-    """Return whether a user asked how one of these tools is called: the call is the answer."""
+    """Return whether a user asked how to call one of these tools: then the call is an example."""
     return any(is_asked_about(call.name, text) for call in calls for text in offer.user_texts)
 
 
@@ -140,7 +142,9 @@ def _classify_words_after(text: NearbyText) -> Words:
 
 
 def _classify_content(match: FoundCalls, total: str, after: Words, offer: OfferedTools) -> Content:
-    """Classify a call; placeholders count only next to an answer that announces no call.
+    """Classify the content of a call.
+
+    Placeholders count only next to an answer that announces no call.
 
     Hermes-2-Pro appends the empty form of a tool to its question to the user:
 

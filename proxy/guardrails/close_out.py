@@ -1,8 +1,8 @@
 """The close-out check: asks a model that ended a turn in text whether work remains.
 
-`find_cause` decides about the check, `pick_new_calls` which calls of its reply are made, and
-`moves_prompt` whether the check would change the prompt of earlier messages. All decisions depend
-on the transcript; no state is stored.
+`find_cause` decides whether a check is needed, and `moves_prompt` whether the check would change
+the prompt of earlier messages. `pick_new_calls` selects the calls in the model's reply to the check
+that the client receives. All decisions depend on the transcript; no state is stored.
 """
 
 import re
@@ -25,7 +25,8 @@ from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
 from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error, since_user
 
-LEAST_TOKENS = 64  # of the client's limit that must remain for a check: a call needs about as many
+# A check needs at least so many remaining tokens of the client's limit: a call has about as many.
+LEAST_TOKENS = 64
 MARK = "_closeout"  # suffix of the ids of calls that a check caused
 
 # After such a failure, another attempt would act against a person's will, or act twice.
@@ -40,10 +41,10 @@ _IS_UNCERTAIN = re.compile(
 
 
 class CloseOut(Enum):
-    """The ends in text that are checked.
+    """The turns whose final text is checked.
 
-    STRUCTURAL: ends after a result with a flag or a member that reports a failure. ALWAYS: all ends
-    after a use of tools.
+    STRUCTURAL: turns whose latest result reports a failure with a flag or a member. ALWAYS: all
+    turns that used tools.
     """
 
     OFF = "off"
@@ -52,7 +53,7 @@ class CloseOut(Enum):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The cause of a check; for a failed result with its `tool` and its `error`."""
+    """The cause of a check; a failed result also has its `tool` and its `error`."""
 
     name: Literal["failed_result", "always"]
     tool: str = ""
@@ -60,9 +61,9 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Cause | None:
-    """Return the cause of a check after these messages, None without a check.
+    """Return the cause of a check, or None if no check is needed.
 
-    The messages are those of the client, and the model has answered them in text.
+    `messages` is the client's history, to which the model has just replied with text.
     """
     since = since_user(messages)
     after_reply = takewhile(lambda message: message.role != "assistant", reversed(since))
@@ -77,11 +78,11 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
 
 
 def _is_open(offer: OfferedTools) -> bool:
-    """Return whether the model was free to call, and free to end in any text."""
+    """Return whether the model could call tools, and could end its turn with any text."""
     made, terminal = _made_in_turn(offer.completed), offer.workflow.terminal_tools
     is_over = any(call.name in terminal and not call.has_failed for call in made)
     is_free = offer.choice is ToolUse.AUTO and offer.answer_schema is None
-    # engines do not report that a stop string ended a reply
+    # Engines do not report that a stop string ended a reply, so the text may be unfinished.
     return bool(offer.tools) and is_free and not offer.stop_strings and not is_over
 
 
@@ -102,8 +103,8 @@ def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:
     """Return whether the chat template drops reasoning of `sent` after another user message.
 
-    Then the prompt of the check would differ from that of the answer before its end, and the engine
-    would read all of it again.
+    If it does, the prompt of the check differs from the prompt of the answer before its end, and
+    the engine has to process the prompt again.
     """
     since = since_user(sent)
     return replay == "last" and replay_thoughts(since, "none") != since
@@ -112,9 +113,10 @@ def moves_prompt(sent: Messages, replay: Replay) -> bool:
 def pick_new_calls(
     calls: Sequence[ToolCall], offer: OfferedTools, new_id: NewId
 ) -> tuple[ToolCall, ...]:
-    """Return the calls of the reply to a check that may be made, with marked ids.
+    """Return the calls in the reply to a check that the client receives; their ids end in `MARK`.
 
-    They are new since the last user message, and not copied from the result of a tool.
+    Calls that were already made since the last user message are dropped, and so are calls that the
+    model copied from a tool result.
     """
     made = [(call.name, call.arguments) for call in _made_in_turn(offer.completed)]
     picked: list[ToolCall] = []

@@ -6,8 +6,8 @@ A content is a string or a list of parts:
     "content": [{"type": "text", "text": "Hi"}, {"type": "image_url", ...}]
 
 `history_repair` and `tool_prompts` change messages only with these functions, so that unchanged
-parts and members keep the client's exact bytes. A message that is parsed and written again would
-differ in its white space, and the engine would read the prompt from there on again.
+parts and members keep the client's exact bytes. If a message were parsed and serialized again, its
+white space would change, and the engine would have to process the prompt again from there on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def replace_members(message: Message, members: Mapping[str, bytes]) -> Message:
     return Message(message.role, text, source, message.calls, message.tool_call_id, message.failed)
 
 
-def say_as_user(message: Message, note: str = "") -> Message:
+def convert_to_user(message: Message, note: str = "") -> Message:
     content = members_of(message).get("content", b"")
     return make_message("user", join_contents([json.dump(note), content]))
 
@@ -39,7 +39,7 @@ def say_as_user(message: Message, note: str = "") -> Message:
 def merge(messages: Sequence[Message]) -> Message:
     """Merge messages of one role; contents and reasoning are joined in order.
 
-    Of other members the first occurrence counts. Only the last message may have calls.
+    All other members keep their first value. Only the last message may have calls.
     """
     everything = [members_of(message) for message in messages]
     members: dict[str, bytes] = {}
@@ -108,8 +108,8 @@ def plain_message(role: str, text: str) -> Message:
 def join_messages(messages: Sequence[Message], separator: str) -> Message:
     """Return the first message with the contents of all others appended.
 
-    Contents are separated by `separator`, and the result for the first few is a prefix of the
-    result for all. Other members of the appended messages are dropped.
+    `separator` separates the contents. The result for the first messages is a prefix of the result
+    for all of them. Other members of the appended messages are dropped.
     """
     contents = [members_of(message).get("content", b"") for message in messages]
     return _with_content(messages[0], _join_with(contents, separator))
@@ -127,7 +127,7 @@ def replace_content(message: Message, text: str) -> Message:
 
 
 def write_as_user(message: Message, text: str) -> Message:
-    """Return a user message with `text` and all parts of the message that are not text."""
+    """Return a user message with `text` and the non-text parts of `message`, such as images."""
     parts = _parts(members_of(message).get("content", b""))
     others = [part for part in parts if "text" not in json.split_object(part)]
     if not others:
@@ -140,7 +140,7 @@ def _with_content(message: Message, content: bytes) -> Message:
 
 
 def _join_with(contents: Sequence[bytes], separator: str) -> bytes:
-    """Join contents to one string, or to parts if any content has parts."""
+    """Join contents into one string, or into a list of parts if any content has parts."""
     plain = list(takewhile(lambda content: not content.startswith(b"["), contents))
     text = json.dump(separator.join(filter(None, map(string_of, plain))))
     if len(plain) == len(contents):

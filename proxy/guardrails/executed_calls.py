@@ -1,9 +1,11 @@
 """Decides whether a call from text repeats a call that has already run.
 
-`is_executed` decides that a call has succeeded since the user's last message and must not run
-again; `find_failed_call` that it would fail again. Small models vary a call that they repeat: `5.0`
-for `5`, an optional member with its default, or other capital letters in a subject. A comparison
-member by member missed such a repeat and sent a mail twice, so `are_alike` compares the effects.
+`is_executed` returns whether a call has succeeded since the user's last message and must not run
+again. `find_failed_call` returns an earlier equal call that failed and would fail again.
+
+Small models vary the calls that they repeat: they write `5.0` for `5`, add an optional member with
+its default, or change the capital letters of a subject. An exact comparison missed such a repeat,
+and a mail was sent twice; therefore `are_alike` compares the effects of two calls.
 
 A repeated call is passed on in two cases: its result reported work in progress, or it observes
 something (`read_file`, `run_tests`) that a later call may have changed. Structured calls may be
@@ -24,7 +26,7 @@ from proxy.guardrails.transcript import LONGEST_STATUS, CompletedCall, is_pendin
 _FAILED = re.compile(
     r"\"(?:ok|success|succeeded)\"\s*:\s*false|\"status\"\s*:\s*\"(?:fail|error|reject)"
 )
-_PASSES = re.compile(
+_TEMPORARY = re.compile(
     r"\b(?:timed? ?-?out|temporar\w*|unavailable|overloaded|busy|rate.?limit\w*|too many requests"
     r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
     re.IGNORECASE,
@@ -38,8 +40,8 @@ _READS = frozenset(
         *("inspect", "browse", "retrieve"),
     )
 )
-# These tools run something that may have changed since the last call. A failure is their result, so
-# that the same call makes sense after it as well.
+# These tools run something that may have changed since the last call. A failed test run is also a
+# result, so the same call makes sense after a failure, too.
 _OBSERVES = _READS | frozenset(
     (
         *("run", "exec", "execute", "bash", "shell", "sh", "terminal", "command", "test"),
@@ -91,7 +93,7 @@ def _has_failed(call: CompletedCall) -> bool:
 
 
 def _are_alike(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether two calls have the same effect, for observing tools whether they are equal."""
+    """Return whether two calls have the same effect; calls of observing tools must be equal."""
     tool = find_tool(name, offer.tools)
     schema = None if tool is None else tool.parameters
     return are_alike(left, right, schema, offer.request, is_exact=is_observing(name))
@@ -100,7 +102,7 @@ def _are_alike(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools
 def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
     done = [call for call in offer.executed if not _has_failed(call)]
-    is_looking, request = is_observing(name), offer.request
+    request = offer.request
     same = [
         n
         for n, call in enumerate(done)
@@ -109,7 +111,7 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     names = [tool.name for tool in offer.tools]
     if not same or len(same) < count_wanted(name, arguments, request, names):
         return False
-    if not is_looking:
+    if not is_observing(name):
         return True
     last = done[same[-1]]
     changes = (
@@ -117,17 +119,17 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
         for n, call in enumerate(done)
         if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
     )
-    is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
-    # Reading again helps to correct a call that failed because of its arguments.
-    is_moving |= _has_failed(offer.executed[-1]) and len(same) == 1
-    return not (is_moving or awaits_change(request, last.result) or any(changes))
+    may_differ = is_pending(last.result) or len({done[n].result for n in same}) > 1
+    # Reading again helps the model to correct a call that failed because of its arguments.
+    may_differ |= _has_failed(offer.executed[-1]) and len(same) == 1
+    return not (may_differ or awaits_change(request, last.result) or any(changes))
 
 
 def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> CompletedCall | None:
-    """Return the same call with its result if it failed and would fail again, None otherwise.
+    """Return the earlier equal call if it failed and would fail again, otherwise None.
 
-    It may succeed if the failure is temporary, such as a timeout, if the tool runs something, or if
-    a later call may have changed something. Qwen2.5-Coder 0.5B and 1.5B repeated
+    The call may succeed now if the failure was temporary, such as a timeout, if the tool runs
+    something, or if a later call may have changed something. Qwen2.5-Coder 0.5B and 1.5B repeated
     `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
     """
     for call in reversed(offer.executed):
@@ -143,7 +145,7 @@ def fails_again(call: CompletedCall) -> bool:
     runs_something = is_observing(call.name) and not _has_verb(call.name, _READS)
     if not _has_failed(call) or runs_something:
         return False
-    return not (is_pending(call.result) or _PASSES.search(call.result[:_LONGEST_ERROR]))
+    return not (is_pending(call.result) or _TEMPORARY.search(call.result[:_LONGEST_ERROR]))
 
 
 def is_variant(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools) -> bool:
@@ -169,9 +171,9 @@ def are_alike(
 ) -> bool:
     """Return whether two values have the same effect.
 
-    Members with the default that the `schema` declares count as absent, as do empty optional ones.
-    Unless the comparison `is_exact`, letter case and white space make no difference. If the user's
-    `request` contains both texts, the texts differ: the user distinguishes them.
+    An optional member counts as absent if it is empty, or if it has the default that the `schema`
+    declares. Unless the comparison `is_exact`, letter case and white space make no difference
+    between texts; but if the user's `request` contains both texts, the user distinguishes them.
     """
     known = schema if isinstance(schema, dict) else {}
     match left, right:
@@ -231,10 +233,10 @@ def _read_number(value: JsonValue) -> Decimal | None:
 
 
 def count_wanted(name: str, arguments: JsonValue, request: str, tools: Sequence[str]) -> int:
-    """Return how many times a request wants a call: 2 for "send it twice", usually 1.
+    """Return how many times the user requests a call: 2 for "send it twice", usually 1.
 
-    A number applies to the tool that its clause names, or whose values the clause contains, and to
-    every call if the clause names none of the offered `tools`.
+    A number applies to this call if its clause names the tool or contains a value of the arguments.
+    If the clause names none of the offered `tools`, the number applies to every call.
     """
     wanted = 1
     clauses = _CLAUSE.split(request)
@@ -257,5 +259,5 @@ def _parts(name: str) -> set[str]:
 
 
 def awaits_change(request: str, result: str) -> bool:
-    """Return whether the user wants the model to wait for an event not reported by the result."""
+    """Return whether the user wants to wait for an event, and the result does not report it yet."""
     return _AWAITS.search(request) is not None and _IS_OVER.search(result) is None

@@ -2,9 +2,11 @@
 
 A model with nothing left to do sometimes calls a tool anyway, with invented values: an event
 "Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks, after the work was
-done). A tool with an effect then does something that was never requested. `find_invented_values`
-decides which values of a call are invented; `judge_progress` how much of the request is done, by
-the values that the request names (`find_open_values`).
+done). A tool with an effect then does something that was never requested.
+
+`find_invented_values` returns the invented values of a call. `find_open_values` returns the values
+that the request names and no call has used yet; from these, `judge_progress` decides whether the
+request is done.
 """
 
 import re
@@ -26,7 +28,7 @@ _VALUE = re.compile(
     r"""(?<!\w)(?P<quote>['"`])(?P<quoted>[^'"`\n]{2,60})(?P=quote)(?!\w)
     |[\u201c\u2018\u00ab](?P<curly>[^\u201d\u2019\u00bb\n]{2,60})[\u201d\u2019\u00bb]
     |(?<![\w.+-])(?P<plain>[\w.+-]+@[\w-]+\.[\w.-]+|\w[\w.-]*(?:/[\w.-]+)+|\d[\d.:]*
-        |(?<=[a-z,;][ ])[A-Z][\w-]+)""",  # no token is searched from its middle: the work is linear
+        |(?<=[a-z,;][ ])[A-Z][\w-]+)""",  # matches start only where a token starts: linear time
     re.VERBOSE,
 )
 # "The deadline is on [insert date]" and "C:/Users/YourName" (Qwen2.5-Coder 0.5B). Longer texts may
@@ -35,13 +37,15 @@ _GAP = re.compile(
     r"(?=[^\n]{1,100}\Z)[^\n]*?(?P<gap>[\[<{(](?i:insert|enter|add|your)\b[^\]>})]{0,60}[\]>})])"
     r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+|path/to/)"
 )
-# A dummy number or id.
+# A dummy number or id, such as `12345` or `note_1234`.
 _COUNTED = re.compile(
     r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
 )
-_FEW_WORDS = 6  # a longer value is written by the model, so it shares few words with the request
+# A longer value is prose that the model wrote, so most of its words are not in the request.
+_FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words are in any text
-# English words that occur in any text, so that they are no evidence for a value.
+# English words that occur in any text. If a value shares only these words with the conversation, it
+# may still be invented.
 _IN_ANY_TEXT = frozenset(
     (
         *("the", "and", "for", "with", "from", "this", "that", "you", "your", "are", "was", "have"),
@@ -68,12 +72,12 @@ _MOST_WORDS = 60
 
 
 def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools) -> tuple[str, ...]:
-    """Return the values that the model invented; () if it may have known them.
+    """Return the values that the model invented; () if the conversation may contain them.
 
-    An address or a placeholder that occurs nowhere is enough. For a tool with an effect, after
-    tools have run, so are values none of which shares a word with the conversation. When the
-    request is done, a short value must share more than half of its words. Values that the schema
-    lists are ignored.
+    An address or a placeholder is invented if it occurs nowhere in the conversation. After tools
+    have run, the values of a tool with an effect are also invented if none of them shares a word
+    with the conversation. When the request is done, the rule is stricter: a short value must share
+    more than half of its words. Values that the schema lists are ignored.
     """
     values = [*_distinguishing(arguments, tool.parameters)]
     conversation = _Conversation(offer)
@@ -88,7 +92,7 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
 
 
 def _invented_part(value: str) -> str:
-    """Return the address or the placeholder in a value, "" without one."""
+    """Return the address or the placeholder that a value contains, or ""."""
     text = value.strip()
     if any(form.fullmatch(text) for form in (_ADDRESS, _COUNTED)) or is_placeholder(text):
         return text
@@ -97,7 +101,7 @@ def _invented_part(value: str) -> str:
 
 
 class Progress(Enum):
-    """The part of the user's last message that later calls have used, judged by its values."""
+    """The progress of the user's last request, judged by the values that calls have used."""
 
     OPEN = "open"
     DONE = "done"
@@ -117,9 +121,9 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
     """Return the values that the user's last message names and no later call has used.
 
     These are quoted texts, addresses, paths, numbers, names with a capital letter within a
-    sentence, words next to the name of a parameter ("the folder bills"), and tools with an
-    effect whose verb it contains ("and delete it"). With these values in a nudge the 0.5B
-    Qwen2.5-Coder took the next step in 5 of 5 tasks, without them in 0.
+    sentence, words next to the name of a parameter ("the folder bills"), and tools with an effect
+    if the message contains their verb ("and delete it"). When a nudge named these values,
+    Qwen2.5-Coder 0.5B took the next step in 5 of 5 tasks; without the values it did so in none.
     """
     request = offer.request
     if not request:
@@ -172,7 +176,7 @@ def _list_joined(request: str, offer: OfferedTools) -> list[str]:
 
 
 def _list_open_steps(request: str, offer: OfferedTools) -> list[str]:
-    """List the tools with an effect that have not run, and whose verb is a word of the request."""
+    """List the tools with an effect that have not run although the request contains their verb."""
     words = {word.casefold() for word in islice(_LETTERS.findall(request), _MOST_WORDS * 4)}
     executed = {call.name for call in offer.executed if not call.has_failed}
     return [
@@ -194,7 +198,10 @@ def _list_values(text: str) -> list[str]:
 
 
 def _are_numbers(values: Sequence[str]) -> bool:
-    """Return whether all values are numbers, which a call may convert: "6 in the evening" to 18."""
+    """Return whether all values are numbers; a call may contain them in another form.
+
+    For example, a model converts "6 in the evening" to 18.
+    """
     return all(value[0].isdigit() for value in values)
 
 
@@ -243,7 +250,7 @@ def _stems(word: str) -> Iterator[str]:
 
 
 def _distinguishing(value: JsonValue, schema: JsonValue) -> Iterator[str]:
-    """Yield the strings among the values, except those that the schema declares."""
+    """Yield all strings in a value, except those that the schema declares."""
     known = schema if isinstance(schema, dict) else {}
     match value:
         case dict():

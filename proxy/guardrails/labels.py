@@ -1,7 +1,8 @@
-r"""Splits a reply in labeled lines while it arrives: thoughts, actions and the final answer.
+r"""Splits a reply into thoughts, actions and the final answer while it arrives.
 
-Only replies to the ReAct prompt are split. A label counts at the start of a line. Text without
-labels is unchanged; text after an invented result is dropped. For example:
+The ReAct prompt demands lines with labels; only replies to this prompt are split. A label counts at
+the start of a line. Text without labels is unchanged; text after an invented result is dropped. For
+example:
 
     Thought: I need the time.     ReasoningDelta("I need the time.")
     Action: get_time              TextDelta("Action: get_time\n"), which the scanner reads
@@ -40,7 +41,7 @@ _ANSWER = "Final Answer:"
 _LABELS = (_THOUGHT, _ACTION, _ANSWER, OBSERVATION)
 _PARTS: dict[str, _LabeledState] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
 _LONGEST = max(map(len, _LABELS))
-_DEEPEST = 8  # spaces before a label; deeper ones are in a list or in code
+_DEEPEST = 8  # spaces before a label; a deeper label is part of a list or of code
 # A model that takes no action may still write the label: `Action: None`.
 _NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))
 _SPACE = " \t\r\n"
@@ -48,7 +49,11 @@ _SPACE = " \t\r\n"
 
 @dataclass(slots=True)
 class LabelSplitter:
-    """Splits one reply; white space at the end of a part is held back and dropped with it."""
+    """Splits one reply.
+
+    White space is held back until more text of the same part follows. At the end of a part it is
+    dropped.
+    """
 
     _part: _LabeledState = "plain"
     _held: str = ""
@@ -94,15 +99,18 @@ class LabelSplitter:
         return pieces
 
     def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
-        """Return the label of a line with its indent, "" for none; None if more text decides."""
-        sight = text[start : start + _DEEPEST + _LONGEST]
-        head = sight.lstrip(" \t")
-        indent = len(sight) - len(head)
+        """Return the label of a line with its indent.
+
+        Returns "" for a line without a label, and None if more text is needed to decide.
+        """
+        line_start = text[start : start + _DEEPEST + _LONGEST]
+        head = line_start.lstrip(" \t")
+        indent = len(line_start) - len(head)
         if indent > _DEEPEST or self._part == "answer":
             return ""
         for label in _LABELS:
             if head.startswith(label):
-                return sight[: indent + len(label)]
+                return line_start[: indent + len(label)]
         is_open = any(label.startswith(head) for label in _LABELS)
         return None if is_open and not is_finished else ""
 
@@ -143,7 +151,7 @@ class LabelSplitter:
             self._emit(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
-        """Emit a piece of a part, without white space at its end or right after a label."""
+        """Emit text, but hold back white space at its end and drop it right after a label."""
         words = text.rstrip(_SPACE)
         space = text[len(words) :]
         if words:

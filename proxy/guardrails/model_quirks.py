@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from proxy.guardrails.offer import TextPolicy
 
-# The earlier reasoning sent back to the model: none, since the last user message, or all.
+# The earlier reasoning in the prompt: none, the reasoning since the last user message, or all.
 Replay: TypeAlias = Literal["none", "last", "full"]
 
 
@@ -22,8 +22,8 @@ class Template:
     """The messages that a chat template accepts.
 
     With `alternates`, user and assistant messages must alternate; without `prefill`, the last
-    message must not be the assistant's. `control_tokens` structure its prompts, so they are removed
-    from all other text.
+    message must not be the assistant's. `control_tokens` structure its prompts, so they are broken
+    up where a user or a tool wrote them.
     """
 
     has_developer: bool = True
@@ -37,15 +37,19 @@ class Template:
 class Quirks:
     """The properties of one model.
 
-    `syntaxes` are tried first, in this order. `convention` names the format in which the prompt
-    describes tools, "" if the chat template does it. `aliases` map names that the model writes to
-    the tools it may mean. With `resets_state` the backend must not continue from a cached prompt,
-    except for the same, unchanged conversation. With `offers_respond` a `convention` also describes
-    the synthetic answer tool if the `text_policy` is AUTO. A prompt that `opens_thoughts` begins a
-    reasoning block that the reply closes. `efforts` are the values of reasoning effort that the
-    chat template accepts in its `effort_variable`, () if unknown; with the variables `kept_by` it
-    keeps all earlier reasoning. `renders_reasoning` is whether it writes the reasoning of earlier
-    messages into the prompt, None if unknown.
+    - `syntaxes` are tried first, in this order. `aliases` map names that the model writes to the
+      tools that it may mean.
+    - `convention` names the format in which the prompt describes tools; "" if the chat template
+      describes them. With `offers_respond` and the `text_policy` AUTO, the description includes the
+      synthetic answer tool.
+    - With `resets_state` the backend may continue from a cached prompt only if the prompt is that
+      of the same, unchanged conversation.
+    - A prompt that `opens_thoughts` begins a reasoning block that the reply closes.
+    - `efforts` are the values of reasoning effort that the chat template accepts in its
+      `effort_variable`; () if unknown.
+    - If the variables `kept_by` are set, the template keeps all earlier reasoning.
+    - `renders_reasoning` is whether the template writes the reasoning of earlier messages into the
+      prompt; None if unknown.
     """
 
     syntaxes: tuple[str, ...] = ()

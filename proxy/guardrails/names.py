@@ -29,7 +29,7 @@ def find_tool(name_in_reply: str, tools: Sequence[Tool]) -> Tool | None:
 
 
 def find_name(name_in_reply: str, names: Collection[str]) -> str | None:
-    """Return the name that is meant; a near miss counts only if exactly one name fits.
+    """Return the name that the reply means; a near miss counts only if exactly one name fits.
 
     A near miss differs by a namespace prefix, or in how the words are joined: `getWeather`,
     `get-weather` and `getweather` are `get_weather`. Some models write the tool's own name as the
@@ -53,7 +53,7 @@ def has_markup(name_in_reply: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...] | str, list[str]]:
-    """Return the names by their words, and by all their words joined."""
+    """Index the names by their words, and by their words joined into one string."""
     by_words: dict[tuple[str, ...] | str, list[str]] = {}
     for name in names:
         words = _words(name)

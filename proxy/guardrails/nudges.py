@@ -1,9 +1,9 @@
-"""Messages for a model after a rejected reply, or in a loop.
+"""Messages to a model after a rejected reply, or when its calls are in a loop.
 
-The callers decide that a message is needed; the functions here only write it: short, in the second
-person, with the name of the defect. A nudge never repeats the whole rejected reply and never
-changes an earlier message: it is appended. Every text is behavior that was measured with models,
-so changing a word needs a measurement (`python -m benchmarks real --model FILE.gguf`).
+The callers decide whether a message is needed; the functions here write it. A nudge is short,
+addresses the model as "you", and names the defect. It is appended, so it never changes an earlier
+message, and it never repeats the whole rejected reply. The texts were measured with models: measure
+again after changing a word (`python -m benchmarks real --model FILE.gguf`).
 """
 
 import re
@@ -61,11 +61,10 @@ def correct_announcement(reply: str, offer: OfferedTools) -> tuple[Message, ...]
 
 
 def demand_next_step(reply: str, name: str) -> tuple[Message, ...]:
-    """Ask for a call that the model explained to the user; `name` is its tool, "" if unknown.
+    """Demand a call that the model explained to the user; `name` is its tool, "" if unknown.
 
-    With the information that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its
-    explanation in 5 of 6 tasks; with the instruction to write only the call, it made the right call
-    in 6 of 6.
+    A nudge that the user cannot call tools made Qwen2.5-Coder 1.5B repeat its explanation in 5 of 6
+    tasks. After the instruction to write only the call, it made the right call in 6 of 6.
     """
     call = f"call {_quote(name)} now" if name else "call the tool now"
     return _append(reply, f"Do not explain it. Do it: {call}. Write only {_FORM}.")
@@ -77,13 +76,13 @@ def correct_unknown_syntax(offer: OfferedTools) -> tuple[Message, ...]:
 
 
 def correct_foreign_call(name: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Ask for an answer in place of a reply that only calls a tool that does not exist."""
+    """Ask for an answer or another call after a reply that called only an unknown tool."""
     wrong = describe_unknown_tool(name, offer)
     return (user_message(f"{wrong} Answer me in plain words, or call one of these tools."),)
 
 
 def correct_doubtful_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Ask whether a call was meant; `reply` is the text without it."""
+    """Ask whether the model meant a call; `reply` is its text without that call."""
     doubt = "A tool call stands in your text, and it is not clear whether you mean it: no tool ran."
     return _append(reply, f"{doubt} {_offer_ways_out(offer)}")
 
@@ -93,10 +92,12 @@ def report_executed_calls(
 ) -> tuple[Message, ...]:
     """Ask for the next step, or, with the calls that have run and their results, for an answer.
 
-    `open_values` are the values that the request names and no call has used. Of twenty wordings
-    these gave Qwen2.5-Coder 0.5B and 1.5B the fewest further repetitions. After a quotation of the
-    request the 0.5B repeated the request, after a note as the result of the repeated call both
-    repeated the call, and the 1.5B copied a list of calls before the next step.
+    `open_values` are the values that the request names and no call has used. Twenty wordings were
+    measured with Qwen2.5-Coder 0.5B and 1.5B, and these two led to the fewest further repetitions:
+
+    - A quotation of the request: the 0.5B repeated the request.
+    - A note as the result of the repeated call: both models repeated the call.
+    - A list of calls before the next step: the 1.5B copied the list.
     """
     if open_values:
         step = f"{offer.executed[-1].name} {_NEXT}, about {', '.join(open_values[:_MOST_OPEN])}"
@@ -109,11 +110,11 @@ def report_executed_calls(
 
 
 def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
-    """Ask for another call in place of one that failed, of its error, or of an explanation.
+    """Ask for another call after a call that failed and would fail again.
 
-    With the information that the same call fails again, Qwen2.5-Coder 1.5B copied the error or
-    explained it in 7 of 7 tasks; asked for the call that is needed first, it made another call in 7
-    of 7.
+    A nudge that the same call fails again made Qwen2.5-Coder 1.5B copy the error or explain it in 7
+    of 7 tasks. When the nudge demanded the call that is needed first, it made another call in 7 of
+    7.
     """
     error = cut(read_error(failed.result).strip(), _MOST_ERROR)
     return (user_message(f"{_FAILED} It failed: {error} {_FIRST}"),)
@@ -122,15 +123,15 @@ def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run.
 
-    Qwen2.5-Coder 0.5B copied "Done so far: send_mail -> ok: true" into 7 of 20 answers, but
-    paraphrases sentences.
+    The results are reported in sentences, which Qwen2.5-Coder 0.5B paraphrases. It copied a list,
+    "Done so far: send_mail -> ok: true", into 7 of 20 answers.
     """
     done = report_results(offer)
     return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
 
 
 def report_results(offer: OfferedTools) -> str:
-    """Report the latest results in words, also as the answer of a model that writes none."""
+    """Report the latest results in words; also used as the answer if the model writes none."""
     return " ".join(
         f"{call.name} returned {_in_words(call.result).rstrip('.')}."
         for call in offer.executed[-_MOST_LISTED:]
@@ -152,9 +153,10 @@ def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
 
 
 def correct_described_call(reply: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
-    """Ask for a call that a model explained after its tools had run; `reply` is without it.
+    """Demand a call that the model described after its tools had run.
 
-    With the alternative `DONE`, Qwen2.5-Coder 1.5B wrote that in 3 of 3 tasks.
+    `reply` is its text without that call. The nudge does not offer the alternative `DONE`:
+    Qwen2.5-Coder 1.5B wrote it in 3 of 3 tasks.
     """
     wrong = f"{_DESCRIBED}, so no tool ran."
     return _append(reply, f"{wrong} {_WRITE} {_write_call(calls)}")
@@ -236,20 +238,21 @@ def correct_calls(
 
 
 def correct_broken_call(reply: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer a call without an object of arguments as prose: no history may contain it.
+    """Correct a call whose arguments are not an object; its reply is quoted as prose.
 
-    Chat templates parse the arguments of a history, and fail at broken ones.
+    The history must not contain the call itself: chat templates parse the arguments of all calls,
+    and fail if they cannot.
     """
     return _append(reply, f"Your tool call could not be read: {problem}. {_demand_call(offer)}")
 
 
 def demand_open_call(reply: str) -> tuple[Message, ...]:
-    """Answer a reply that does not complete a call of which the client has seen the beginning."""
+    """Demand the rest of a call whose beginning the client has already received."""
     return _append(reply, "You had begun a call, and it is still to be completed.")
 
 
 def ask_what_is_left(reply: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
-    """Ask after an answer whether work remains; `tool` failed with the `error`."""
+    """Ask after an answer whether work remains; if there is an `error`, `tool` failed with it."""
     prompt = (
         "If something that was asked for is not done yet, do it now with a tool. "
         f"Otherwise answer only {_DONE}."
@@ -330,10 +333,10 @@ def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> 
 
 
 def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
-    """Ask for a call of `name` with the arguments that the client has seen at their beginning."""
+    """Demand a call of `name` whose arguments start with the `beginning` that the client has."""
     is_quotable = 0 < len(beginning) <= _MOST_QUOTED
-    so = f"exactly with {beginning}" if is_quotable else "with the same values as before"
-    return _extend(nudge, f"Call {name} again, and begin its arguments {so}")
+    start = f"exactly with {beginning}" if is_quotable else "with the same values as before"
+    return _extend(nudge, f"Call {name} again, and begin its arguments {start}")
 
 
 def is_done(reply: str) -> bool:
@@ -342,12 +345,15 @@ def is_done(reply: str) -> bool:
 
 
 def may_be_about_nudge(reply: str) -> bool:
-    """Return whether a reply with this beginning may be that word, or a copy of a note."""
+    """Return whether a reply that begins like this may be `DONE`, or a copy of a nudge."""
     return _DONE.startswith(_strip_marks(reply)) or copies_nudge(reply, is_whole=False)
 
 
 def copies_nudge(reply: str, *, is_whole: bool = True) -> bool:
-    """Return whether a reply begins with a copy of a note, or may do so if it is not `is_whole`."""
+    """Return whether a reply begins with a copy of a nudge.
+
+    If the reply is not yet whole, it is enough that its continuation may make it a copy.
+    """
     text = reply.strip()
     rest = text.partition(" ")[2]  # after the name of a tool
     if text.startswith(_COPIED) or rest.startswith(_NEXT) or _LOOP.match(text):
@@ -375,12 +381,12 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
 
 
 def _note(text: str) -> Message:
-    """Mark a message so that it is not taken for a tool's result or a request of the user."""
+    """Mark a message, so that the model does not take it for a result or a request of the user."""
     return user_message(f"{_NOTE}, not a tool result: {text}]")
 
 
 def _offer_ways_out(offer: OfferedTools) -> str:
-    """Ask for the call that was meant, or for a confirmation without effect."""
+    """Ask for the call that the model meant, or for a confirmation that its answer is complete."""
     done = f"write {_DONE}"
     if offer.respond is not None:
         done = f"call {offer.respond.name} with an empty message"

@@ -29,14 +29,16 @@ _FINAL_FORMS = {
 
 
 class TextPolicy(Enum):
-    """Whether prose is accepted as an answer while tools are offered.
+    """The rule for accepting prose as an answer while tools are offered.
 
-    AUTO shows prose at once and accepts it as an answer. If it only announces a call, or is a call
-    in an unknown syntax, the model is asked once for the call; after a rejected call, only
-    a question to the user ends the turn. RESPOND offers a synthetic answer tool and retries once
-    after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it. With RESPOND as the default,
-    8 of 34 clients finished their tool loop; with ACCEPT, all 32 clients of chat completions did
-    (decision 0003).
+    - AUTO streams prose at once and accepts it as an answer. If the prose only announces a call, or
+      is a call in an unknown syntax, the model is prompted once for the call. After a rejected
+      call, only a question to the user ends the turn.
+    - RESPOND offers a synthetic answer tool and retries once after prose.
+    - ACCEPT accepts prose as an answer, and REQUIRE rejects it.
+
+    With RESPOND as the default, 8 of 34 clients finished their tool loop; with ACCEPT, all 32
+    clients of chat completions did (decision 0003).
     """
 
     AUTO = "auto"
@@ -46,7 +48,7 @@ class TextPolicy(Enum):
 
 
 class Mode(Enum):
-    """The powers of the guardrails; OBSERVE only reports the changes that ON would make."""
+    """Whether the guardrails are active; OBSERVE only reports the changes that ON would make."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -67,15 +69,16 @@ class OfferedTools(msgspec.Struct, frozen=True):
     - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
       of all other messages.
     - `completed` are the calls in the history that have a result. `executed` are those since the
-      user's last message, or none if loops are not watched. The history ends in `loop`, if any.
+      user's last message; () if loops are not detected. `loop` is the loop at the end of the
+      history, if there is one.
     - `aliases` map names that the model writes to tools. `own_syntaxes` are the call syntaxes that
       the prompt demands or the model's profile names. If the prompt `opens_thoughts`, a reply may
       begin within reasoning.
     - With an `answer_schema`, an answer must satisfy it, and plain JSON is never a call.
     - Without `repairs`, names and arguments must be exact; without `rescues`, text is never a call.
     - While a rejected call is corrected (`is_correction`), prose is an answer only if it asks the
-      user a question, or if the model `may_withdraw`, because it called only unknown tools.
-      Invented values are rejected once; then they are accepted (`accepts_invented_values`).
+      user a question, or if the model `may_withdraw`. It may if it called only unknown tools.
+    - Invented values are rejected once; then they are accepted (`accepts_invented_values`).
     """
 
     tools: tuple[Tool, ...]
@@ -115,7 +118,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the rules of a correction; a model without a call to make may use `respond`."""
+        """Return the rules for a correction; a model that has no call to make may use `respond`."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
@@ -207,8 +210,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def may_be_answer(self, name: str) -> bool:
         """Return whether a call of this name, with a text as its only argument, is an answer.
 
-        It is not if the client has a tool of that name, or if an answer must satisfy a schema: such
-        an answer arrives as text.
+        The call is not an answer if the client has a tool of that name. Neither is it if the answer
+        must satisfy a schema, because such an answer arrives as text.
         """
         is_answer_due = self.text_policy is not TextPolicy.REQUIRE and self.answer_schema is None
         is_unknown = is_answer_tool(name) and not self.is_respond(name)

@@ -4,16 +4,17 @@ Theory of operation
 -------------------
 `ReplyReader` receives the events of a backend, returns the parts of the reply (`ReplyPart`), and at
 the end a `ReadReply` for `review`. `inference.text_gate` decides which parts the client sees early.
-These objects answer one question each:
+Each of these objects has one task:
 
-- `ReplyScanner`: which spans of the text are reasoning, prose, or look like a call?
-- `PendingFindings`: which text follows an undecided call, and does it copy the call?
-- `provenance.decide`: is a call meant? `call_facts.collect_facts` collects the facts for its table.
-- `StructuredCall`: which call did the backend parse? It is never subject to that table, but
-  `rescue.swallowed` splits it if the backend's parser took several calls for one.
-- `ReplyText` and `ReplyCalls`: which text and which calls count?
+- `ReplyScanner` divides the text into reasoning, prose and spans that look like a call.
+- `PendingFindings` stores an undecided call with the text after it, and detects copies of the call.
+- `provenance.decide` decides whether the model meant a call. Its table depends on facts that
+  `call_facts.collect_facts` collects.
+- `StructuredCall` is a call that the backend parsed. The table does not apply to it, but
+  `rescue.swallowed` splits it if the backend's parser read several calls as one.
+- `ReplyText` and `ReplyCalls` collect the text and the calls that the client receives.
 
-The text of a reply is in one of four states. Reasoning and structured calls may come in each:
+The reader is in one of four states. Reasoning and structured calls may arrive in each of them:
 
               first call               structured call, or end of the reply
     CONTENT ─────────────▶ PENDING ──────────────────────────────────────────▶ CONTENT
@@ -22,21 +23,22 @@ The text of a reply is in one of four states. Reasoning and structured calls may
       ▼  │                   ▼
     MESSAGE                ENDED
 
-- CONTENT: prose is returned at once, but as `WithheldText` after a broken or ambiguous call, and
-  where prose begins to explain calls.
+- CONTENT: prose is returned at once. After a broken or ambiguous call, and where the model begins
+  to explain calls that it made, it is returned as `WithheldText`.
 - MESSAGE: the arguments of the respond tool arrive; the message in them is returned at once.
-- PENDING: the text after a call decides about the call, so everything is stored until it is known.
+- PENDING: the text after a call decides about the call, so all findings are stored until the reply
+  or the text ends.
 - ENDED: the rest of the text is ignored; `EnoughHeardError` lets the caller stop the model. In a
-  retry, a second call ends the reply as well if no call so far is valid.
+  retry, a second call also ends the reply if no call so far is valid.
 
-A call inside reasoning counts only if it ends the reasoning, and neither an answer nor another call
-follows. `find_final_calls` decides this for calls in separated reasoning, and `ReplyCalls` for
-calls in text that a later end mark turns into reasoning.
+A call inside reasoning counts only if the reasoning ends with it, and no answer and no other call
+follow. `find_final_calls` decides this for reasoning that the backend has separated. `ReplyCalls`
+decides it for text that turns out to be reasoning when an end mark arrives.
 
 For example, `Let me look. <tool_call>{"name": "get_time", "arguments": {}}</tool_call>\nDone.`:
 
     "Let me look."           CONTENT   Prose("Let me look.") is returned at once
-    "<tool_call>{...}</...>" PENDING   FoundCalls is stored: does the text after it take it back?
+    "<tool_call>{...}</...>" PENDING   FoundCalls is stored until the text after it is known
     "Done."                  PENDING   Prose("Done.") is stored
     finish()                 CONTENT   CallFacts(before=OTHER, after=OTHER, content=MARKED): CALL
                                        Prose("\nDone.") is returned
@@ -93,7 +95,9 @@ from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import begins_call
 
-_MOST_TEXT_AFTER = 2_000  # characters after a call; the first three sentences can show an example
+# Characters after a call that are examined: only the first three sentences can mark it as an
+# example (`recognition.shows_last`).
+_MOST_TEXT_AFTER = 2_000
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
@@ -105,9 +109,10 @@ _UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
 
 
 class AmbiguousCall(msgspec.Struct, frozen=True):
-    """Calls that may not be meant, as they appear in the text.
+    """Calls that the model may not have meant, with their text in the reply.
 
-    A call that `is_denied` has values which the user never named: it is refused in any form.
+    A call that `is_denied` copies a tool result and has values that the user never named. It is
+    refused even if the model repeats it in another form.
     """
 
     source: str
@@ -116,17 +121,19 @@ class AmbiguousCall(msgspec.Struct, frozen=True):
 
     @property
     def is_code(self) -> bool:
-        """Whether it reads as a line of Python, `f(a=1)`, and not as markup."""
+        """Whether the call is a line of Python, such as `f(a=1)`, and not markup."""
         return _CODE.match(self.source) is not None
 
 
 class ReadReply(msgspec.Struct, frozen=True):
     """A finished reply.
 
-    `text` has all prose and messages, with the `ambiguous` calls and the `broken_end`, the text
-    from a call that cannot be read (then the reply `is_broken`). `calls` are unchecked calls of the
-    client's tools. `is_cut_off`: the model was stopped within a call. `result_texts` are the
-    contents of invented result blocks, and `misplaced_calls` the calls in them.
+    - `text` has all prose and messages, including the text of `ambiguous` calls. If the reply
+      `is_broken`, `broken_end` is the end of the text, from the first call that cannot be read.
+    - `calls` are the calls of the client's tools, not yet validated.
+    - If the reply `is_cut_off`, the model was stopped within a call.
+    - `result_texts` are the contents of result blocks that the model invented, and
+      `misplaced_calls` are the calls in these blocks.
     """
 
     text: str = ""
@@ -147,8 +154,8 @@ class ReadReply(msgspec.Struct, frozen=True):
         """The text without the markup of broken and ambiguous calls; lines of code remain."""
         text = self.text.removesuffix(self.broken_end)
         for call in reversed(self.ambiguous):
-            # A line of code is readable as an answer, and a proposal without it says nothing. Of
-            # markup the last occurrence is removed: an earlier one may be a quotation.
+            # Users can read a line of code, and without it a proposal makes no sense. Markup is
+            # removed where it occurs last, because an earlier occurrence may be a quotation.
             if not call.is_code:
                 before, _, after = text.rpartition(call.source)
                 text = before + after
@@ -165,7 +172,7 @@ class State(Enum):
 
 
 class StructuredCall(msgspec.Struct):
-    """A call that the backend parsed, while its arguments arrive; a `message` is decoded."""
+    """A call that the backend parsed; if it is a message, `message` decodes its arguments."""
 
     started: ToolCallStarted
     message: MessageDecoder | None
@@ -178,7 +185,7 @@ class StructuredCall(msgspec.Struct):
 
 
 class PendingFindings:
-    """The findings from the first undecided call on."""
+    """The first undecided call and all findings after it."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -190,10 +197,10 @@ class PendingFindings:
         return [finding for finding in self.findings if isinstance(finding, FoundCalls)]
 
     def find_runaway(self, text: str) -> int:
-        """Return the index in the next prose at which the last tolerated copy of a call ends.
+        """Return the index in `text` after the last tolerated copy of a pending call, or -1.
 
-        It is -1 without such a copy, which may be spread over several pieces of prose. A call that
-        was ambiguous where it first occurred may be repeated up to `max_tokens` as prose.
+        `text` is the next prose; a copy may be spread over several pieces of prose. After an
+        ambiguous call a model may repeat the call as prose until it reaches `max_tokens`.
         """
         sources = {match.source.strip() for match in self.matches}
         ends = [self._find_last_copy(source, text) for source in sources]
@@ -213,7 +220,8 @@ class PendingFindings:
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        Prose that quotes another call, and reasoning, say nothing about the calls before them.
+        Prose that quotes another call is left out, and so is reasoning: neither shows whether an
+        earlier call is meant.
         """
         pending, self.findings = _without_beginnings(self.findings), []
         taken: list[tuple[Finding, str]] = []
@@ -231,7 +239,10 @@ class PendingFindings:
 
 
 class ReplyCalls:
-    """The calls in the text that count; calls in reasoning wait for the end of the reply."""
+    """The calls in the text that the client receives.
+
+    Calls in reasoning are stored until the end of the reply shows whether they count.
+    """
 
     def __init__(self) -> None:
         self.calls: list[WrittenCall] = []
@@ -244,10 +255,10 @@ class ReplyCalls:
             self.facts.append(fact)
 
     def add(self, call: WrittenCall, *, is_marked: bool) -> None:
-        """Add a call; a repetition is dropped.
+        """Add a call unless it repeats an earlier one.
 
-        Two equal calls with marks may be meant, for example to roll dice twice. At the third, all
-        but the first are dropped: the model is in a loop (see `MOST_SAME`).
+        Two equal marked calls are accepted, for example to roll dice twice. At the third, the model
+        is in a loop, and all but the first are dropped (see `MOST_SAME`).
         """
         most = MOST_SAME if is_marked else 2
         is_few = _REPEATED not in self.facts and self.calls.count(call) + 1 < most
@@ -259,7 +270,11 @@ class ReplyCalls:
         self.note_once(_REPEATED)
 
     def end_reasoning(self, respond: str, *, is_considered: bool) -> None:
-        """Treat all calls so far as calls in reasoning; refuse them if only `is_considered`."""
+        """Treat all calls so far as calls in reasoning.
+
+        If the text continued after them, the model only considered the calls (`is_considered`), and
+        they are refused.
+        """
         rescued = [fact for fact in self.facts if isinstance(fact, Rescued)]
         if is_considered:
             self.facts = [fact for fact in self.facts if fact not in rescued]
@@ -272,7 +287,7 @@ class ReplyCalls:
         self.calls.clear()
 
     def finish(self, *, has_answer: bool) -> None:
-        """Count the calls in reasoning if nothing follows them."""
+        """Accept the calls in reasoning if neither a call nor an answer follows them."""
         if self.calls or has_answer:
             self.facts += [_IN_REASONING] * len(self._facts_in_reasoning)
         else:
@@ -296,12 +311,12 @@ class ReplyReader:
         self._ambiguous: list[AmbiguousCall] = []
         self._result_texts: list[str] = []
         self._misplaced_calls: list[WrittenCall] = []
-        self._refusal: Reason | None = None  # of the prose that comes next
+        self._refusal: Reason | None = None  # the reason why the next prose is not a call
         self._has_responded = False
         self._has_ended = False
         self._closes_reasoning = False
         self._explains_calls = False
-        self._shows_gap = False  # the last call was text, and so is the space after it
+        self._shows_gap = False  # the last call became text, so the white space after it is text
 
     @property
     def state(self) -> State:
@@ -316,7 +331,7 @@ class ReplyReader:
         return self._calls.calls
 
     def has_call(self, index: int) -> bool:
-        """Return whether the backend parsed a call with this index that is not a message."""
+        """Return whether the backend parsed a call with this index; messages do not count."""
         call = self.structured.get(index)
         return call is not None and call.message is None
 
@@ -344,10 +359,10 @@ class ReplyReader:
     def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[ReplyPart], ReadReply]:
         """End the reply; return the parts that were held back, and the whole reply.
 
-        If the client has seen no part of it (`is_unseen`), the text before a lone end mark of
-        reasoning becomes reasoning: the prompt had opened the block.
+        A lone end mark of reasoning shows that the prompt had opened the block. If the client has
+        seen no part of the reply (`is_unseen`), the text before this mark becomes reasoning.
         """
-        if self._has_ended:  # in the state ENDED a caller ends the reply itself, unless it is over
+        if self._has_ended:  # the caller stopped the model, so the engine's reason means nothing
             reason = STOP
         is_cut_off, text = is_cut(reason), self._text
         parts = self._read_parts(self._scanner.flush())
@@ -360,8 +375,9 @@ class ReplyReader:
         parts += self._end_structured_calls(is_complete=not is_cut_off)
         self._drop_leak()
         self._calls.finish(has_answer=text.has_answer)
-        # A backend that separates reasoning may have put the call into it, if the model forgot the
-        # end mark. With an answer, or if the model was stopped, the call was only considered.
+        # If the model forgot the end mark, a backend that separates reasoning has put the call into
+        # the reasoning. If there is an answer or the reply was cut off, the model only considered
+        # the call.
         if not (self.calls or text.pieces or is_cut_off):
             for match in find_final_calls(self._scanner.find_calls("".join(self._reasoning))):
                 self._decide(match)
@@ -416,7 +432,8 @@ class ReplyReader:
         parts: list[ReplyPart] = []
         is_runaway = False
         if self._pending.findings:
-            if isinstance(finding, Prose):  # it is stored, so a runaway would be seen by nobody
+            # Pending prose is stored, so without this check a runaway would continue unnoticed.
+            if isinstance(finding, Prose):
                 end = self._pending.find_runaway(finding.text)
                 is_runaway = end >= 0
                 finding = Prose(finding.text[:end]) if is_runaway else finding
@@ -467,10 +484,10 @@ class ReplyReader:
                 pass
 
     def _end_if_stuck(self, last: FoundCalls) -> None:
-        """End the reply where it makes no progress.
+        """End the reply if it makes no progress.
 
-        That is after an invented result, after the third copy of a call, and in a retry after a
-        second invalid call, because the next attempt is constrained.
+        This is the case after an invented result and after the third copy of a call. In a retry, a
+        second invalid call also ends the reply, because the next attempt is constrained.
         """
         matches = self._pending.matches
         calls = [call for match in matches for call in match.calls]
@@ -490,7 +507,10 @@ class ReplyReader:
     # Calls in the text.
 
     def _take_calls(self, match: FoundCalls) -> list[ReplyPart]:
-        """Send messages at once, show calls that no text after them can save, store the others."""
+        """Return messages at once, and calls as text if later text cannot make them calls.
+
+        All other calls are stored until the text after them is known.
+        """
         if all(map(self._is_message, match.calls)):
             return self._add_calls(match)
         if match.is_doubtful and not self._may_ask_about(match):
@@ -503,7 +523,7 @@ class ReplyReader:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
     def _may_ask_about(self, match: FoundCalls) -> bool:
-        """Return whether the model may be asked about a call, depending on the text after it."""
+        """Return whether text after a call can still make it ambiguous, so that a retry follows."""
         known = CallFacts(
             context=find_context(match),
             before=match.before,
@@ -527,10 +547,10 @@ class ReplyReader:
         return parts
 
     def _decide(self, match: FoundCalls, text_after: str = "", total: str = "") -> list[ReplyPart]:
-        """Decide about a call by the table of provenance, and carry the decision out.
+        """Decide about a call with the table of `provenance`, and apply the decision.
 
-        A CALL that follows an ambiguous call is ambiguous as well: calls run in order, and the
-        client must not get the second step of a plan without the first.
+        A CALL after an ambiguous call is also ambiguous: otherwise the client would run the second
+        step of a plan without the first.
         """
         offer = self._offer
         calls = tuple(_resolve(call, offer) for call in match.calls)
@@ -572,10 +592,10 @@ class ReplyReader:
         return parts
 
     def _take_result(self, block: findings.ResultText) -> list[ReplyPart]:
-        """Hide an invented result block; words in it are an answer unless they hold markup.
+        """Hide an invented result block, unless its content is words without markup.
 
-        So `<tool_response>{"ok": true}</tool_response>` is hidden, and the words of
-        `<tool_response>The mail was sent.</tool_response>` are shown.
+        `<tool_response>{"ok": true}</tool_response>` is hidden. The words in
+        `<tool_response>The mail was sent.</tool_response>` are the model's answer and are shown.
         """
         content = block.text.strip()
         matches = [
@@ -594,7 +614,7 @@ class ReplyReader:
         return []
 
     def _end_reasoning(self, *, is_over: bool) -> None:
-        """Treat everything so far as reasoning; calls that it continues after are refused."""
+        """Treat everything so far as reasoning; calls before its last words are refused."""
         self._closes_reasoning = True
         if is_over:
             self._text.forget_broken()
@@ -610,7 +630,7 @@ class ReplyReader:
     # Calls that the backend parsed.
 
     def _start_structured_call(self, started: ToolCallStarted) -> list[ReplyPart]:
-        """Start a call; white space before it is text, unless the call is a message."""
+        """Start a call; white space before the call is text, unless the call is a message."""
         if len(self.structured) == MOST_CALLS:
             self._calls.note_once(_TOO_MANY)
             return []
@@ -622,7 +642,7 @@ class ReplyReader:
         return parts + (self._show(space) if space and message is None else [])
 
     def _end_structured_calls(self, *, is_complete: bool) -> list[ReplyPart]:
-        """End these calls, each at its position among the calls in the text."""
+        """End all structured calls, and insert each at its position among the calls in the text."""
         parts: list[ReplyPart] = []
         inserted = 0
         for structured in self.structured.values():
@@ -645,16 +665,17 @@ class ReplyReader:
         return parts
 
     def _is_unknown(self, call: WrittenCall, message: MessageDecoder) -> bool:
-        """Return whether a call is of an unknown tool: an answer has no further arguments.
+        """Return whether a call with the name of an answer tool is no answer.
 
-        Of broken arguments, the message counts as far as the client has seen it.
+        It has further arguments, which an answer does not have. Broken arguments are an answer if
+        the client has already received a part of the message in them.
         """
         if self._offer.is_respond(call.name) or self._offer.is_answer(call):
             return False
         return parse_arguments(str(call.arguments)) is not None or not message.has_begun
 
     def _split_swallowed(self, call: WrittenCall) -> Sequence[WrittenCall]:
-        """Return the calls that the engine's parser took for one."""
+        """Return the calls that the engine's parser read as one call."""
         offer = self._offer
         if not (swallowed.may_hold_calls(call) and offer.repairs and offer.rescues):
             return (call,)  # nearly always
@@ -664,10 +685,10 @@ class ReplyReader:
         return calls
 
     def _drop_leak(self) -> None:
-        """Remove the rest of a call next to calls that the backend parsed completely.
+        """Remove the leaked end of a call that the backend has parsed completely.
 
-        Without this an engine that leaks the end of a parsed call (`</parameter>`) would make the
-        reply broken, and a valid call would be generated again.
+        Some engines leak the end of a parsed call (`</parameter>`) into the text. Without this the
+        reply would count as broken, and the model would have to generate the valid call again.
         """
         is_leak = self.structured and self._scanner.has_leak and self._text.broken_from is not None
         if is_leak and all(is_valid(call, self._offer) for call in self.calls):
@@ -679,7 +700,7 @@ class ReplyReader:
     def _refuse(self, reason: Reason) -> None:
         """Note why the next prose is not a call, although it was meant as one or looks like one."""
         if reason in _STOPPED and self._offer.stop_strings:
-            reason = Reason.CUT_OFF  # most likely by a stop string within the call
+            reason = Reason.CUT_OFF  # most likely, a stop string ended the reply within the call
         self._refusal = reason
         if reason in _UNREADABLE and self._message is None:
             self._text.begin_broken()
@@ -696,8 +717,8 @@ class ReplyReader:
             self._pending.findings += [] if complete is None else [complete]
             return []
         self._text.note_refusal(refusal)
-        # Qwen2.5-Coder 1.5B explains the calls that it has made. The client must not see that
-        # before the review, which rejects it.
+        # Qwen2.5-Coder 1.5B explains the calls that it has made. The review rejects such an
+        # explanation, so the client must not receive it before the review.
         if self._offer.executed and not (explains_calls or self._explains_calls):
             line = "".join(self._text.pieces[-2:]).rpartition("\n")[2]
             start = find_explanation(text, line, self._offer)
@@ -715,7 +736,11 @@ class ReplyReader:
         return [RespondText(self._text.add(text, is_message=True))] if text else []
 
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
-        """Send the rest of a message; it differs from its beginning only at a broken surrogate."""
+        """Return the part of the message that has not been returned yet.
+
+        Only a broken surrogate can make the whole message differ from the part already returned;
+        then nothing is added.
+        """
         self._has_responded = True
         whole, sent = extract_message(call.arguments), decoder.text
         return self._respond(whole[len(sent) :] if whole.startswith(sent) else "")
@@ -724,7 +749,7 @@ class ReplyReader:
 def mark_unclosed_call(
     last: list[Finding], text_before: str, tools: Sequence[Tool]
 ) -> list[Finding]:
-    """Mark the beginning of a call in the last lines of a reply as a call that is not closed."""
+    """Mark the last lines of a reply as an unclosed call if they look like the start of a call."""
     refused = (n for n, finding in enumerate(last) if isinstance(finding, findings.RefusedText))
     start = next(refused, len(last))
     rest = last[start:]
@@ -739,11 +764,12 @@ def mark_unclosed_call(
 
 
 def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
-    """Return the calls that end the reasoning; none counts if words or a plain call follow."""
+    """Return the calls at the end of the reasoning; () if words or a plain call follow them."""
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
-            # Reasoning considers calls that are never made, so only a mark makes one certain.
+            # Models also consider calls that they do not make, so a call in plain JSON proves
+            # nothing; only a marked call counts.
             if not finding.is_marked or finding.is_doubtful:
                 return []
             matches.append(finding)
@@ -753,7 +779,7 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
 
 
 def _without_beginnings(pending: Sequence[Finding]) -> list[Finding]:
-    """Remove a call that was left open and is repeated directly after it, with its end."""
+    """Remove each unclosed call that the model repeats at once with a closing mark."""
     in_progress = (findings.ArgumentsStarted, findings.ArgumentsText, findings.Gap)
     complete = [finding for finding in pending if not isinstance(finding, in_progress)]
     open_calls = [
@@ -768,7 +794,7 @@ def _without_beginnings(pending: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_unreadable(decoder: MessageDecoder, call: WrittenCall) -> bool:
-    """Return whether arguments hold no message, and are not plain words either."""
+    """Return whether arguments are a broken object in which no message was found."""
     arguments = str(call.arguments).strip()
     is_object = arguments.startswith("{") and parse_arguments(arguments) is None
     return is_object and not decoder.has_begun and extract_message(arguments) == arguments

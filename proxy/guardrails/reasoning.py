@@ -9,11 +9,11 @@ r"""Separates reasoning from content by the marks of `rescue/formats.toml`.
 
 If the prompt may have opened a block (`is_opened`), other text first leads to the state "opened".
 For example, `<think>\nNoon?</think>\n\nIt is noon.` becomes `ReasoningDelta("Noon?")` and
-`TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need it.
+`TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need the splitter.
 
-An end mark in the answer that ends no block is left in the text. Unless it is quoted, the scanner
-of `rescue` reports it as `EarlierThoughts`, and `ReplyReader.finish` turns the text before it into
-reasoning if the client has seen none of it.
+An end mark in the answer without an open block stays in the text. Unless the mark is quoted, the
+scanner of `rescue` reports it as `EarlierThoughts`. `ReplyReader.finish` then turns the text before
+the mark into reasoning, if the client has seen none of it.
 """
 
 import re
@@ -68,7 +68,7 @@ _BLOCKS = {opening: _Block((end,)) for opening, end in (REASONING | _MESSAGES.th
     opening: _Block((end,), TextDelta, is_trimmed=False)
     for opening, end in (ANSWERS | _MESSAGES.texts).items()
 }
-# Hunyuan's template wraps every answer; other models do it if the prompt asks for it.
+# Hunyuan's template wraps every answer in this tag; other models do so if the prompt demands it.
 ((_ANSWER_TAG, _ANSWER_END),) = TABLE.wrapped_answers.items()
 _BLOCKS[_ANSWER_TAG] = _Block((_ANSWER_END,), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
@@ -79,7 +79,7 @@ _LONGEST_HEADER = 128
 _CHANNEL = re.compile(rf"{re.escape(_MESSAGES.channel)}\s*(\w+)")
 _RECIPIENT = "to="
 _SELF = f"to=self{_HEADER_END}"  # the header of Muse's reasoning
-_USER = f"to=user{_HEADER_END}"  # and of its answers
+_USER = f"to=user{_HEADER_END}"  # the header of its answers
 _FINAL = "final"
 _MESSAGE_ENDS = (*_MESSAGES.message_ends, *_HEADER_STARTS)
 _CHANNELS = {
@@ -90,7 +90,7 @@ _CHANNELS = {
     _USER: _Block(_MESSAGES.turn_ends, AddressedText, is_trimmed=False, is_loose=False),
 }
 _BLOCKS |= {header: _CHANNELS[header] for header in (_SELF, _USER)}
-# Harmony without its control tokens, which an engine dropped (Rapid-MLX#480):
+# An engine dropped the control tokens of Harmony (Rapid-MLX#480), so the text was
 # `analysisI know it.assistantfinalVienna.` No English word continues "analysis" with a letter.
 _ANALYSIS, _ASSISTANT = "analysis", "assistant"
 _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{start}" for start in (_ANALYSIS, "commentary to="))
@@ -107,12 +107,12 @@ _LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening 
 _FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - as Chinese has it
 _LEAD = 400  # characters that may introduce an example
-# A reply that consists of marks is noise; the search stops after this number.
+# A reply that consists of marks is noise: after this number of blocks the search stops.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
 # Characters of possible reasoning that are held back: about 30,000 tokens.
 _MOST_HELD = 2**17
-# An end mark without a beginning is a quotation in quotation marks and within a line of words.
+# An end mark without a beginning is a quotation if it is in quotation marks or within a line.
 _ENDS = tuple(dict.fromkeys(REASONING.values()))
 _END = f"(?i:{loose_pattern(*_ENDS)})"
 _STRAY_END = re.compile(
@@ -126,8 +126,9 @@ _LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
 class ThoughtHabit:
     """Whether a model is expected to close a reasoning block that its prompt opened.
 
-    One reply that does so is enough; three successive replies without it reset the expectation: a
-    client may switch reasoning off, and then text would be held back for nothing.
+    One reply that closes a block sets the expectation, and three successive replies without an end
+    mark reset it. Without the reset, text would still be held back after a client has switched
+    reasoning off.
     """
 
     lasting: int = 0  # replies
@@ -140,14 +141,16 @@ class ThoughtHabit:
 class ReasoningSplitter:
     """Splits a reply into reasoning and text while it is being generated.
 
-    Blocks count at the start of the reply and directly after one another. A later reasoning block
-    counts on separate lines (kekzl/imp#793), unless it is quoted or follows a call. A possible
-    beginning of a mark, and white space that a mark would remove, is held back; all other text is
-    returned at once. `<answer>` around an answer is removed unless the `prompt` asks for it. A
-    header that addresses a tool is returned as text, and so is the rest of the reply: `rescue`
-    reads the call in it. If the prompt may have opened a block (`is_opened`), text is held until
-    the block or the reply ends, or until it has `_MOST_HELD` characters. `has_ended` is true if the
-    reply closed such a block.
+    - Blocks count at the start of the reply and directly after one another. A later reasoning block
+      counts if it is on separate lines (kekzl/imp#793), unless it is quoted or follows a call.
+    - Text that may be the beginning of a mark is held back, and so is white space that a mark would
+      remove. All other text is returned at once.
+    - `<answer>` around an answer is removed, unless the `prompt` contains this tag.
+    - If a header addresses a tool, the header and the rest of the reply are returned as text;
+      `rescue` reads the call in it.
+    - If the prompt may have opened a block (`is_opened`), text is held back until the block or the
+      reply ends, or until `_MOST_HELD` characters are held. `has_ended` is true if the reply closed
+      such a block.
     """
 
     is_opened: bool = False
@@ -174,9 +177,9 @@ class ReasoningSplitter:
         return self._report()
 
     def settle(self) -> list[SplitPart]:
-        """Decide about possible reasoning: no text follows that could close it."""
+        """Decide about held text that may be reasoning, because no more text follows."""
         self.is_opened = False
-        if self._state == "opened":  # a mark with text after it was decided before
+        if self._state == "opened":  # `_read_opened` has handled marks with text after them
             self._read_all(self._end_opened(is_over=True))
         return self._report()
 
@@ -218,7 +221,7 @@ class ReasoningSplitter:
         return read(text)
 
     def _read_beginning(self, text: str) -> str:
-        """Read up to the first mark, or between two."""
+        """Read text before the first mark, or between two marks."""
         head = self._partial + text if self._partial else text.lstrip()
         if not self._partial and (self._state == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
@@ -242,7 +245,7 @@ class ReasoningSplitter:
         return bool(self._answered) and not self._answered[-1][-1].isspace()
 
     def _counts(self, mark: str, head: str) -> bool:
-        """Return whether the text of a mark is a mark here, not a word or tag of the answer."""
+        """Return whether `mark` is a mark here, and not a word or a tag of the answer."""
         if mark == _ANALYSIS:
             return head[len(mark)].isalnum()
         if fold_mark(mark) != _ANSWER_TAG:
@@ -326,7 +329,11 @@ class ReasoningSplitter:
         return self._end_opened(is_over=is_over) if is_marked or is_over else ""
 
     def _end_opened(self, *, is_over: bool) -> str:
-        """End a block that the prompt had opened, or decide that it had not; return the rest."""
+        """End a block that the prompt opened, if there is an end mark; return the remaining text.
+
+        If the text `is_over` and has no end mark, the prompt opened no block: the text is the
+        answer.
+        """
         held = "".join(self._spaces)
         end = _find_end(held)
         if end is not None and (is_over or end.end() < len(held)):
@@ -409,9 +416,10 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def split_unopened(text: str) -> tuple[str, str]:
-    """Split a whole reply after a prompt that opened a reasoning block; "" without an end mark.
+    """Split a whole reply to a prompt that opened a reasoning block.
 
-    It begins within the reasoning: `The user wants the time.</think>It is noon.`
+    Such a reply begins within the reasoning: `The user wants the time.</think>It is noon.` Without
+    an end mark, the reasoning is "".
     """
     end = _find_end(text)
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)

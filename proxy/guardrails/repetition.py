@@ -1,9 +1,9 @@
 """Finds replies that repeat the result of a tool or an executed call.
 
-After the first tool result small models often write the same call again as text, copy the result in
-place of an answer, or explain the calls that they made. Qwen2.5-Coder-Instruct 1.5B repeated a call
-in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B echoed
-or invented a result in 12. `executed_calls` decides whether a call has run.
+After the first tool result, small models often repeat the call as text, write a copy of the result
+instead of an answer, or explain the calls that they made. Qwen2.5-Coder-Instruct 1.5B repeated a
+call in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B
+echoed or invented a result in 12. `executed_calls` decides whether a call has run.
 """
 
 import re
@@ -40,7 +40,7 @@ _WRAPPERS = frozenset(
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _FENCE_AT_END = re.compile(r"```\w*\Z")
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
-_SHORTEST_COPY = 8  # characters of an incomplete copy; a shorter `{"ok"` begins many results
+_SHORTEST_COPY = 8  # characters of an incomplete copy; many results begin with a short `{"ok"`
 _DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
@@ -61,8 +61,9 @@ _SENTENCE = 30  # characters; shorter lines (`}`, `---`) are repeated in healthy
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a text is JSON that repeats results and calls since the last user message.
 
-    It may begin with a label ("Observation:"), and break off. In a retry any JSON without an answer
-    in words counts, even if it is broken. If the user asked for JSON, a result is an answer.
+    The text may begin with a label ("Observation:") and may be incomplete. In a retry, any JSON
+    without an answer in words is an echo, even if it is broken. If the user asked for JSON, no text
+    is an echo.
 
         result: {"city": "Paris", "sky": "clear"}
 
@@ -83,7 +84,7 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
 
 
 def _strip_labels(text: str) -> str:
-    """Return a text without the labels of results, which may repeat line by line."""
+    """Return a text without the labels of results; if it has one, each line may have one."""
     content = strip_label(text.lstrip())
     if len(content) == len(text.lstrip()):
         return content
@@ -99,7 +100,7 @@ def _breaks_off(text: str, offer: OfferedTools) -> bool:
 
 
 def copies_result(text: str, offer: OfferedTools) -> bool:
-    """Return whether a text equals a result, although the user did not ask for it."""
+    """Return whether a text equals a result that the user did not ask to see verbatim."""
     content = text.strip()
     is_copy = bool(content) and any(content == call.result.strip() for call in offer.executed)
     return is_copy and not wants_json(offer)
@@ -150,11 +151,11 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
 
 
 def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
-    """Return where prose begins to explain executed calls, -1 if nowhere.
+    """Return the index at which `text` begins to explain executed calls, or -1.
 
-    It begins before the first call if all calls have run or the request is done, otherwise at a
-    code fence that follows other text on its line. `line` is the part of the first line before
-    `text`.
+    If all calls in the text have run, or the request is done, this is the position before the first
+    call. Otherwise it is a code fence that follows other text on its line. `line` is the earlier
+    text on the first line.
     """
     calls = list_shown_calls(text, offer)
     is_done = bool(calls) and judge_progress(offer) is Progress.DONE
@@ -166,7 +167,7 @@ def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
 
 
 def repeats_line(text: str) -> bool:
-    """Return whether a text ends in repetitions of one line, as texts that were cut off may."""
+    """Return whether a text ends with several copies of one line and an incomplete line."""
     lines = [line for line in text[-_LONGEST:].splitlines() if line.strip()][-_SAME_LINES - 1 : -1]
     return len(lines) == _SAME_LINES and len({*lines}) == 1 and len(lines[0]) >= _SENTENCE
 
@@ -224,9 +225,9 @@ def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
 
 
 def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool:
-    """Return whether a value is a result, a part of it, a wrapping, or an imitation of it.
+    """Return whether a value equals, wraps or imitates a result or a part of it.
 
-    An imitation has the same members, or is a list of such objects.
+    An imitation is an object with the same members, or a list of such objects.
     """
     if value == result or _has_same_members(value, result):
         return True
@@ -265,7 +266,10 @@ def _parse(value: JsonValue) -> JsonValue:
 
 
 def _results(offer: OfferedTools) -> list[JsonValue]:
-    """Parse the results that a reply may copy, except long ones: every delta parses them again."""
+    """Parse the results that a reply may copy.
+
+    Long results are skipped, because all results are parsed again for every delta.
+    """
     return [_parse(call.result) for call in offer.executed if len(call.result) <= _LONGEST]
 
 

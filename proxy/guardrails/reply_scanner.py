@@ -1,7 +1,7 @@
 """Divides the text of a reply into reasoning, labeled parts, prose and calls, while it arrives.
 
-The stages, each fed by the one before: `reasoning` (marked blocks), `labels` (only for a model that
-was asked for labeled lines), the scanner of `rescue` (calls), unnamed arguments and stray marks.
+The text passes through these stages in turn: `reasoning` (marked blocks), `labels` (only if the
+prompt demands labeled lines), the scanner of `rescue` (calls), stray marks and unnamed arguments.
 """
 
 import re
@@ -45,7 +45,8 @@ class ReplyScanner:
         )
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # created with the first text: many replies have none
-        # not a method: a cycle of references would keep the request in memory
+        # Not a bound method: a reference cycle would keep the request in memory until the next
+        # garbage collection.
         self._is_in_prompt = partial(_is_in_any, offer.quotable)
         self._stray_marks = StrayMarks(self._is_in_prompt)
 
@@ -53,7 +54,7 @@ class ReplyScanner:
         return self._scan(self._splitter.feed(text))
 
     def settle(self) -> list[ScannedPart]:
-        """Decide about text that may still be reasoning: no text follows that could close it."""
+        """Decide about held text that may be reasoning, because no more text follows."""
         return self._scan(self._splitter.settle())
 
     def flush(self) -> list[ScannedPart]:
@@ -73,7 +74,7 @@ class ReplyScanner:
         self._splitter = ReasoningSplitter()
 
     def note_reasoning(self) -> None:
-        """Expect no further reasoning in the text: the backend separates it itself."""
+        """Expect no more reasoning in the text, because the backend separates reasoning."""
         self._splitter.is_opened = False
 
     @property
@@ -83,7 +84,7 @@ class ReplyScanner:
 
     @property
     def has_leak(self) -> bool:
-        """Whether the end of a call was found without its beginning."""
+        """Whether the text has the end of a call without its beginning."""
         return self._stray_marks.has_leak
 
     def take_space(self) -> str:
@@ -150,7 +151,7 @@ class ReplyScanner:
         return self._complete(self._scanner.feed(text))
 
     def _complete(self, findings: list[Finding], *, is_last: bool = False) -> list[Finding]:
-        """Name the arguments that have no name; a call with one that fits nowhere is broken."""
+        """Add the missing names of arguments; a call whose arguments fit no tool is broken."""
         completed: list[Finding] = []
         for finding in self._stray_marks.filter(findings, is_last=is_last):
             if not isinstance(finding, FoundCalls):
@@ -164,7 +165,7 @@ class ReplyScanner:
         return completed
 
     def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
-        """Return whether calls are the model's, so that a result after them is invented."""
+        """Return whether the model made these calls, so that it invented a result after them."""
         offer = self._offer
         if not all(find_shown_tool(call, offer) for call in calls):
             return False
@@ -179,9 +180,9 @@ class ReplyScanner:
 
     @cached_property
     def _tool_syntaxes(self) -> tuple[Syntax, ...]:
-        """The syntaxes with the names of the tools in their openings.
+        """The syntaxes whose openings contain names of tools.
 
-        An answer in JSON may have members named like tools, so there are none for it.
+        They are disabled for an answer in JSON, because its members may be named like tools.
         """
         offer = self._offer
         if offer.answer_schema is not None or not offer.rescues:

@@ -1,6 +1,6 @@
 """The text of one reply: prose, and the messages of the respond tool, in order.
 
-`ReplyText` inserts the separators, and remembers from where on the text is a broken call.
+`ReplyText` inserts the separators, and stores the position of the first broken call.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class RespondText(msgspec.Struct, frozen=True):
 
 
 class WithheldText(msgspec.Struct, frozen=True):
-    """Text that is shown only if every retry fails: a broken or ambiguous call and the rest."""
+    """Text from a broken or ambiguous call on, which is shown only if every retry fails."""
 
     text: str
 
@@ -58,9 +58,9 @@ class ReplyText:
         return "" if self.broken_from is None else "".join(self.pieces[self.broken_from :])
 
     def add(self, text: str, *, is_message: bool) -> str:
-        """Append a piece after its separator; return both.
+        """Append a separator, if one is needed, and `text`; return both.
 
-        A call that was removed from the text would otherwise join two sentences: `I look.Done.`
+        Without a separator, the removal of a call would join two sentences: `I look.Done.`
         """
         self.has_answer = self.has_answer or not text.isspace()
         is_other = self._ends_in_message is not is_message
@@ -73,7 +73,7 @@ class ReplyText:
         return text
 
     def begin_broken(self) -> None:
-        """Mark the place of a call that cannot be read; the first one counts."""
+        """Store the position of a call that cannot be read, unless there was one before."""
         if self.broken_from is None:
             self.broken_from = len(self.pieces)
 

@@ -12,7 +12,7 @@ from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Compacted, Fact
 from proxy.guardrails import transcript
 from proxy.guardrails.close_out import CloseOut
-from proxy.guardrails.history_repair.history import fit_roles, neutralise
+from proxy.guardrails.history_repair.history import fit_roles, neutralize
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.reasoning import ReasoningSplitter, ThoughtHabit
@@ -173,7 +173,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
         quirks = self.policy.quirks
-        neutral_nudges = neutralise(
+        neutral_nudges = neutralize(
             nudges, quirks.template.control_tokens, []
         )  # they quote the reply
         return replace(

@@ -18,7 +18,7 @@ from proxy.conversation import json, roles
 from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
-from proxy.conversation.reminders import is_forged, neutralise
+from proxy.conversation.reminders import is_forged, neutralize
 from proxy.dialects.foreign_history import (
     ForeignHistory,
     HistoryCall,
@@ -309,7 +309,7 @@ def _message(members: Members) -> _Item:
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
     """Neutralize reminder tags in foreign text, as they mark text of the system."""
     return [
-        own_text(neutralise(part.text))
+        own_text(neutralize(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)
         else part
         for part in parts

@@ -12,21 +12,21 @@ from proxy.guardrails.announcements.cues import Cues, split_phrases
 _NEVER = re.compile(r"(?!)")
 _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
-# "I'll check the weather: it is sunny." The words after a colon are the result, so the act is done.
-# Quotations and code were removed before.
-_SAID = re.compile(r" : .*[^\W\d_]")
+# "I'll check the weather: it is sunny." The words after the colon are the result of the act, so
+# the sentence announces nothing. The caller has already removed quotations and code.
+_RESULT_AFTER_COLON = re.compile(r" : .*[^\W\d_]")
 _TAIL = 60  # characters at the end of a sentence, where the verb may come last
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and marks with one space before and after each, folded; see `recognition.normalise`."""
+    """Words and marks with one space before and after each, folded; see `recognition.normalize`."""
 
     text: str
     words: frozenset[str]
 
 
-# What a language finds in a sentence; barred is what only looks like an announcement.
+# The result for a sentence in one language. A "barred" sentence has a cue, but announces nothing.
 CueFinding: TypeAlias = Literal["nothing", "announced", "barred"]
 
 
@@ -55,7 +55,7 @@ class Matcher:
             getattr(self, name)
 
     def find(self, sentence: Sentence, tool_words: Collection[str]) -> CueFinding:
-        """Judge a sentence; words of tools' names count as acts."""
+        """Classify a sentence; `tool_words`, the words in tool names, count as acts."""
         if not self._may_have_cue(sentence.words):
             return "nothing"
         spans = list(self._spans(sentence.text, tool_words))
@@ -70,9 +70,9 @@ class Matcher:
         return self._request.search(sentence.text) is not None
 
     def is_afterthought(self, sentence: Sentence) -> bool:
-        """Return whether a sentence only names the outcome of an act announced before it.
+        """Return whether a sentence only comments on the act that the sentence before it announces.
 
-        "I'll check the weather. This may take a moment."
+        The second sentence of "I'll check the weather. This may take a moment." is an example.
         """
         if self._words_of_afterthoughts.isdisjoint(sentence.words) and self.cues.is_spaced:
             return False
@@ -84,9 +84,10 @@ class Matcher:
         return is_quote or (may_report and self._report.search(sentence.text) is not None)
 
     def _may_have_cue(self, words: Collection[str]) -> bool:
-        """Check cheaply whether a search is worthwhile, which it is for few languages.
+        """Check cheaply whether this language can match at all.
 
-        A sentence in Latin letters may be in ten languages, and is in one of them.
+        Ten languages use Latin letters. Without this check, each sentence in Latin letters would be
+        searched with the patterns of all ten.
         """
         if not self.cues.is_spaced or not self._first_words.isdisjoint(words):
             return True
@@ -101,7 +102,7 @@ class Matcher:
             rest = text[match.end() :]
             clause = self._clause.search(rest)
             if not self._finite.search(rest[: clause.start() + 1] if clause else rest):
-                yield match.span()  # it is not the subject of a sentence
+                yield match.span()  # no verb follows, so the match is not a subject
         for match in self._opening.finditer(text):
             if self._is_act(match[1], text, tool_words):
                 yield match.span()
@@ -120,7 +121,7 @@ class Matcher:
             return False
         if self._inside.search(f" {cue} "):
             return False
-        return not (self._after.match(after) or _SAID.search(after))
+        return not (self._after.match(after) or _RESULT_AFTER_COLON.search(after))
 
     @cached_property
     def _cue(self) -> re.Pattern[str]:
@@ -210,13 +211,13 @@ _PATTERNS = tuple(
 
 
 def _any_of(listed: str) -> str:
-    """Return a pattern for any of these phrases; for none it never matches."""
+    """Return a pattern that matches any listed phrase; without phrases it never matches."""
     phrases = [re.escape(phrase).replace(r"\ ", " ") for phrase in split_phrases(listed)]
     return "|".join(phrases).replace(r"\*", "[^ ]*") or "(?!)"
 
 
 def _any_number_of(pattern: str) -> str:
-    """Return a repetition that can be matched in one way only, or time would explode."""
+    """Return an atomic repetition: with backtracking, the time would grow exponentially."""
     return f"(?>{pattern})*"
 
 

@@ -5,9 +5,9 @@
     I'll check the weather if you tell me the city.       answer: the user is asked
     Would you like me to check the weather?               answer: an offer
 
-In doubt it is an answer: missing an announcement changes nothing, but mistaking an answer for one
-costs a generation and may cause an unwanted act. Of 128 announcements in docs/ablation.md, 95 are
-recognized.
+A doubtful reply counts as an answer. If an announcement is missed, nothing changes; but an answer
+that is mistaken for an announcement costs a generation and may cause an unwanted call. Of 128
+announcements in docs/ablation.md, 95 are recognized.
 """
 
 # ruff: noqa: RUF001 - marks and letters of many scripts look alike
@@ -24,7 +24,8 @@ _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
 # Lines that are not prose of the model: quotations, tables, headings, items, indented code.
 _NO_PROSE = re.compile(r"(?:[>|+#]|(?:[-*•]|\d+[.)])\s|\t| {4})")
-# The head of a letter: the text after it is a draft for the user, who may "check" in it.
+# The head of a letter. The text after it is a draft for the user, so "I will check the dates" in
+# this text announces no tool call.
 _LETTER_HEAD = re.compile(
     r"^\W*(?:subject|betreff|objet|asunto|oggetto|assunto|onderwerp|temat|тема|件名|主题|제목)\s?[:：]"
     r"|^(?:dear|hi|hello|hallo|liebe[rs]?|bonjour|hola|estimad[oa]|caro|cara|beste|cher)"
@@ -53,7 +54,7 @@ _PADDING = " ,.!^…।۔。！"
 
 
 def find_last_sentences(text: str) -> tuple[str, ...]:
-    """Return up to three last sentences; none if they cannot be an announcement."""
+    """Return at most the last three sentences; () if they cannot be an announcement."""
     tail = _tail(text)
     if is_question(tail) or _LETTER_HEAD.search(tail):
         return ()
@@ -85,7 +86,7 @@ def _tail(text: str) -> str:
     return text[-_TAIL:].rpartition(_FENCE)[2].rstrip()
 
 
-def normalise(sentence: str) -> Sentence:
+def normalize(sentence: str) -> Sentence:
     marked = _MARK.sub(lambda mark: " : " if mark[1] else " , ", fold(sentence))
     words = _ELISION.sub(r"\1' ", marked).strip(_PADDING).split()
     if sentence.rstrip().endswith(("...", "…")):
@@ -116,27 +117,27 @@ _LETTER = {script: re.compile(f"[{letters}]") for script, letters in _LETTERS.it
 
 
 def announces(text: str, tools: Sequence[str] = ()) -> bool:
-    """Return whether prose announces an act; in doubt it does not.
+    """Return whether prose announces an act; doubtful prose does not.
 
-    `tools` are the names on offer: their words count as acts ("let me grep").
+    `tools` are the names of the offered tools: the words in them count as acts ("let me grep").
     """
     sentences = find_last_sentences(text)
     if not sentences:
         return False
     *before, last = sentences
-    sentence = normalise(last)
+    sentence = normalize(last)
     matchers = matchers_for(sentence.text)
     if before and any(matcher.is_afterthought(sentence) for matcher in matchers):
         *before, last = before
-        sentence = normalise(last)
+        sentence = normalize(last)
     names = [name[:64] for name in tools[:_MOST_TOOLS]]
     tool_words = frozenset(word.lower() for name in names for word in _WORD.findall(name))
     results = {matcher.find(sentence, tool_words) for matcher in matchers}
     if "announced" not in results or "barred" in results:
         return False
-    # after a sentence that waits for the user, everything else waits too
+    # If an earlier sentence asks the user for something, the announced act depends on the reply.
     return not any(
-        is_question(earlier) or any(matcher.is_request(normalise(earlier)) for matcher in matchers)
+        is_question(earlier) or any(matcher.is_request(normalize(earlier)) for matcher in matchers)
         for earlier in before
     )
 
@@ -151,8 +152,8 @@ _HOW_TO = re.compile(
     r"|\b(?:tell me|show)\b",
     re.IGNORECASE,
 )
-# what only the user can do
-_USERS_PART = frozenset(
+# Verbs of acts that only the user can do: "To continue, you need to confirm your address."
+_USER_VERBS = frozenset(
     (
         *("provide", "give", "tell", "confirm", "specify", "enter", "share", "sign", "log", "say"),
         *("contact", "pay", "choose", "decide", "wait", "ask", "be", "have", "see", "find"),
@@ -165,14 +166,14 @@ def instructs_user(text: str, request: str, tools: Sequence[str]) -> bool:
     """Return whether a reply begins with instructions for the user in place of the requested work.
 
     Qwen2.5-Coder 1.5B explained its next step like that in 5 of 24 tasks: "To order it, you need to
-    first check the stock." To a request for an explanation, this is the answer.
+    first check the stock." If the request asks for an explanation, such a reply is the answer.
     """
     match = _INSTRUCTS.match(text)
     if match is None or _HOW_TO.search(request):
         return False
     is_named = any(name in match[0] for name in tools)
     is_purpose = match[0].lstrip().startswith("To ")
-    return is_named or (is_purpose and match["verb"] not in _USERS_PART)
+    return is_named or (is_purpose and match["verb"] not in _USER_VERBS)
 
 
 def instructs(text: str) -> bool:
@@ -196,9 +197,9 @@ def shows_last(words: str) -> bool:
 
 
 def asks_user(text: str) -> bool:
-    """Return whether one of the last sentences asks the user for something; no act follows it."""
+    """Return whether the end of a text asks the user for something, and announces no act."""
     last = split_sentences(text[-_TAIL:])[-_MOST_SENTENCES:]
-    sentences = map(normalise, last)
+    sentences = map(normalize, last)
     is_request = any(
         matcher.is_request(sentence)
         for sentence in sentences
@@ -208,13 +209,13 @@ def asks_user(text: str) -> bool:
 
 
 def _shows(text: str, *, may_report: bool) -> bool:
-    sentence = normalise(text)
+    sentence = normalize(text)
     matchers = matchers_for(sentence.text)
     return any(matcher.shows(sentence, may_report=may_report) for matcher in matchers)
 
 
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:
-    """Return the languages that a sentence may be in, judged by its script."""
+    """Return the matchers of all languages that are written in the script of a sentence."""
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
@@ -224,9 +225,10 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
 
 
 def prepare() -> None:
-    """Read and compile every language, in a thread after the start: about 0.3 s in all.
+    """Read and compile all languages, which takes about 0.3 s; call it in a thread after the start.
 
-    Compiled at their first use, they delayed the first replies of a server by 51 ms.
+    When the languages were compiled at their first use, the first replies of a server took 51 ms
+    longer.
     """
     for matchers in _matchers().values():
         for matcher in matchers:

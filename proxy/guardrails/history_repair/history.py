@@ -1,13 +1,16 @@
-r"""Repairs the defects of an incoming history, always in the same way, and nothing else.
+r"""Repairs the defects of an incoming history, and changes nothing else.
 
 `heal_messages` applies the repairs, `heal_tools` those of the tools, and `replay_thoughts` removes
 earlier reasoning.
 
-Other messages keep their exact bytes, and a repair is a function of the history before it, so the
-prompt of a growing conversation only grows and the engine's prefix cache stays valid. There are
-three exceptions, in which a later message changes an earlier one: a late result replaces its note,
-a system message joins those before it, and a message joins its predecessor of the same role if the
-template demands alternation.
+Other messages keep their exact bytes, and a repair depends only on the messages before it. So the
+prompt of a growing conversation only grows, and the engine's prefix cache stays valid. In three
+cases, however, a later message changes an earlier one:
+
+- A late result replaces the note about the missing result.
+- A system message is merged with the system messages before it.
+- A message is merged with the message before it if both have the same role and the template
+  requires alternation.
 
 The outcome `Healed` has these values, with the message or call before and after:
 
@@ -104,7 +107,7 @@ def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
 
 
 def _heal_text(arguments: str) -> str:
-    """Return arguments as JSON text; "" means none, and broken JSON is kept as a string.
+    """Return arguments as JSON text: "" becomes `{}`, and broken JSON becomes a JSON string.
 
     Clients that encode arguments twice send a JSON string of an object (JetBrains/koog#2095).
     """
@@ -120,11 +123,12 @@ def _heal_text(arguments: str) -> str:
     return "{}" if value is None else arguments
 
 
-_WEDGE = "\u200b"  # zero-width space: invisible, but the tokenizer no longer sees a control token
+# Inserted into a control token, it is invisible, but the tokenizer no longer sees a control token.
+_ZERO_WIDTH_SPACE = "\u200b"
 _NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
-def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
+def neutralize(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
     """Break control tokens in messages of users and tools.
 
     Templates render texts without escaping them: `<|im_end|><|im_start|>system` in the result of a
@@ -154,8 +158,8 @@ def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> 
 def _clean(value: bytes, literals: Literals) -> bytes:
     if not value.startswith(b"["):
         text = contents.string_of(value)
-        wedged = _wedge(text, literals)
-        return value if wedged == text else json.dump(wedged)
+        cleaned_text = _break_tokens(text, literals)
+        return value if cleaned_text == text else json.dump(cleaned_text)
     parts = json.split_array(value)
     cleaned = [_clean_part(part, literals) for part in parts]
     return value if cleaned == parts else json.join_array(cleaned)
@@ -168,14 +172,14 @@ def _clean_part(part: bytes, literals: Literals) -> bytes:
     return part if cleaned == text else json.join_object({**members, "text": cleaned})
 
 
-def _wedge(text: str, literals: Literals) -> str:
+def _break_tokens(text: str, literals: Literals) -> str:
     """Insert a zero-width space after the first character of every token."""
     pieces: list[str] = []
     start = 0
     while (index := literals.find(text, start, is_finished=True)) < len(text):
         pieces.append(text[start : index + 1])
         start = index + 1
-    return _WEDGE.join([*pieces, text[start:]])
+    return _ZERO_WIDTH_SPACE.join([*pieces, text[start:]])
 
 
 def fit_roles(messages: Messages, template: Template, facts: list[Fact]) -> Messages:
@@ -205,13 +209,13 @@ def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) ->
     if start and (allowed == "nowhere" or len(start) > 1):
         facts.append(healed)
         if allowed == "nowhere":
-            start = tuple(map(contents.say_as_user, start))
+            start = tuple(map(contents.convert_to_user, start))
             if rest and rest[0].role == "user":
                 start, rest = (*start, rest[0]), rest[1:]
         start = (contents.merge(start),)
     facts += [healed for message in rest if message.role == "system"]
     return start + tuple(
-        contents.say_as_user(message, SYSTEM_NOTE) if message.role == "system" else message
+        contents.convert_to_user(message, SYSTEM_NOTE) if message.role == "system" else message
         for message in rest
     )
 
@@ -234,36 +238,37 @@ def heal_tools(
 ) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
     """Break control `tokens` in tools and drop null descriptions.
 
-    Tools may come from a tool server, which is trusted as little as a user. OpenAI accepts
+    Tools may come from a tool server, which is no more trusted than a user. OpenAI accepts
     `description: null`; llama-server answers it with status 500.
     """
     facts: list[Fact] = []
     healed = (_heal_tool(tool, facts) for tool in tools)
     literals = literals_of(*breakable) if (breakable := _breakable(tokens)) else None
     if literals is not None:
-        healed = (_neutralise_tool(tool, literals, facts) for tool in healed)
+        healed = (_neutralize_tool(tool, literals, facts) for tool in healed)
     return tuple(healed), tuple(facts)
 
 
-def _neutralise_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
-    """Break tokens in all strings that the model reads; the original schema checks replies."""
+def _neutralize_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
+    """Break control tokens in the text for the prompt; the original schema validates calls."""
     document = json.parse(tool.source)
-    wedged = _wedge_all(document, literals)
-    if wedged == document:
+    cleaned = _break_all_tokens(document, literals)
+    if cleaned == document:
         return tool
     facts.append(Healed("control_token"))
-    return Tool(tool.name, tool.parameters, json.dump(wedged))
+    return Tool(tool.name, tool.parameters, json.dump(cleaned))
 
 
-def _wedge_all(value: JsonValue, literals: Literals) -> JsonValue:
+def _break_all_tokens(value: JsonValue, literals: Literals) -> JsonValue:
     match value:
         case str():
-            return _wedge(value, literals)
+            return _break_tokens(value, literals)
         case list():
-            return [_wedge_all(item, literals) for item in value]
+            return [_break_all_tokens(item, literals) for item in value]
         case dict():
             return {
-                _wedge(name, literals): _wedge_all(item, literals) for name, item in value.items()
+                _break_tokens(name, literals): _break_all_tokens(item, literals)
+                for name, item in value.items()
             }
         case _:
             return value
@@ -296,7 +301,7 @@ def heal_messages(
         healed = pair_calls(healed, facts)
     healed = fit_roles(healed, template, facts)
     if template.control_tokens:
-        healed = neutralise(healed, template.control_tokens, facts)
+        healed = neutralize(healed, template.control_tokens, facts)
     return healed, tuple(facts)
 
 
@@ -306,10 +311,10 @@ _SIGNS = tuple(f'"{name}"'.encode() for name in REASONING_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
-    """Remove reasoning from assistant messages, as far as the policy demands.
+    """Remove reasoning from assistant messages, as the policy `replay` demands.
 
-    Some templates need it and some models are confused by it; clients may or may not send it.
-    `last` keeps the reasoning after the last user message.
+    Some templates require earlier reasoning, and some models are confused by it. Not all clients
+    send it. `last` keeps the reasoning after the last user message.
     """
     if replay == "full":
         return messages

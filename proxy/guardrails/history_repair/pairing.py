@@ -19,16 +19,16 @@ from msgspec.structs import replace
 from proxy.conversation import json, roles
 from proxy.conversation.messages import Message, Messages, tool_result
 from proxy.facts import Fact, Healed
-from proxy.guardrails.contents import members_of, replace_members, say_as_user, string_of
+from proxy.guardrails.contents import convert_to_user, members_of, replace_members, string_of
 
 # It begins like a failure, so that neither the model nor a workflow counts the call as completed.
 UNANSWERED = "Error: no result. This call was never answered."
 
 
 def introduce_orphan(name: str) -> str:
-    """Introduce a result without its call; `name` is that of the tool, "" if unknown."""
-    of = f" of {name}" if name else ""
-    return f"Result{of}, from a tool call that is no longer part of this conversation:"
+    """Write the heading of a result without a call; `name` is its tool, "" if unknown."""
+    origin = f" of {name}" if name else ""
+    return f"Result{origin}, from a tool call that is no longer part of this conversation:"
 
 
 class _HistoryCall(msgspec.Struct):
@@ -54,24 +54,24 @@ class _Waiting:
     def __init__(self) -> None:
         self._by_id: dict[str, deque[_HistoryCall]] = {}
         self._by_name: dict[str, deque[_HistoryCall]] = {}
-        self._with_made_id: deque[_HistoryCall] = deque()
+        self._with_generated_id: deque[_HistoryCall] = deque()
 
-    def begin(self, calls: list[_HistoryCall], own_ids: frozenset[str]) -> None:
-        """Add the calls of a new reply; earlier calls are then found only by their ids."""
+    def begin(self, calls: list[_HistoryCall], client_ids: frozenset[str]) -> None:
+        """Add the calls of a new reply; from then on, earlier calls are found only by their ids."""
         self._by_name = {"": deque(calls)}
-        self._with_made_id = deque()
+        self._with_generated_id = deque()
         self._by_id |= {call.id: deque() for call in calls}
         for call in calls:
             self._by_id[call.id].append(call)
-            if call.id not in own_ids:
-                self._with_made_id.append(call)
+            if call.id not in client_ids:
+                self._with_generated_id.append(call)
             if call.name:
                 self._by_name.setdefault(call.name, deque()).append(call)
 
     def call_for(self, result: Message, name: str) -> _HistoryCall | None:
-        # An unknown id can only belong to a call that the client sent without one.
+        # An unknown id can only belong to a call that the client sent without an id.
         if result.tool_call_id:
-            return _next(self._by_id.get(result.tool_call_id)) or _next(self._with_made_id)
+            return _next(self._by_id.get(result.tool_call_id)) or _next(self._with_generated_id)
         return _next(self._by_name.get(name))
 
 
@@ -136,24 +136,24 @@ def _flatten(entries: list[Message | _CallRound], facts: list[Fact]) -> Iterator
 def _begin_round(
     position: int, message: Message, waiting: _Waiting, facts: list[Fact]
 ) -> _CallRound:
-    own_ids = frozenset(call.id for call in message.calls)
+    client_ids = frozenset(call.id for call in message.calls)
     calls = [
-        _HistoryCall(call.id or _make_id(position, number, own_ids), call.name)
+        _HistoryCall(call.id or _make_id(position, number, client_ids), call.name)
         for number, call in enumerate(message.calls)
     ]
-    waiting.begin(calls, own_ids)
-    if "" in own_ids:
+    waiting.begin(calls, client_ids)
+    if "" in client_ids:
         facts.append(Healed("call_id"))
         message = _with_ids(message, calls)
     return _CallRound(message, calls)
 
 
 def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
-    """Generate an id from the position: the same in every request, as histories only grow."""
-    made = f"call_{position}_{number}"
-    while made in taken:
-        made += "_"
-    return made
+    """Generate an id from the position, which stays the same: histories only grow."""
+    generated = f"call_{position}_{number}"
+    while generated in taken:
+        generated += "_"
+    return generated
 
 
 def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
@@ -173,7 +173,7 @@ def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> Mess
     call = waiting.call_for(message, name)
     if call is None:  # clients that trim histories drop the call and keep its result
         facts.append(Healed("orphan_result"))
-        return say_as_user(message, introduce_orphan(name or _name_in(message)))
+        return convert_to_user(message, introduce_orphan(name or _name_in(message)))
     call.is_answered = True
     if call.id == message.tool_call_id and message.role == "tool":
         return message

@@ -1,8 +1,9 @@
 """Rewrites conversations into the form that an engine or its chat template accepts.
 
-Each function answers a rejection that some engine gave to valid OpenAI messages;
-`backends/capabilities` decides which of them an engine needs. Untouched messages keep their bytes,
-and a message is rewritten the same way every time, so a prompt only grows.
+Some engines reject valid OpenAI messages. Each function rewrites messages so that one such
+rejection does not occur; `backends/capabilities` decides which functions an engine needs. Other
+messages keep their bytes. A message is rewritten the same way in every request, so that the prompt
+only grows.
 
     acknowledge_results   tool, user                      tool, assistant "OK.", user
     shorten_ids           "id": "call_8f3a..."            "id": "k3x09bq2z"
@@ -24,7 +25,7 @@ from proxy.conversation.messages import Message, Messages
 from proxy.conversation.parts import REASONING_MEMBERS
 from proxy.guardrails import contents
 
-# Short, as it is in the prompt of every later request; always the same, for the prefix cache.
+# The text is short because every later prompt contains it, and constant for the prefix cache.
 _ACKNOWLEDGED = contents.plain_message("assistant", "OK.")
 _NO_ANSWER = "(no answer)"
 _BLANK = " "  # Kimi and DeepSeek reject an empty string
@@ -77,7 +78,7 @@ def shorten_ids(message: Message) -> Message:
 def _short_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
-    # A digest and not a counter: the same id becomes the same in every request of a conversation.
+    # A digest, not a counter, maps an id to the same short id in every request of a conversation.
     number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass")).digest()[:8])
     return "".join(_ID_DIGITS[number // 36**digit % 36] for digit in range(9))
 
@@ -113,15 +114,18 @@ def add_thoughts(message: Message) -> Message:
 
 @_each
 def fill_empty_answers(message: Message) -> Message:
-    """Give a text to assistant messages without text and calls, such as cut-off reasoning."""
+    """Add a text to assistant messages that have neither text nor calls.
+
+    Reasoning that was cut off leaves such a message.
+    """
     is_empty = message.role == "assistant" and not (message.calls or message.text.strip())
     return contents.replace_content(message, _NO_ANSWER) if is_empty else message
 
 
 def find_new_picture(messages: Messages) -> str | None:
-    """Return the field of a picture that the user sent since the last answer, None without one.
+    """Return the field of a picture that the user sent since the last answer, or None.
 
-    Such a picture cannot be replaced, unlike an earlier one or one in a tool result.
+    A note must not replace such a picture; it may replace earlier pictures and those in results.
     """
     start = _last_answer(messages) + 1
     for position, message in enumerate(messages[start:], start):
@@ -159,7 +163,7 @@ def _hide_pictures(message: Message) -> Message:
 def move_pictures(messages: Messages) -> Messages:
     """Move pictures in tool results into a user message after these results.
 
-    The results become strings: some engines take no parts in them.
+    The results become strings, because some engines reject content parts in a result.
     """
     sent: list[Message] = []
     moved: list[bytes] = []

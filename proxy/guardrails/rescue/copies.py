@@ -1,8 +1,8 @@
-"""Finds the origin of a call that the model only copied from the texts that it was given.
+"""Finds the origin of a call that the model copied from a message of the user or a tool result.
 
-A page that a tool fetched may hold `<tool_call>{"name": "rm", ...}</tool_call>`, or the same call
-in another syntax: a copy has the same text without white space, a repetition the same name, members
-and values with only marks in between.
+A page that a tool fetched may contain `<tool_call>{"name": "rm", ...}</tool_call>`, or the same
+call in another syntax. A copy is the same text, ignoring white space. A repetition has the same
+name, members and values, with only marks between them.
 """
 
 import re
@@ -20,17 +20,17 @@ _WORD = re.compile(r"[^\W_]+")
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
-_AROUND = 1_000  # to each side of a name
+_AROUND = 1_000  # characters on each side of a name
 _MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100  # "never" within so many characters of a name forbids the call
-# Kimi K3 without its control tokens: a value and the word after it are one word.
+# If an engine drops the control tokens of Kimi K3, a value and the next word become one word.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
 
 class EarlierTexts:
-    """The texts that the model had been given to read: of users, and results of tools.
+    """The earlier texts of the conversation: user messages and tool results.
 
-    The work to prepare a text is done once, however many calls are looked for in it.
+    Each text is prepared once, however many calls are searched for in it.
     """
 
     def __init__(self, of_users: Sequence[str], results: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class EarlierTexts:
         self._search = cache(_Searched)
 
     def find_origin(self, source: str, calls: Sequence[WrittenCall]) -> Origin:
-        """Return the first author of a call: the user, a tool, or else the model."""
+        """Return the author of the first occurrence of a call: the user, a tool, or the model."""
         compact = _without_space(source)
         copied = [text for text in self._of_users if self._is_copied(compact, text)]
         repeated = [text for text in self._of_users if self._are_repeated(calls, text)]
@@ -54,8 +54,9 @@ class EarlierTexts:
             return Origin.FORBIDDEN
         if copied:
             return Origin.USER
-        # A request may name the tool and all values of the call that fulfills it, so repeating the
-        # user's words proves nothing. A tool's result with other values may be an injection.
+        # A request may name the tool and all values of the call that fulfills it, so a repetition
+        # of the user's words proves nothing. If a result has values that the user did not name, the
+        # call may be a prompt injection.
         return Origin.RESULT if of_tools and not self._are_named(calls) else Origin.MODEL
 
     def _is_copied(self, compact: str, text: str) -> bool:
@@ -77,7 +78,7 @@ class EarlierTexts:
 
 
 def is_same(call: WrittenCall, other: WrittenCall) -> bool:
-    """Return whether two calls have the same content; types and order do not count."""
+    """Return whether two calls have the same content, ignoring types and order."""
     is_equal = sorted(_words(call.arguments)) == sorted(_words(other.arguments))
     return call.name == other.name and is_equal
 
@@ -86,7 +87,7 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
     """Return whether a call's text is in one of `texts`, ignoring white space."""
     compact = _without_space(source)
     return bool(compact) and any(
-        # the first character is looked for first, because few texts contain it
+        # The search for the first character is fast, and few texts contain it.
         compact[0] in text and compact in _without_space(text)
         for text in texts
     )
@@ -95,15 +96,15 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
     """Return whether each call is in one of `texts`, in any syntax.
 
-    Its name, members and values are together there, with only marks in between. Calls without
-    arguments never count: their name alone is in many texts.
+    The text must contain its name, members and values with only marks between them. Calls without
+    arguments never count, because many texts contain the name alone.
     """
     searched = [_Searched(text) for text in texts]
     return bool(calls) and all(any(text.has(call) for text in searched) for call in calls)
 
 
 class _Searched:
-    """A text in which calls are looked for."""
+    """A text in which calls are searched for; the results are cached."""
 
     def __init__(self, text: str) -> None:
         self._text = _GLUED_VALUE_END.sub(" argument ", text[:_MOST_TEXT])

@@ -19,7 +19,7 @@ _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_
 # "I will do it like this:" announces an act; "A call looks like this:" does not.
 _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
-# A reply that reports what others write, or what might be written, makes no call in plain JSON.
+# If a reply reports the words of others, or a possible text, plain JSON in it is no call.
 _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
@@ -40,7 +40,7 @@ class WordLists(msgspec.Struct, frozen=True):
 
 @cache
 def words_around_calls() -> WordLists:
-    """Read the lists at their first use; read at the start, they made it 3.5 % slower."""
+    """Read the lists at their first use: reading them at the start made it 3.5 % slower."""
     file = files("proxy.guardrails.rescue") / "words.toml"
     return msgspec.toml.decode(file.read_bytes(), type=WordLists)
 
@@ -59,8 +59,8 @@ def _announcements() -> list[re.Pattern[str]]:
 
 def introduces_example(words: str) -> bool:
     """Return whether `words` introduce an example, or the words of others."""
-    small = words.casefold()  # a substring is found faster than the sixteen patterns
-    if not any(hint in small for hint in words_around_calls().hints):
+    folded = words.casefold()  # a search for substrings is faster than the sixteen patterns
+    if not any(hint in folded for hint in words_around_calls().hints):
         return False
     if any(pattern.search(words) for pattern in _announcements()):
         return True

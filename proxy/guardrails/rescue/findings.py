@@ -1,8 +1,8 @@
 r"""The findings of a scanner in a reply, in the order of the text.
 
-Joined in order, all `Prose` and the sources of all `FoundCalls` give the reply again. Three things
-are dropped on purpose: the `lead` of found calls, the `Gap` after them, and the text that a
-`LeftOut` replaces. The text of a `RefusedText` follows it as `Prose`.
+The texts of all `Prose` and `FoundCalls`, joined in order, are the reply without three parts: the
+`lead` before found calls, the `Gap` after them, and the text that a `LeftOut` replaces. After a
+`RefusedText`, its text follows as `Prose`.
 
     I look. <tool_call>{"name": "f", "arguments": {}}</tool_call>
     For example: <tool_call>{"name": "g", "arguments": {}}</tool_call>
@@ -29,8 +29,8 @@ class Prose(msgspec.Struct, frozen=True):
 class ArgumentsStarted(msgspec.Struct, frozen=True):
     """The arguments of a probable call to `name` begin to arrive.
 
-    Reported only for the first call after an opening, and only if its name comes before its
-    arguments. It may still end in a `RefusedText`, more likely if `is_marked` is false.
+    This is reported only for the first call after an opening, and only if its name precedes its
+    arguments. The call may still be refused (`RefusedText`), more often if it is not `is_marked`.
     """
 
     name: str
@@ -38,20 +38,22 @@ class ArgumentsStarted(msgspec.Struct, frozen=True):
 
 
 class ArgumentsText(msgspec.Struct, frozen=True):
-    """More text of the arguments announced last, as the model wrote it."""
+    """More text of the arguments after the last `ArgumentsStarted`, as the model wrote it."""
 
     text: str
 
 
 class FoundCalls(msgspec.Struct, frozen=True):
-    """Calls, and the text in which they were written.
+    """Calls, and their text (`source`) in the reply.
 
-    They are doubtful in a position where calls are not accepted, for example in a sentence.
-    `within` has the closing marks of the elements that were opened before the calls: the calls are
-    inside of one if its closing mark follows. Indented code has the mark "", which is in any text.
-    If `follows_mark`, another mark after the calls shows that they are enclosed. If `ends_reply`,
-    the text after the calls was dropped, because the reply made no progress there. `lead` is the
-    white space and the leaked tokens before the calls.
+    - The calls are doubtful (`is_doubtful`) in a position where calls are not accepted, for example
+      in a sentence.
+    - `within` has the closing marks of the elements that are open before the calls: if such a mark
+      follows, the element encloses the calls. Indented code has the mark "", which any text
+      contains.
+    - If the calls `follows_mark`, a mark after them shows that markup encloses them.
+    - If `ends_reply`, the text after the calls was dropped, because the reply made no progress.
+    - `lead` is the white space and the leaked tokens before the calls.
     """
 
     syntax_name: str
@@ -68,13 +70,16 @@ class FoundCalls(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """White space, closing marks and leaked tokens after a call; prose if the call is text."""
+    """White space, closing marks and leaked tokens after a call.
+
+    If the call turns out to be text, they are prose.
+    """
 
     text: str
 
 
 class RefusedText(msgspec.Struct, frozen=True):
-    """Text that looked like a call; it follows as `Prose`, and nothing else is in that finding."""
+    """The next finding is a `Prose` with text that looked like a call, and with no other text."""
 
     reason: Reason
 
@@ -82,7 +87,7 @@ class RefusedText(msgspec.Struct, frozen=True):
 class LeftOut(msgspec.Struct, frozen=True):
     """Text was dropped: an `invented_result`, or the rest of the reply after `too_many_calls`.
 
-    It `ends_reply` if the reply no longer made progress.
+    If `ends_reply`, the rest of the reply is dropped as well, because it made no progress.
     """
 
     what: str
@@ -90,9 +95,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class ResultText(msgspec.Struct, frozen=True):
-    """The content of a result block that begins the reply or one of its lines, and its source.
+    """The content and the source of a result block at the start of the reply or of a line.
 
-    If it is not `closed`, its closing mark is missing.
+    If the block is not `closed`, its closing mark is missing.
     """
 
     text: str
@@ -101,9 +106,9 @@ class ResultText(msgspec.Struct, frozen=True):
 
 
 class EarlierThoughts(msgspec.Struct, frozen=True):
-    """Everything found so far, prose and calls, turns out to have been thoughts.
+    """All findings so far, prose and calls, were part of the reasoning.
 
-    It `is_over` unless a call broke there that may still go on.
+    The reasoning `is_over`, unless its end mark may be part of a broken call.
     """
 
     is_over: bool = True

@@ -1,9 +1,9 @@
 """Reads `formats.toml`, the table of all marks that structure a reply. The file documents its rows.
 
-Other modules have their marks from here, with three exceptions: the labels of ReAct are in `marks`
-and `guardrails.labels`, the words that remain of Harmony without its tokens in
-`guardrails.reasoning`, and the substitutes for quotation marks in `values`. The readers of
-`syntaxes` take a row.
+All marks are defined here, with three exceptions: the labels of ReAct are in `marks` and
+`guardrails.labels`, the words that remain of Harmony without its tokens are in
+`guardrails.reasoning`, and the substitutes for quotation marks are in `values`. Each reader in
+`syntaxes` takes a row of the table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,16 @@ Anchor: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
 
 
 class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The marks of a call in tags; `free` begins a tag that is named like the argument itself.
+    """The marks of a call in tags.
 
-    If the mark of the call does not end in its name, `name` is the name. `parameters` are the marks
-    of arguments, each with its end. A `token` before every tag makes nested elements unmistakable.
-    If `known` has any names, no others are arguments. `loose` are spellings of ends without the
-    namespace, with the ends that they mean. If the family `has_lines`, it writes every value on
-    separate lines, and if one line end is missing the other is still not part of the value. In the
-    table, `*` in a mark is each of the `namespaces`.
+    - If the mark of the call does not end with its name, `name` is the name.
+    - `parameters` are the marks of arguments, each with its end. `free` begins a tag that has the
+      name of the argument. If `known` is not empty, only these names are arguments.
+    - A `token` before every tag distinguishes tags from nested elements in a value.
+    - `loose` maps spellings of ends without the namespace to the ends that they mean.
+    - If a model family `has_lines`, it writes each value on separate lines. A line end at the start
+      or the end of the value is not part of it, even if the other is missing.
+    - In the table, `*` in a mark stands for each of the `namespaces`.
     """
 
     call: str
@@ -42,7 +44,7 @@ class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespaces: tuple[str, ...] = ()
 
     def variants(self) -> Iterator["Element"]:
-        """Yield the element of each namespace, itself if it has none."""
+        """Yield the element in each namespace, or the element itself if it has no namespaces."""
         if not self.namespaces:
             yield self
         for space in self.namespaces:
@@ -94,7 +96,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @cached_property
     def brackets(self) -> tuple[tuple[str, str], ...]:
-        """All marks that surround something, each with its end, "" if it has none."""
+        """All marks that enclose a part of a call, each with its end ("" if there is none)."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
         # only the tags of pairs have closing tags
         tags = self.parts.values() if self.shape == "pairs" else ()
@@ -139,7 +141,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The marks of replies that are a series of messages, of reasoning (`thoughts`) and of text."""
+    """The marks of replies that consist of messages, with reasoning (`thoughts`) or text."""
 
     thoughts: dict[str, str]
     texts: dict[str, str]

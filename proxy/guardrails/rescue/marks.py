@@ -1,8 +1,8 @@
 """The marks around calls, listed in `formats.toml`: beginnings, ends, and tokens that leak.
 
-Everything here is derived from the table, so that a new format is one row; before, marks were
-defined in nine places (decision 0030). If the end of a value is missing or uncertain, the value may
-include the next call; `holds_mark` finds that, and the call is rejected.
+Everything here is derived from the table, so that a new format needs only a row. Earlier, marks
+were defined in nine modules (decision 0030). If the end of a value is missing or uncertain, the
+value may contain the next call; `holds_mark` detects this, and the call is rejected.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -25,16 +25,16 @@ from proxy.guardrails.rescue.values.cursor import (
 _ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
 _BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
 _TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
-# The words in the tags of calls: no argument is named like them.
+# The words in the tags of calls. No argument has such a name.
 TAGS = frozenset(tag for opening, _ in _BRACKETS for tag in _TAG.findall(opening))
 TAGS = (TAGS | TABLE.more_tags) - TABLE.ordinary_tags
 # Control tokens that end a turn or introduce calls, and leak into the text.
 SPECIAL_TOKENS = TABLE.turn_ends | TABLE.turn_begins
 SPECIAL_TOKENS |= {opening for row in _ROWS for opening in row.sections}
-# The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
+# Qwen2.5-Coder 0.5B writes the end of a result block after a call; it has no meaning there.
 RESULT_ENDS = frozenset(TABLE.results.values()) - SPECIAL_TOKENS
 _ORDINARY = {f"</{tag}>" for tag in TABLE.ordinary_tags}
-_SIGNS = re.compile(r"<|\[/|\]<")  # with which marks begin, other than brackets, fences and words
+_SIGNS = re.compile(r"<|\[/|\]<")  # the start of all marks except brackets, fences and words
 # Closing marks that models write once too often, or without the opening mark.
 STRAY_CLOSERS = frozenset(end for _, end in _BRACKETS if _SIGNS.match(end)) - _ORDINARY
 STRAY_CLOSERS = (STRAY_CLOSERS | TABLE.more_closers | RESULT_ENDS) - SPECIAL_TOKENS
@@ -50,7 +50,7 @@ _WHOLE = re.compile(
 _INNER = chain.from_iterable(chain.from_iterable(row.parts.values()) for row in _ROWS)
 _ALL = frozenset((*chain.from_iterable(_BRACKETS), *_INNER))
 CALL_TOKENS = frozenset(mark for mark in _ALL if _WHOLE.fullmatch(mark))
-# Openings that go on with a name or a value: at the end of a reply their call is lost.
+# Openings after which a name or a value must follow. At the end of a reply, the call is lost.
 HALF_OPENINGS = frozenset(
     opening for opening, _ in _BRACKETS if re.fullmatch(r"[<\[].*(?:=\"?|[:.])", opening)
 )
@@ -65,7 +65,7 @@ _PLAIN_WORD = re.compile(r"[\w.]+")
 
 
 def _shortest(texts: set[str]) -> list[str]:
-    """Return the texts that contain none of the others; a search needs only these."""
+    """Return the texts that contain no other text of the set; a search needs only these."""
     return [text for text in sorted(texts) if not any(other in text for other in texts - {text})]
 
 
@@ -114,12 +114,15 @@ VALUE_ENDS = tuple(_value_ends())
 
 @cache
 def loose_literals(*texts: str) -> LooseLiterals:
-    """Return prepared marks. The table has so many that preparing all slows down a start."""
+    """Return prepared marks, created at their first use.
+
+    The table has so many marks that preparing all of them at the start would slow it down.
+    """
     return LooseLiterals(texts)
 
 
 def result_end(mark: str) -> LooseLiterals | None:
-    """Return the mark that ends the result that `mark` begins, None if it begins no result."""
+    """Return the closing mark of a result that begins with `mark`; None for other marks."""
     end = _RESULT_ENDS.get(fold_mark(mark)) if mark else None
     return None if end is None else loose_literals(end)
 
@@ -145,7 +148,7 @@ def holds_call(text: str) -> bool:
 
 
 def holds_block(text: str) -> bool:
-    """Return whether a text contains the beginning of a result, or the end of thoughts."""
+    """Return whether a text contains the beginning of a result or the end of reasoning."""
     return LOOSE_MARKS.find(text, 0, is_finished=True) < len(text)
 
 
@@ -171,7 +174,7 @@ def begins_json(text: str) -> bool:
 
 
 def is_no_envelope(text: str) -> bool:
-    """Return whether no more text can make this beginning the envelope of a call."""
+    """Return whether a text that begins like this cannot become the envelope of a call."""
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
@@ -197,7 +200,7 @@ def strip_label(text: str) -> str:
 
 
 def may_be_label(text: str) -> bool:
-    """Return whether more text can make this the label of a result, or the JSON after one."""
+    """Return whether this may be the beginning of a label, or of the JSON after a label."""
     if match := _LABEL.match(text):
         rest = text[match.end() :]
         return not rest or _FENCE_BEGINS.match(rest) is not None
@@ -207,9 +210,9 @@ def may_be_label(text: str) -> bool:
 
 
 def begins_result(text: str, *, is_all: bool) -> bool | None:
-    """Return whether a text begins with a result in JSON; None if that needs more text.
+    """Return whether a text begins with a result in JSON; None if more text is needed.
 
-    It may have a label, and be in a code fence. The envelope of a call is not a result.
+    The result may have a label and may be in a code fence. The envelope of a call is not a result.
 
         Observation: {"ok": true}
         Here is the result:
@@ -232,7 +235,7 @@ OBSERVATION = "Observation:"
 
 
 def begins_step(text: str, *, is_all: bool) -> bool | None:
-    """Return whether a text begins with a result in ReAct; None if that needs more text."""
+    """Return whether a text begins with a result in ReAct; None if more text is needed."""
     if text.startswith(OBSERVATION):
         return True
     return None if not is_all and OBSERVATION.startswith(text) else False
@@ -244,10 +247,11 @@ _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|`
 
 
 def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
-    """Return the stray closing mark, or the end of the reply in place of one.
+    """Return the stray closing mark at the beginning of `rest`, or "".
 
-    That is half a mark, an unknown control token, or the end of a fence: no sentence ends with
-    these. Returns None if more text is needed, which `is_all` rules out.
+    At the end of a reply, a part of a mark, an unknown control token and the end of a code fence
+    count as well, because no sentence ends with them. Returns None if more text is needed; with
+    `is_all` there is no more text.
     """
     if literal is None or ends_thoughts(literal):
         return None if literal is None else ""
@@ -265,7 +269,7 @@ _SHORTEST = 2  # `<` alone is a sign of comparison
 
 
 def is_half_closer(text: str) -> bool:
-    """Whether a text is the beginning of a closing mark, and more than its first character."""
+    """Return whether a text is an incomplete closing mark of at least two characters."""
     return len(text) >= _SHORTEST and any(
         closer.startswith(text) and closer != text for closer in STRAY_CLOSERS
     )

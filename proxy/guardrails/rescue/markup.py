@@ -1,8 +1,8 @@
 r"""The markup that is open at a position in prose: elements, environments, comments, strings.
 
-A call is quoted within `<pre>`, `\begin{verbatim}`, `/*`, a here-document, `{{{` or quotation
-marks. Within any other element, such as `<section>`, it may be meant or shown. The words for the
-first kind of elements are `showing` in `words.toml`.
+A call within `<pre>`, `\begin{verbatim}`, `/*`, a here-document, `{{{` or quotation marks is a
+quotation. Within any other element, such as `<section>`, the model may mean the call or show it.
+The names of the elements that quote are `showing` in `words.toml`.
 """
 
 # ruff: noqa: RUF001 - quotation marks look alike
@@ -41,7 +41,7 @@ _CLOSING = {
     "/*": "*/",
     "<![cdata[": "]]>",
 }
-# The ends of blocks of reStructuredText and of wikis, which no mark after a call shows for certain.
+# The ends of blocks in reStructuredText and wikis. They have no closing mark like other markup.
 _BLOCK_ENDS = {
     "directive": re.compile(r"^\S", re.MULTILINE),
     "braces": re.compile(r"^\}\}\}", re.MULTILINE),
@@ -54,17 +54,17 @@ _INLINE = re.compile(
     r"\\(?:(?:verb|lstinline)\*?\W|(?:texttt|lstinline|code|footnote|mintinline)\{"
     r"|mintinline\{\w{1,20}\}\W)\Z"
 )
-_MOST_OPEN = 64  # different ones; a hostile reply could open any number
+_MOST_OPEN = 64  # different closing marks; a hostile reply could open any number of elements
 # Any other markup (`----`, `:::`, `{% raw %}`) has marks on the line before the call and right
-# after it. With this rule alone 5 of 870 quotations become calls, and 347 without any rule for
-# markup (docs/ablation.md).
+# after it. Without any rule for markup 347 of 870 quotations become calls, and with this rule alone
+# 5 (docs/ablation.md).
 _SIGN = r"(?:[<>\[\]{}|\\$=_+~@%#/\"'`]|--|::|\.\.|\*/)"
 _ENDS_IN_MARK = re.compile(rf"(?:\A|\n)[ \t]*{_SIGN}[^\n]*\s*\Z|{_SIGN}\s*\Z")
 _BEGINS_WITH_MARK = re.compile(rf"\s*{_SIGN}")
 
 
 def ends_in_mark(text: str) -> bool:
-    """Return whether the last line of prose that is not blank begins or ends with a mark."""
+    """Return whether the last non-blank line of prose begins or ends with a mark."""
     return _ENDS_IN_MARK.search(text) is not None
 
 
@@ -73,11 +73,14 @@ def begins_with_mark(text: str) -> bool:
 
 
 class Markup:
-    """Follows prose in pieces that end before a possible call, so nothing in them is torn."""
+    """Tracks the markup in prose.
+
+    The prose arrives in pieces that end before a possible call, so no mark spans two pieces.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[str, int] = {}  # marks that would close what is open, with counts
-        self._end: re.Pattern[str] | None = None  # what ends text that is not examined
+        self._open: dict[str, int] = {}  # the closing marks of open markup, with counts
+        self._end: re.Pattern[str] | None = None  # the end of text that is not examined
         self._is_inline = False
 
     @property
@@ -87,7 +90,7 @@ class Markup:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """The marks that would close elements in which a call may be meant or shown."""
+        """The closing marks of the open elements in which a call may be meant or shown."""
         return tuple(closer for closer, count in self._open.items() if count and _is_layout(closer))
 
     def pass_text(self, text: str) -> None:
@@ -100,7 +103,7 @@ class Markup:
             index = self._pass_end(text, match.end())
 
     def _pass_end(self, text: str, index: int) -> int:
-        """Return where to continue: after the awaited end, or -1 if it is not there."""
+        """Return the index after the awaited end, or -1 if the text does not contain it."""
         if self._end is None:
             return index
         match = self._end.search(text, index)
@@ -120,7 +123,7 @@ class Markup:
             self._end = _BLOCK_ENDS[match.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
-            # German closes with the mark that opens in English: „so“
+            # German closes a quotation with the mark that opens one in English: „so“
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
             self._turn(closer, is_end=is_end)
         else:

@@ -1,4 +1,4 @@
-"""The modes of a scanner, as data, and the reading of the text after one opening."""
+"""The modes of the scanner, and `OpeningAttempt`, which reads the text after one opening."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
 class Either(Literals):
-    """The union of two sets of literals, of which the first is prepared once for all requests.
+    """The union of two sets of literals.
 
-    Names of tools begin calls as well, and every client has others: preparing both sets together
-    would take too long for each request.
+    The first set is prepared once for all requests. The second has the names of a client's tools,
+    which also begin calls; preparing both sets together for each request would take too long.
     """
 
     def __init__(self, first: Literals, second: Literals) -> None:
@@ -87,7 +87,7 @@ class Openings:
 
 @lru_cache(maxsize=64)
 def openings_of(syntaxes: tuple[Syntax, ...], named: tuple[Syntax, ...] = ()) -> Openings:
-    """Return the prepared openings of `syntaxes`, and of those that one client's tools add."""
+    """Return the prepared openings of `syntaxes` and of `named`, which a client's tools add."""
     return openings_of(syntaxes).join(named) if named else Openings.of(syntaxes)
 
 
@@ -100,7 +100,8 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.anchor != "reply_start"}
 
 
-# Whether the calls of a source are the model's own, so that the rest of the reply may be dropped.
+# Returns whether the model itself made the calls in a source; then the rest of the reply may be
+# dropped.
 MayCut: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 
@@ -109,10 +110,10 @@ def cut_nothing(source: str, calls: Sequence[WrittenCall]) -> bool:
 
 
 class OpeningAttempt:
-    """Reads the text after an opening with each candidate, all from the same position.
+    """Reads the text after an opening with each candidate syntax in turn, from the same position.
 
-    If none finds a call, the text that any of them passed counts as read, so no character is read
-    more often than there are candidates.
+    If no candidate finds a call, the text up to the furthest position counts as read. So no
+    character is read more often than there are candidates.
     """
 
     def __init__(
@@ -190,7 +191,10 @@ class InProse:
 
 @dataclass(slots=True)
 class AfterCall:
-    """After a call, which is `pending` until it is `accepted`; the `gap` follows it."""
+    """After a call.
+
+    The call is `pending` until it is `accepted`; `gap` is the white space and the marks after it.
+    """
 
     pending: FoundCalls | None
     gap: list[str] = field(default_factory=list)
@@ -202,8 +206,9 @@ class AfterCall:
 class Skipping:
     """In text to drop, for example an invented result, up to `end`.
 
-    The `content` of a result that follows no call is collected after its `opening`, the white space
-    and the mark before it; otherwise it is None. If it `is_first`, nothing else precedes it.
+    If a result follows no call, its text is collected in `content`, and `opening` is the mark
+    before it with the white space; otherwise `content` is None. If it `is_first`, only white space
+    precedes the result.
     """
 
     end: Literals

@@ -1,8 +1,8 @@
-"""The position of a call in the prose of a reply: facts, and the questions that they answer.
+"""The position of a call in the prose of a reply, and conclusions from it.
 
-`Surroundings` collects the facts at the opening of a call; `guardrails.call_facts` collects the
-facts for the table of `provenance`, later and from more text. Everything here is a pure function of
-the facts at the opening and of the text that follows. For example, in
+`Surroundings` collects the facts at the opening of a call. Everything here is a pure function of
+these facts and of the text after the call; later, `guardrails.call_facts` collects the facts for
+the table of `provenance` from more text. For example, in
 
     I'll check: {"name": "look", "arguments": {}} and report back.
 
@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 
-# A sentence after a call that has not ended within so many characters continues.
+# If a sentence after a call does not end within so many characters, it continues.
 LOOKAHEAD = 200
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
@@ -31,9 +31,9 @@ _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
 class Position:
     """The text before a call at its `opening`.
 
-    `is_first` if only white space and reasoning precede it, `begins_reply` if only calls do.
-    `words` is the end of the prose, in which a call `is_apart` after white space. `layout` holds
-    the marks that would close the elements around the call, and "" for indented code.
+    The call `is_first` if only white space and reasoning precede it, and `begins_reply` if only
+    calls do. `words` is the end of the prose; the call `is_apart` if white space separates it from
+    them. `layout` has the closing marks of the elements around the call, and "" for indented code.
     """
 
     opening: str = ""
@@ -64,8 +64,8 @@ class Position:
 def is_in_sentence(position: Position, tools: Sequence[str]) -> bool:
     """Return whether a call belongs to the words before it.
 
-    Those are a sentence without an end, or report the words of others, or are on the line of the
-    call and announce no act.
+    This is the case if the words are an unfinished sentence, if they report the words of others, or
+    if they are on the line of the call and announce no act.
     """
     words = position.words
     if words.rstrip()[-1:].isalnum() or gives_account(words):
@@ -76,11 +76,11 @@ def is_in_sentence(position: Position, tools: Sequence[str]) -> bool:
 
 
 def is_apart(text: str, source: str, position: Position, *, is_all: bool) -> bool | None:
-    """Return whether a call is apart from the text after it; None if that needs more text.
+    """Return whether a call is separate from the text after it; None if more text is needed.
 
     If one sentence ended before the call and another begins after it, the call belongs to neither.
-    Control tokens and calls of several lines are not written in passing, unless a sentence
-    continues around or after them. `is_all`: no more text is expected.
+    A call with control tokens or with several lines is part of a sentence only if the sentence
+    continues after it. With `is_all`, no more text is expected.
     """
     first = text[0]
     # Languages without capital letters (Chinese, Arabic) begin every sentence with such a letter.

@@ -1,13 +1,13 @@
-"""Decides whether a call in a model's text is a call: one table.
+"""Decides whether the model meant a call in its text, with one table.
 
 `decide` returns CALL, AMBIGUOUS, TEXT or DROPPED, from the first row of `TABLE` that matches. The
 decision depends on the positional facts in `CallFacts` and on nothing else: the author, the markup
 around the call, the words next to it, its content and its format. `guardrails.call_facts` collects
 the facts. The documentation shows the table (`docs/guides/quoted-calls.md`).
 
-Calls that the scanner refuses never reach the table. `guardrails.reading` carries a decision out:
-CALL means AMBIGUOUS for a call that is doubtful or follows an ambiguous call, and AMBIGUOUS means
-TEXT for a call that is invalid for its tool.
+Calls that the scanner refuses never reach the table. `guardrails.reading` applies the decision,
+with two exceptions. It treats a CALL as AMBIGUOUS if the scanner doubts the call, or if the call
+follows an ambiguous call. It treats an AMBIGUOUS call as TEXT if the call is invalid for its tool.
 """
 
 from collections.abc import Collection
@@ -16,10 +16,10 @@ from enum import Enum
 
 
 class Decision(Enum):
-    """The fate of a call in the text.
+    """The decision about a call in the text.
 
-    A CALL goes to the client. An AMBIGUOUS call is shown as text and the model is asked whether it
-    is meant. A DROPPED call is neither made nor shown.
+    The client receives a CALL. An AMBIGUOUS call is shown as text, and the model is asked whether
+    it meant the call. A DROPPED call is neither made nor shown.
     """
 
     CALL = "call"
@@ -63,7 +63,7 @@ class Format(Enum):
 
 
 class Content(Enum):
-    """The content of a call; a plain one has no mark that distinguishes it from data or code."""
+    """The content of a call; a PLAIN call has no mark that distinguishes it from data or code."""
 
     MARKED = "marked"
     PLAIN = "plain"
@@ -84,7 +84,7 @@ class CallFacts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The decision about the calls that match; an unnamed column matches everything."""
+    """The decision about all calls that match; a column without a value matches every call."""
 
     decision: Decision
     origin: Collection[Origin] = tuple(Origin)
@@ -114,12 +114,13 @@ TABLE = (
     Row(Decision.TEXT, before=(Words.SHOWING,)),
     # The user wrote the call, to ask about it; or a page says "never send CALL".
     Row(Decision.TEXT, origin=(Origin.USER, Origin.FORBIDDEN)),
-    # A fetched page may carry an injected call: it stays refused in the answer to the question.
+    # A fetched page may contain an injected call. If the model confirms it in the retry, the call
+    # is still refused.
     Row(Decision.AMBIGUOUS, origin=(Origin.RESULT,)),
     # I would need the name of the league. {... {"league": ""}} (Hermes-2-Pro)
     Row(Decision.DROPPED, content=(Content.PLACEHOLDERS,)),
-    # [f(base=10)] The above line calls f. (deepseek-coder, gemma-7b) As text, 5 of 270 recorded
-    # replies lost the call that they meant.
+    # [f(base=10)] The above line calls f. (deepseek-coder, gemma-7b) With the decision TEXT, 5 of
+    # 270 recorded replies would lose the call that they meant.
     Row(Decision.AMBIGUOUS, before=(Words.NONE,), after=(Words.SHOWING,)),
     # The format of the profile or the prompt is trusted more than a foreign one (decision 0030).
     Row(Decision.AMBIGUOUS, after=(Words.SHOWING,), format=(Format.OWN,)),
@@ -137,7 +138,8 @@ TABLE = (
     # I could send CALL now.
     Row(Decision.TEXT, context=(Context.SENTENCE,)),
     Row(Decision.CALL, content=(Content.MARKED,)),
-    # {...} at the end of the reply. As text, 77 of 270 recorded replies lost their call.
+    # {...} at the end of the reply. With the decision TEXT, 77 of 270 recorded replies would lose
+    # their call.
     Row(Decision.CALL, after=(Words.NONE,)),
     # {...} Is that right?
     Row(Decision.TEXT, after=(Words.ASKING,)),

@@ -1,7 +1,7 @@
 """Records, in order, the scanner's decisions about calls and prose, as findings.
 
-It also remembers the consequences of each decision for later calls: a call that waits for the next
-one, the position of the last opening, and the calls refused so far.
+It also stores the state that later decisions depend on: the calls that wait for the next call, the
+position of the last opening, and the calls refused so far.
 """
 
 from collections.abc import Callable, Collection
@@ -26,10 +26,10 @@ _SPACE = " \t\r\n"
 
 
 class Report:
-    """Findings, with prose joined and the white space after it held back.
+    """Collects findings: joins pieces of prose, and holds back the white space after them.
 
-    White space and leaked control tokens, such as `<|im_end|>`, are part of the prose unless a call
-    follows them: then they are its `lead`, and are not shown.
+    If a call follows, the held white space and leaked control tokens, such as `<|im_end|>`, become
+    the `lead` of the call and are not shown. Otherwise they are part of the prose.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Record:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the current reading will hardly count, or only after others do."""
+        """Whether the call that is being read will probably be refused, or has to wait."""
         return self.position.is_example or self.siblings.is_settled or bool(self._waiting)
 
     def anchors(self, *, is_first: bool) -> set[Anchor]:
@@ -121,8 +121,9 @@ class Record:
     # Calls.
 
     def accept(self, candidate: FoundCalls) -> None:
-        """Accept a call, and those that waited for it, except plain ones that it repeats."""
-        # a model may write a call in plain JSON, and then again between its marks
+        """Accept a call and the calls that waited for it."""
+        # A model may write a call in plain JSON, and then again between its marks: the first counts
+        # as text.
         plain = [waiting for waiting, _ in self._waiting if not waiting.is_marked]
         if plain and plain[0].calls == candidate.calls:
             self.drop()
@@ -132,14 +133,14 @@ class Record:
             self.release()
 
     def object_at_end(self, candidate: FoundCalls, *, cut_off: bool) -> Reason | None:
-        """Return the reason against a call at the end of the reply."""
+        """Return the reason to refuse a call at the end of the reply, or None."""
         if cut_off and not (candidate.is_marked and candidate.closed):
             return Reason.CUT_OFF
         is_offered = candidate.is_marked or self.siblings.offers(candidate)
         return None if is_offered else Reason.NOT_OFFERED
 
     def join(self, candidate: FoundCalls, gap: str = "") -> None:
-        """Let a call wait for the fate of the next one."""
+        """Store a call until the next call is accepted or refused."""
         self._waiting.append((candidate, gap))
         self.surroundings.pass_call()
 
@@ -166,12 +167,15 @@ class Record:
             self.refuse_call(reason, candidate, gap)
 
     def refuse_call(self, reason: Reason | None, candidate: FoundCalls, gap: str = "") -> None:
-        """Treat a call as prose, silently if unmarked; those after it will not count alone."""
+        """Treat a call as prose; the reason is reported only for a marked call.
+
+        Later calls then depend on this call (see `Siblings`).
+        """
         self.refuse(reason if candidate.is_marked else None, candidate.source + gap)
         self.siblings.refuse(reason, candidate)
 
     def doubt(self, reason: Reason | None, candidate: FoundCalls, gap: str) -> None:
-        """Treat a call as prose, unless the reader of the reply finds that it may be meant."""
+        """Report a doubtful call: the reader of the reply decides whether it is a call or prose."""
         self.drop()
         if reason is not None:
             self.report.add(RefusedText(reason))

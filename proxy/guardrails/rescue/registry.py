@@ -1,8 +1,9 @@
-"""Every syntax, from the rows of `formats`, in the order in which they are tried by default.
+"""All syntaxes, built from the rows of `formats`, in the order in which they are tried by default.
 
-Three syntaxes read no calls. They prevent the scanner from finding a call in a message to the user
-or in a repeated result. The order matters where formats share an opening: `<tool_call>` begins
-JSON (Hermes), tags (Qwen3-Coder) and pairs (GLM), and the first that reads a call decides.
+The order matters if formats share an opening: `<tool_call>` begins JSON (Hermes), tags
+(Qwen3-Coder) and pairs (GLM), and the first syntax that reads a call decides. Three syntaxes read
+no calls; they prevent the scanner from finding a call in a message to the user or in a repeated
+result.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -73,7 +74,7 @@ SHAPES: Mapping[str, Callable[[Format], Syntax]] = MappingProxyType(
         "unopened_json": plain_json.unopened_json,
     }
 )
-_FENCED = "fenced"  # built last: it contains others
+_FENCED = "fenced"  # built last, because a code fence may contain calls in other syntaxes
 
 
 def build_syntaxes(rows: Iterable[Format]) -> tuple[Syntax, ...]:
@@ -93,7 +94,7 @@ def find_syntax(name: str) -> Syntax:
     return _KNOWN[name]
 
 
-@cache  # profiles name a few orders, and every request asks
+@cache  # there are only a few orders, and every request needs one
 def order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
     """Return every syntax, those named by a profile first; unknown names raise KeyError."""
     first = {name: _KNOWN[name] for name in names}

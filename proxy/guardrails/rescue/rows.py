@@ -1,4 +1,4 @@
-"""Calls one after another, and the code fences around them."""
+"""Reads successive calls, and the code fences around them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -16,9 +16,9 @@ def read_row(
     read_one: Callable[[Cursor], Reading],
     passes_next: Callable[[Cursor], Waiting[str | bool]],
 ) -> Reading:
-    """Read calls and the white space after each, as long as `passes_next` finds another.
+    """Read calls and the white space after each, as long as `passes_next` finds another call.
 
-    The third copy of a call ends the row, and the reply.
+    The third copy of a call ends the row and the reply, because the model is in a loop.
     """
     result = Calls(())
     while len(result.calls) <= MOST_CALLS:
@@ -34,7 +34,10 @@ def read_row(
 def read_after_marks(
     cursor: Cursor, mark: str, marks: Iterable[str], read_one: Callable[[Cursor, str], Reading]
 ) -> Reading:
-    """Read calls, each after one of `marks`, which `read_one` gets; the first is `mark`."""
+    """Read calls that each follow one of `marks`, starting after `mark`.
+
+    `read_one` receives the mark before its call.
+    """
     known = literals_of(*marks)
 
     def passes_next(cursor: Cursor) -> Waiting[str]:

@@ -1,17 +1,17 @@
-"""Finds the calls in a reply while it arrives, and keeps them apart from prose.
+"""Finds the calls in a reply while it arrives, and separates them from prose.
 
 Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 
 - `InProse`: up to the next opening. White space, control tokens and a possible beginning of an
   opening are held back until it is known whether a call follows.
-- `OpeningAttempt`: after an opening. The syntaxes that share the opening read, one after another;
-  the first that reads a call decides where it ends. Refused text is prose and is not searched
-  again; that keeps the work linear.
-- `AfterCall`: after a call. The next characters decide whether it counts, that is, whether it is
-  reported without doubt; surplus closing marks are passed. A marked call counts unless a sentence
-  continues after it; then the reader of the reply decides. A call without a closing mark must be
-  followed by another call or by the end. An unmarked call must end the reply and name only offered
-  tools.
+- `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn; the
+  first that reads a call decides where the call ends. Refused text is prose and is not searched
+  again, which keeps the time linear.
+- `AfterCall`: after a call. The next characters decide whether the call counts, that is, whether it
+  is reported without doubt. Surplus closing marks are skipped.
+  - A marked call counts unless a sentence continues after it; then the reader of the reply decides.
+  - A marked call without its closing mark counts only before another call or the end of the reply.
+  - An unmarked call counts only at the end of the reply, and only if it names offered tools.
 - `Skipping`: inside a result that the model invented after its own call, or copied instead of an
   answer.
 
@@ -35,14 +35,14 @@ steps:
     AfterCall       `<|im_end|>` ends a reply, so no sentence continues
     findings        Prose("I look."), FoundCalls("hermes", f({})), Gap("<|im_end|>")
 
-Three objects answer questions about a call. `Surroundings` follows the prose and gives the
-`Position` of an opening: quoted text is not even read. `Siblings` are the calls before it: after a
-refused or broken call no other counts alone. `Record` writes the findings down. The scanner reports
-each call with the facts about its position; `provenance` decides about it.
+Three objects hold the state of the scan. `Surroundings` tracks the prose and returns the `Position`
+of an opening; quoted text is not read at all. `Siblings` stores the earlier calls: after a refused
+or broken call, a later call does not count on its own. `Record` stores the findings. The scanner
+reports each call with the facts about its position, and `provenance` decides about the call.
 
 The reply is cut off where it makes no progress: after an invented result, or at the third copy of a
 call. After an end-of-reasoning mark the scanner starts over, because the prompt had opened the
-reasoning block. Every decision depends on the text alone, never on the pieces in which it arrives.
+reasoning block. Every decision depends on the text alone, never on its division into pieces.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -74,10 +74,10 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_GAVE_UP = -1  # the reply is not searched any more, and that has been reported
-_REACT = "react"  # its results may be words
-# Characters of a long text that are read at once. An attempt copies the text that has arrived: for
-# a reply of 5 MB in one piece, each of hundreds of attempts would copy all of it.
+_GAVE_UP = -1  # the rest of the reply is not searched, and this has been reported
+_REACT = "react"  # the results of this format may be words
+# The number of characters that are read at once. Each attempt copies the text that has arrived: if
+# a reply of 5 MB arrived in one piece, hundreds of attempts would each copy all of it.
 _PIECE = 4_096
 _NOTHING = Literals(())
 
@@ -85,10 +85,9 @@ _NOTHING = Literals(())
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes with the offered names in their openings. `may_cut` decides whether calls
-    are the model's own, so that an invented result after them may be dropped, and `may_hide`
-    whether a result that begins with this mark (such as `<tool_response>`) may be; in doubt
-    neither.
+    `named` are syntaxes whose openings contain offered names. `may_cut` decides whether the model
+    itself made the calls; then an invented result after them is dropped. `may_hide` decides whether
+    a result that begins with a mark such as `<tool_response>` is hidden. Doubtful text is kept.
     """
 
     def __init__(
@@ -109,8 +108,8 @@ class Scanner:
         self._cursor.may_cut = may_cut is not cut_nothing
         self._record = Record(self._offered)
         self._state: Mode = InProse(is_untouched=True)
-        # Openings without a call, as in noise of marks, are read several times each. After so many
-        # the rest of the reply is prose, which bounds the work of a hostile reply.
+        # An opening without a call is read several times. After so many openings the rest of the
+        # reply is prose; this bounds the time that a hostile reply can cost.
         self._patience = bounds.OPENINGS
 
     def follow_results(self) -> None:
@@ -118,7 +117,7 @@ class Scanner:
         self._cursor.follows_results = True
 
     def feed(self, text: str) -> list[Finding]:
-        """Take text that has arrived; return the findings that are certain now."""
+        """Add text that has arrived; return the findings that are now certain."""
         if self._is_plain(text):
             self._record.add_prose(text)
             return self._record.report.take()
@@ -129,7 +128,7 @@ class Scanner:
         return self._record.report.take()
 
     def take_space(self) -> str:
-        """Return the white space held back after prose, because no text follows it."""
+        """Return the white space held back after prose; call this if no text follows."""
         if not isinstance(self._state, InProse):
             return ""
         if space := self._cursor.pass_last_space():
@@ -143,7 +142,7 @@ class Scanner:
         return is_read and self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
-        """End the reply and return the rest; `cut_off` if more was to come."""
+        """End the reply and return the remaining findings; `cut_off` if the reply is incomplete."""
         self._cursor.finish()
         is_broken_off = cut_off and isinstance(self._state, OpeningAttempt)
         while not is_broken_off and self._step():
@@ -168,7 +167,7 @@ class Scanner:
         return self._record.end()
 
     def _step(self) -> bool:
-        """Make one decision; return False if that needs more text."""
+        """Make one decision; return False if more text is needed."""
         state = self._state
         if isinstance(state, InProse):
             return self._read_prose(state)
@@ -204,7 +203,7 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._record.add_prose(literal)
             self._state = InProse()
-            # A quoted `</think>` is a word; any other shows that the prompt had opened the block.
+            # A quoted `</think>` is a word; an unquoted one shows that the prompt opened the block.
             if not self._record.surroundings.is_quotation:
                 self._restart()
         elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
@@ -216,10 +215,11 @@ class Scanner:
             self._begin_at(literal, is_first=state.is_untouched)
 
     def _begins_result(self, mark: str) -> bool:
-        """Return whether a result begins here: tags only at the start of a line, never quoted.
+        """Return whether a result begins here.
 
-        A user may ask about `<tool_response>`; then the prompt contains the mark, and the answer
-        must keep it (`may_hide`).
+        A tag counts only at the start of a line, and a quoted mark never counts. If a user asks
+        about `<tool_response>`, the prompt contains the mark and the answer must keep it
+        (`may_hide`).
         """
         surroundings = self._record.surroundings
         is_alone = surroundings.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
@@ -251,7 +251,7 @@ class Scanner:
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
         if is_line:
-            literal = "\n"  # the next line is judged by itself
+            literal = "\n"  # the rest of the literal is judged as the start of the next line
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
             self._record.report.add(RefusedText(Reason.QUOTED))
@@ -332,7 +332,7 @@ class Scanner:
                 self._certify(self._state, is_mark_next=False)
 
     def _end_with(self, candidate: FoundCalls) -> None:
-        """Accept as many calls as allowed, and read nothing else."""
+        """Accept as many calls as allowed, and drop the rest of the reply."""
         if not candidate.is_marked:
             self._record.refuse(Reason.TOO_MANY_CALLS, candidate.source)
             self._patience = _GAVE_UP
@@ -372,7 +372,7 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._end_reasoning(state)
         elif (end := marks.result_end(literal)) is not None and state.pending is None:
-            # Qwen2.5-Coder 0.5B invents the result of its call, and goes on with the story.
+            # Qwen2.5-Coder 0.5B invents the result of its call, and continues the conversation.
             self._cursor.advance(len(literal))
             self._record.report.add(LeftOut("invented_result"))
             self._state = Skipping(end)
@@ -381,7 +381,7 @@ class Scanner:
         return True
 
     def _pass_closer(self, state: AfterCall, closer: str) -> None:
-        """Note a closing mark; if a call is broken, it is the end of that."""
+        """Handle a closing mark after a call; after a broken call, it closes the broken call."""
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
                 self._record.accept(state.pending)
@@ -390,7 +390,7 @@ class Scanner:
             self._state = InProse()
 
     def _certify(self, state: AfterCall, *, is_mark_next: bool) -> None:
-        """Accept a marked call that no sentence continues after."""
+        """Accept a marked call if no sentence continues after it."""
         candidate = state.pending
         if (
             candidate
@@ -444,10 +444,10 @@ class Scanner:
         return is_result and self._may_cut(candidate.source, candidate.calls)
 
     def _leave_unmarked(self, candidate: FoundCalls, gap: str, literal: str) -> None:
-        """Handle an unmarked call that words or another call follow.
+        """Handle an unmarked call with words or another call after it.
 
-        At the start of the reply it waits for the marked call after it. Otherwise it may be meant
-        or be data, so the reader of the reply decides; a call of no offered tool is data.
+        At the start of the reply, it waits for the marked call after it. Elsewhere the reader of
+        the reply decides whether it is a call or data. A call of an unknown tool is always data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         is_kept = is_first and self._openings.is_any_marked(literal)

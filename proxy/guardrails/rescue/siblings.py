@@ -1,7 +1,7 @@
-"""The consequences of a reply's earlier calls for the next one.
+"""Decides whether a call may count after the earlier calls of the same reply.
 
-The model intends its calls to run in order. So after an intended call that could not be accepted,
-no later call is accepted alone. After a call that broke, the next text may still belong to it:
+The model intends its calls to run in order. So after a call that the model meant but that was
+refused, no later call is accepted. The text after a broken call may still be part of it:
 
     <tool_call>{"name": "write_note", "arguments": {"text": "He said "no" to
     <tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>
@@ -28,9 +28,9 @@ _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Actio
 class Siblings:
     """The calls of one reply so far, and the words between them.
 
-    If there were calls in reasoning that has ended, later ones count only if they are all that the
-    rest of the reply consists of (`must_end_reply`): the apparent end of the reasoning may have
-    been part of such a call.
+    After calls in reasoning, later calls count only if the rest of the reply consists of calls
+    (`must_end_reply`). The reason is that the apparent end of the reasoning may be part of an
+    argument of a call.
     """
 
     def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
@@ -38,7 +38,7 @@ class Siblings:
         self._objection: Reason | None = None
         self._refused_calls: tuple[WrittenCall, ...] = ()
         self._follows_unmarked = False
-        self._accepted: tuple[str, str] | None = None  # the syntax and the opening of the last one
+        self._accepted: tuple[str, str] | None = None  # syntax and opening of the last call
         self._has_words = False  # since the last accepted call
         self._after_break: list[str] = []
         self.has_spoken = False
@@ -59,9 +59,9 @@ class Siblings:
         self._refused_calls = ()
 
     def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
-        """Note a call that does not count; a call of a tool that is not offered changes nothing.
+        """Record a refused call, unless its tool is not offered.
 
-        A call that was refused only because of its marks may be repeated.
+        A call that was refused only because of its marks may be repeated with correct marks.
         """
         self._follows_unmarked |= not candidate.is_marked
         if not self.offers(candidate):
@@ -75,7 +75,7 @@ class Siblings:
         self._object(Reason.QUOTED)
 
     def break_off(self, source: str, *, is_marked: bool) -> None:
-        """Note a broken call; without a mark it counts only if it names an offered tool."""
+        """Record a broken call; an unmarked one is ignored unless it names an offered tool."""
         if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_HEAD]):
             self._objection = Reason.NESTED
             self._after_break.clear()
@@ -97,9 +97,10 @@ class Siblings:
         return all(find_name(call.name, self._offered) for call in candidate.calls)
 
     def end_reasoning(self) -> "Siblings | None":
-        """Return the state after the end of reasoning; None if a call may be broken there.
+        """Return the state after the end of reasoning.
 
-        A call that broke has to end within the reasoning.
+        Returns None if the end mark may be part of a broken call, because no closing mark of a call
+        has followed that call.
         """
         if self._objection is not Reason.NESTED:
             has_calls = self.is_settled or self._accepted is not None

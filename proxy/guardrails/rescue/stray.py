@@ -4,10 +4,10 @@
     <tool_call>
     The store first, then the file.
 
-A mark is stray if it is alone on its line, if it ends the line right after a word or after the end
-of a sentence, and if it begins the line right before a word. A closing mark is text if its opening
-mark precedes it. Any mark is text if it is in a sentence, in code or in quotation marks, or if the
-prompt or the words before the mark discuss it.
+A mark is stray in three positions: alone on its line, at the start of a line right before a word,
+and at the end of a line right after a word or a sentence. A closing mark after its opening mark is
+text. Any mark is text within a sentence, in code and in quotation marks, and if the prompt or the
+words before the mark discuss it.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -33,19 +33,19 @@ from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.rescue.values.cursor import Literals
 
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
-# A tag whose end ends a turn may as well be HTML: it is kept with its end.
+# The opening tag of a mark that ends a turn, such as `<s>`, may also be HTML, so it is kept.
 _AMBIGUOUS = {end.replace("</", "<", 1) for end in TABLE.turn_ends}
 _OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - _AMBIGUOUS
-# An argument outside any call, such as DeepSeek's (cline/cline#13348): the rest is no prose.
+# Marks of an argument outside any call, as of DeepSeek (cline/cline#13348). The rest is no prose.
 _LEAKS = TABLE.leaks
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LEAKS))
 _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
-_LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists, whose lines are shown as they are
+_LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
 _LEAD = 400  # characters that may introduce an example
-_MOST = 50  # marks of one reply that are examined, each against all prose before it
+_MOST = 50  # examined marks of one reply; the check of each reads all prose before it
 _STRAY = LeftOut("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
@@ -64,9 +64,9 @@ _ONLY_MARKS = re.compile(
 def without_lone_marks(
     findings: Sequence[Finding], is_given: Callable[[str], bool]
 ) -> list[Finding]:
-    """Replace the end of a reply that consists of marks only.
+    """Replace the end of a reply if it consists of marks only.
 
-    An engine that has read the calls can leave their opening mark or a control token after the
+    An engine that has parsed the calls may leave an opening mark or a control token after the
     words: `I look.<tool_call>`.
     """
     text = "".join(finding.text for finding in findings if isinstance(finding, Prose))
@@ -77,9 +77,9 @@ def without_lone_marks(
 
 
 class StrayMarks:
-    """Takes the findings of a reply in order; `is_given`: whether the prompt contains a mark.
+    """Filters the findings of a reply in order; `is_given` returns whether the prompt has a mark.
 
-    It `has_leak` if the rest of a call was reported as refused.
+    `has_leak` is true after the end of a call without its beginning was reported as refused.
     """
 
     def __init__(self, is_given: Callable[[str], bool]) -> None:
@@ -95,7 +95,8 @@ class StrayMarks:
         for finding in findings:
             if not isinstance(finding, Prose):
                 kept += self._read("", is_last=True)
-                # In text about calls, or after a call that could not be read, a mark is evidence.
+                # After refused text, the reply may be about calls, or the mark may be part of a
+                # broken call. In both cases the mark must stay.
                 self._is_refused |= isinstance(finding, RefusedText) and (
                     finding.reason is not Reason.NOT_A_CALL
                 )
@@ -149,8 +150,8 @@ class StrayMarks:
     def _ends_call(self, mark: str) -> bool:
         """Return whether a closing mark follows the last brackets of a call.
 
-        The engine or the model lost the beginning: `"city": "Paris"}}</tool_call>`. Removing the
-        mark would leave half a call as the answer, so the reply is retried instead.
+        Its beginning was lost by the engine or the model: `"city": "Paris"}}</tool_call>`. Without
+        the mark, half a call would become the answer; therefore the reply is retried.
         """
         prose = "".join(self._prose).rstrip()
         return mark in _CLOSERS and prose.endswith(("}}", '"}', "]}"))
@@ -172,7 +173,7 @@ class StrayMarks:
             return not (is_alone and is_word_next) or _encloses(mark, rest)
         is_only_marks = _ONLY_MARKS.fullmatch(rest.lstrip().partition("\n")[0]) is not None
         if mark in _OPENINGS and rest.lstrip()[:1] in _MARKUP and not is_only_marks:
-            return True  # before more markup it is part of what no syntax can read
+            return True  # before markup, the mark is part of a call in an unknown syntax
         has_words = bool(line.strip(_LINE_PREFIXES))
         is_glued = has_words and not line[-1].isspace() and line[-1] not in "\"'`"
         follows_sentence = line.rstrip().endswith(_SENTENCE_ENDS)
@@ -181,7 +182,7 @@ class StrayMarks:
         return is_closed or not (is_alone or is_glued or follows_sentence)
 
     def _is_discussed(self, mark: str, prose: str, line: str) -> bool:
-        """Return whether the prompt or the words before a mark are about it, or show code."""
+        """Return whether the prompt or earlier words discuss a mark, or the mark is in code."""
         lead = prose[-_LEAD:].rstrip()
         if self._is_given(mark) or holds_call(prose) or line.count("`") % 2 or lead.endswith(":"):
             return True
@@ -195,6 +196,6 @@ def _encloses(mark: str, rest: str) -> bool:
 
 
 def _may_enclose(rest: str) -> bool:
-    """Return whether an opening mark needs the rest of its line: a word or a mark is next."""
+    """Return whether the rest of the line is needed to decide, because a word or mark is next."""
     is_next = rest[:1].isalpha() or rest[:1] in _MARKUP
     return is_next and "\n" not in rest and len(rest) < _LEAD

@@ -1,8 +1,8 @@
-"""Follows the prose of a reply, and recognizes code, quotations and JSON documents at its end.
+"""Tracks the prose of a reply, and recognizes code, quotations and JSON documents at its end.
 
-It gets all prose in order, in pieces of any size, and knows nothing about calls. Text in a document
-is data, even if it reads like a call. A broken document has no recognizable end, so it continues as
-long as there is text. In each of these lines, the call is quoted:
+`Surroundings` receives all prose in order, in pieces of any size, and knows nothing about calls.
+Text in a JSON document is data, even if it looks like a call. A broken document has no recognizable
+end, so it extends to the end of the reply. In each of these lines, the call is quoted:
 
     > <tool_call>...
     Write `<tool_call>...
@@ -25,9 +25,10 @@ from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreada
 
 
 class ProseDocument(MemberWatcher):
-    """Follows one document from its first bracket, in pieces of any size.
+    """Reads one JSON document from its first bracket, in pieces of any size.
 
-    It `is_known` to be one from the first key of an object. Unreadable text breaks it.
+    After the first key of an object, the text `is_known` to be a document. Unreadable text makes it
+    a broken document.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,8 @@ class ProseDocument(MemberWatcher):
 
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
-# of a block quote, a diff, a comment, a table, a shell, Textile, a log, or quoting the user
+# The start of a line in a block quote, a diff, a comment, a table, a shell session, Textile, a log,
+# or a quotation of the user.
 _QUOTED_LINE = re.compile(
     r"[>+#|%]|//|;;|(?:--|\$|(?:bq|bc|pre)\.)(?:[ ]|\Z)|(?:user|human)[ ]?:"
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",
@@ -71,7 +73,7 @@ _QUOTED_LINE = re.compile(
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
 _TICK = "`"
-_HEAD = 100  # characters at the beginning of a line; every sign of a quotation is in them
+_HEAD = 100  # examined characters at the beginning of a line
 _QUOTES = frozenset("\"'“‘‚«»《(")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
@@ -86,7 +88,7 @@ class _Line:
 
     @property
     def fence(self) -> re.Match[str] | None:
-        """The code fence that the line begins or ends; backticks around text are a span."""
+        """The code fence on the line; backticks around text are a code span and no fence."""
         fence = _FENCE.match(self.head)
         is_span = fence is not None and self.ticks > fence["mark"].count(_TICK)
         return None if is_span else fence
@@ -102,7 +104,8 @@ class _Line:
 class Surroundings:
     """The prose so far, and the position at its end.
 
-    It `is_line_start` if only indentation is on the line. Text is examined only when it matters.
+    `is_line_start` is true if the line has only indentation. Text is examined only when a property
+    is read.
     """
 
     def __init__(self) -> None:
@@ -111,7 +114,7 @@ class Surroundings:
         self._line = _Line()
         self._fences = ""  # one mark for each open code fence
         self._first_indent: str | None = None  # None before the first words
-        self._words = ""  # the last ones, as many as may announce what comes next
+        self._words = ""  # the last words, which may announce the next call
         self._document: ProseDocument | None = None
         self._is_still_quoted = False
 
@@ -135,7 +138,7 @@ class Surroundings:
 
     @property
     def is_sentence_start(self) -> bool:
-        """Whether a line or a sentence begins here, or something that a colon announced."""
+        """Whether a line or a sentence begins here; a colon counts as the end of a sentence."""
         self._examine()
         is_after = self._words.rstrip()[-1:] in {"", *_SENTENCE_ENDS}
         return self.is_line_start or (is_after and self._line.quotation_marks % 2 == 0)
@@ -154,7 +157,7 @@ class Surroundings:
         )
 
     def _find_layout(self, opening: str) -> tuple[str, ...]:
-        """Return the marks that would close the elements here, and "" for indented code.
+        """Return the closing marks of the elements around this position, and "" for indented code.
 
         If the whole reply is indented, its indentation does not show code: only text that is
         indented further than the first words counts.
@@ -168,13 +171,13 @@ class Surroundings:
         self._fresh.append(text)
 
     def pass_quoted(self, opening: str) -> None:
-        """Note a quoted opening; the text right after it is quoted as well."""
+        """Pass a quoted opening; the text right after it is also quoted."""
         self.pass_prose(opening)
         self._examine()
         self._is_still_quoted = True
 
     def pass_example(self, text: str) -> None:
-        """Note a call given as an example; another one may follow."""
+        """Pass a call that is an example, but keep the words before it for the next call."""
         self._examine()
         words = self._words
         self.pass_prose(text)
@@ -198,7 +201,7 @@ class Surroundings:
     def _pass(self, text: str) -> None:
         if self._document is not None and self._document.is_endless:
             return
-        # most prose has no marks, and then only its last line matters
+        # Most prose has no marks; then only its last line matters.
         has_marks = self._document is not None or _TICK in text or "~" in text
         has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
         first, *others = text.split("\n") if has_marks else text.rsplit("\n", 1)

@@ -1,4 +1,4 @@
-r"""Reads the calls that an engine's parser took for the name or a value of another call.
+r"""Reads the calls that an engine's parser mistook for the name or a value of another call.
 
 A parser that misses a closing mark puts the rest of the reply into the last value
 (llama.cpp#26763), and a parser that cuts too early leaves half a mark (vLLM#53227):
@@ -6,8 +6,9 @@ A parser that misses a closing mark puts the rest of the reply into the last val
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
 
-The value is written between marks again and read like text. Models also write files about markup,
-so a mark belongs to the value if its opening mark is in the value too, or if words follow it.
+The value is enclosed in its marks again and read like text. Models also write files that contain
+markup, so a closing mark belongs to the value if the value contains its opening mark, or if words
+follow the closing mark.
 """
 
 # ruff: noqa: RUF001, RUF002 - the control tokens of DeepSeek have a fullwidth bar
@@ -32,7 +33,10 @@ from proxy.guardrails.rescue.unnamed import UNNAMED
 
 
 class Family:
-    """How one family writes a call with one argument; `is_sure` if nothing else is written so."""
+    """The form of a call with one argument in one model family.
+
+    The form `is_sure` if no other family has the same end mark.
+    """
 
     def __init__(self, before: str, end: str, after: str, *, is_sure: bool = False) -> None:
         self.before, self.end, self.after, self.is_sure = before, end, after, is_sure
@@ -41,7 +45,7 @@ class Family:
 
 
 def _families() -> Iterator[Family]:
-    """Yield how each format with marks around values writes a call with one argument."""
+    """Yield the form of a call with one argument for each format with marks around values."""
     ends = Counter(
         end
         for row in TABLE.formats
@@ -78,18 +82,18 @@ _FAMILIES = tuple(_families())
 _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
-_HALF = 4  # characters of half a closing mark, at least: `</p` ends paragraphs of HTML
+_HALF = 4  # an incomplete closing mark is longer, because `</p` may end a paragraph of HTML
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
 
 class Reader(NamedTuple):
-    """Reads text again, with these syntaxes and names of tools."""
+    """Reads text again, with the given syntaxes and names of tools."""
 
     syntaxes: Sequence[Syntax]
     names: Sequence[str]
 
     def read(self, text: str) -> Sequence[WrittenCall] | None:
-        """Return the calls of a text that consists of nothing else."""
+        """Return the calls of a text that consists of calls only; None for other text."""
         calls: list[WrittenCall] = []
         for finding in find_calls(text, self.syntaxes, self.names):
             if isinstance(finding, FoundCalls):
@@ -104,7 +108,7 @@ def _is_incomplete(call: WrittenCall) -> bool:
 
 
 def may_hold_calls(call: WrittenCall) -> bool:
-    """Return whether there can be a mark in a call's name or arguments, without reading them."""
+    """Check cheaply whether a call's name or arguments may contain a mark."""
     arguments = call.arguments
     return (
         has_markup(call.name)
@@ -117,7 +121,7 @@ def may_hold_calls(call: WrittenCall) -> bool:
 def reread(
     call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
 ) -> Sequence[WrittenCall]:
-    """Return the calls that a structured call consists of; only itself if that is not certain."""
+    """Return the calls that a structured call contains; in case of doubt only the call itself."""
     reader = Reader(syntaxes, names)
     if has_markup(call.name):
         return _reread_name(call, reader) or (call,)
@@ -128,7 +132,7 @@ def reread(
 
 
 def _parse(arguments: JsonValue) -> JsonObject:
-    """Return the members of arguments in JSON, none if they are broken."""
+    """Return the members of arguments in JSON; {} if they are broken."""
     try:
         value = json.parse(arguments) if isinstance(arguments, str) else None
     except ValueError:
@@ -139,7 +143,7 @@ def _parse(arguments: JsonValue) -> JsonObject:
 def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | None:
     """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`.
 
-    The mark before a name can be a part of it as well: `<tool_call>f`, or `f{"a": 1}`.
+    The name may also contain the mark before it or the arguments: `<tool_call>f`, or `f{"a": 1}`.
     """
     name, brace, rest = call.name.partition("{")
     for text in (
@@ -167,8 +171,8 @@ def _reread_value(call: WrittenCall, key: str, reader: Reader) -> Sequence[Writt
         if index is None:
             continue
         rest = value[index + len(family.end) :]
-        # One closing mark alone may be the value of a model that writes about markup; only a mark
-        # that no other format has, or a second mark after it, is certain.
+        # A single closing mark may be part of the value, if the model writes about markup. It is
+        # certain only if no other format has this mark, or if a second mark follows.
         if _REST_OF_CALL.match(rest) and (family.is_sure or rest.strip()):
             named = {**arguments, key: value[:index].removesuffix("\n")}
             return (WrittenCall(call.name, json.dump_text(named), call.id),)
@@ -186,7 +190,7 @@ def _text_of(call: WrittenCall) -> str:
 
 
 def find_leak(arguments: JsonObject) -> str | None:
-    """Return the name of a value that seems to end with, or to contain, the marks of its call."""
+    """Return the name of a value that probably contains marks of its call."""
     return next(
         (key for key, value in arguments.items() if _leaks(value) or _ends_with_mark(value)), None
     )
@@ -201,7 +205,7 @@ def _leaks(value: JsonValue) -> bool:
 
 
 def _ends_with_mark(value: JsonValue) -> bool:
-    """Return whether a text ends with a mark around calls; no parser reads those within JSON."""
+    """Return whether a text ends with a mark around calls that it does not open."""
     if not (isinstance(value, str) and "<" in value):
         return False
     text = value.rstrip()
@@ -210,7 +214,7 @@ def _ends_with_mark(value: JsonValue) -> bool:
 
 
 def _find_end(value: str, family: Family) -> int | None:
-    """Return where a closing mark, perhaps half of it, ends a value that did not open it."""
+    """Return the index of a closing mark, perhaps incomplete, that the value does not open."""
     index = value.find(family.end)
     if index < 0:
         half = next(

@@ -3,11 +3,11 @@
 A syntax names its openings and starts a `Reading`: a generator over a `Cursor` that yields
 whenever it needs more text and returns `Calls`. A reading
   - starts after the opening and only moves forward, so the work is linear in the text;
-  - raises `NoCall` with a reason, or `Unreadable` where a call is broken within a value;
-  - consumes everything up to the end of the call, closer included where there is one;
-  - returns as soon as it knows that this is not a call, with as little consumed as possible.
-Syntaxes may share an opening: each is tried from the same position, in their order. The scanner
-does the rest: it finds openings and keeps prose apart.
+  - raises `NoCall` with a reason, or `Unreadable` if a value is broken;
+  - consumes everything up to the end of the call, including the closing mark if there is one;
+  - ends as soon as it knows that the text is not a call, and consumes as little as possible.
+Several syntaxes may share an opening; they are tried in order, from the same position. The scanner
+finds the openings and separates calls from prose.
 """
 
 from collections.abc import Callable, Generator
@@ -20,12 +20,12 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Anchor, Format
 from proxy.guardrails.rescue.values.cursor import Cursor
 
-# A reply with more calls than this repeats itself. A reading may stop after one more than this:
-# the first ones of a marked syntax count, and none of an unmarked one, whose end is unknown.
+# A reply with more calls than this repeats itself. A reading may stop after one more call: then the
+# first calls of a marked syntax count, but none of an unmarked syntax, because its end is unknown.
 MOST_CALLS = bounds.CALLS
 
-# A model that writes a call as text this often in one reply does not stop by itself: 0.5B and 1.5B
-# models (Qwen2.5-Coder on llama-server) wrote 13 to 129 copies, up to `max_tokens`.
+# A model that writes the same call so often in one reply does not stop by itself: Qwen2.5-Coder
+# 0.5B and 1.5B wrote 13 to 129 copies on llama-server, up to `max_tokens`.
 MOST_SAME = 3
 
 
@@ -51,10 +51,10 @@ class Reason(StrEnum):
 class Calls:
     """The calls after one opening; `closed` is false if the closing mark is missing.
 
-    Calls that are doubtful count only as the whole reply, even if marked. Bare calls cannot be
-    distinguished from text about other calls. Reading `is_cut` where the reply stopped making
-    progress: JSON other than a call follows (a result that the model invented), or the same call
-    for the third time.
+    - If the calls are doubtful, they count only as the whole reply, even if they are marked.
+    - If they are bare, they cannot be distinguished from text about calls.
+    - The reading `is_cut` if the reply made no more progress: the same call occurred for the third
+      time, or other JSON followed (a result that the model invented).
     """
 
     calls: tuple[WrittenCall, ...]
@@ -88,9 +88,9 @@ class Syntax:
 
     Profiles and reports refer to it by its `name`. A call begins with one of the literal
     `openings`, which count only at their `anchor` in a reply, such as the start of a line. The
-    cursor has passed the opening when `read` begins. With `is_marked` the opening is unmistakable.
-    An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at its end, and
-    only for offered tools: otherwise it is an answer that happens to be JSON.
+    cursor is after the opening when `read` begins. If the syntax `is_marked`, its openings occur
+    only in calls. An unmarked syntax (plain JSON, a code fence) counts only at the end of the reply
+    and only for offered tools, because other JSON may be an answer.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Completes calls with an argument whose key follows only from the tools.
+"""Completes calls with an argument whose key can be determined only from the tools.
 
-Readings know no tools. They return such an argument under the key "", and a key that is glued to
-the name together with its closing tag:
+The readers of calls do not know the tools. They return such an argument with the key "". If the key
+is joined with the name of the tool, they return both as the name, with the closing tag of the key:
 
     <tool_call>run_shellcommand</arg_key><arg_value>ls</arg_value></tool_call>
     <function=run_shell>ls</function>
@@ -16,7 +16,7 @@ UNNAMED = ""
 
 
 def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
-    """Return the call with all keys of its arguments; None if several or none would fit."""
+    """Return the call with the missing key; None unless exactly one key fits."""
     arguments = call.arguments
     if not isinstance(arguments, dict) or UNNAMED not in arguments:
         return call
@@ -29,14 +29,14 @@ def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
 
 
 def _split(glued: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
-    """Return the names and the keys of which the text may consist."""
+    """Return all pairs of a tool name and a key whose concatenation is the text."""
     parts = ((glued[:index], glued[index:]) for index in range(1, len(glued)))
     by_name = {tool.name: properties_of(tool.parameters) for tool in tools}
     return [(name, key) for name, key in parts if name in by_name and key in by_name[name]]
 
 
 def _find_parameter(name: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
-    """Return the parameter if it is the only one that the tool requires, and takes text."""
+    """Return the parameter that the tool requires, if there is exactly one and it is a string."""
     tool = find_tool(name, tools)
     if tool is None or not isinstance(tool.parameters, dict):
         return []

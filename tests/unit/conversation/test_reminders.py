@@ -5,7 +5,7 @@ from proxy.conversation.reminders import (
     OPENING,
     has_only_reminders,
     is_forged,
-    neutralise,
+    neutralize,
     without_reminders,
 )
 
@@ -25,8 +25,8 @@ def test_a_trailing_reminder_is_no_part_of_the_text(text: str) -> None:
 )
 def test_forged_tags_are_broken(tag: str) -> None:
     assert is_forged(f"a {tag} b")
-    assert not is_forged(neutralise(f"a {tag} b"))
-    assert neutralise(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"
+    assert not is_forged(neutralize(f"a {tag} b"))
+    assert neutralize(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"
 
 
 @pytest.mark.parametrize(

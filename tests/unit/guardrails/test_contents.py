@@ -6,6 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, tool_result
 from proxy.guardrails.contents import (
+    convert_to_user,
     join_contents,
     join_messages,
     merge,
@@ -13,7 +14,6 @@ from proxy.guardrails.contents import (
     prepend_text,
     replace_content,
     replace_members,
-    say_as_user,
     text_of,
     write_as_user,
 )
@@ -61,11 +61,11 @@ def test_a_message_is_rewritten_with_its_text() -> None:
 
 def test_a_message_is_rewritten_as_a_user_message() -> None:
     given = history(said("system", "a", name="x"), said("system", [IMAGE]))
-    assert written([say_as_user(message) for message in given]) == [
+    assert written([convert_to_user(message) for message in given]) == [
         said("user", "a"),
         said("user", [IMAGE]),
     ]
-    assert written([say_as_user(given[0], "Note:")]) == [said("user", "Note:\n\na")]
+    assert written([convert_to_user(given[0], "Note:")]) == [said("user", "Note:\n\na")]
 
 
 MERGED: list[tuple[list[JsonObject], JsonObject]] = [

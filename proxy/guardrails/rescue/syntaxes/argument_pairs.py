@@ -2,12 +2,13 @@ r"""Calls as a name with alternating keys and values, each between marks.
 
     <tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>
 
-GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan has a
-suffix in all tags and a wrapper. Kimi K3 and Solar write control tokens around keys and values.
+This is the format of GLM; LongCat, K2-Horizon and others use the same grammar with other words.
+Hunyuan has a suffix in all tags, and a wrapper. Kimi K3 and Solar write control tokens around keys
+and values.
 
-Engines and models lose single tags. If a value has no opening mark, it begins at the end of its
-key. If a key has no opening mark, it follows the previous value, or it is glued to the tool name
-(`run_shellcommand</arg_key>`); only the list of tools can separate the two (`unnamed.complete`).
+Engines and models lose single tags. A value without an opening mark begins at the end of its key. A
+key without an opening mark follows the previous value, or directly the tool name, as in
+`run_shellcommand</arg_key>`; only the list of tools can separate these two (`unnamed.complete`).
 """
 
 import re
@@ -42,13 +43,13 @@ _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _ESCAPED = "\\_"
-_LOOKAHEAD = 240  # how far to look for the key or value that distinguishes a mark from text
+_LOOKAHEAD = 240  # characters in which a key or value must follow a mark, or the mark is text
 _OTHER = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is Gemma's
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """How a family spells its tags."""
+    """The spelling of the tags in one model family."""
 
     prefix: str = ""
     suffix: str = ""
@@ -65,9 +66,9 @@ PAIRS_BEGIN = Tags().pair("key")[0]
 
 @cache
 def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
-    """Return a pattern for a key up to the beginning of its value; its end may be missing.
+    """Return a pattern for a key up to the beginning of its value; its end mark may be missing.
 
-    Where it `is_sure` that a value ended before the key, its end is enough.
+    If it `is_sure` that a value ended before the key, the end mark of the key is enough.
     """
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("key", "value", "type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
@@ -85,8 +86,8 @@ def _unopened_pair_of(tags: Tags) -> re.Pattern[str]:
 class _PairsReader:
     """Reads one call after its opening.
 
-    A reply that was escaped once too often shows it between the tags: line ends are a backslash and
-    an n. Its values are unescaped too.
+    If a reply was escaped twice, the line ends between its tags are a backslash and an n. Then the
+    values are unescaped, too.
     """
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
@@ -121,9 +122,9 @@ class _PairsReader:
         return (yield from self.read_arguments(name))
 
     def _read_unopened(self, name: str) -> Waiting[str]:
-        """Read a first pair without `<arg_key>`; return the name, with the key if glued.
+        """Read a first pair without `<arg_key>`; return the name, perhaps joined with the key.
 
-        The value of a key that is missing altogether has the key "".
+        If there is no key at all, the value gets the key "".
         """
         cursor = self._cursor
         key = "" if cursor.stands_at("<") else (yield from cursor.take(_NAME))
@@ -148,7 +149,7 @@ class _PairsReader:
             yield from self._read_pair()
             yield from self._pass_space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
-        # One mark is missing and another is surplus: the value may have ended at either.
+        # If one mark is missing and another is surplus, the end of the value is ambiguous.
         if self._lacks_mark and self._has_inner_mark:
             raise NoCall(Reason.BROKEN)
         if not is_closed and not self._arguments:
@@ -178,7 +179,7 @@ class _PairsReader:
         key, sign, begun = key.partition("=") if self._is_assigned(key) else (key, "", "")
         key = key.strip()
         yield from self._pass_space()
-        # the type is ignored, because the tool's schema says which type the value has
+        # The type is ignored, because the tool's schema determines the type of the value.
         if (yield from self._cursor.literal(self._type)):
             yield from self._read_until(self._type_end, self._value)
             yield from self._pass_space()
@@ -200,7 +201,7 @@ class _PairsReader:
             return text
 
     def _is_assigned(self, text: str) -> bool:
-        """Return whether this is `KEY=value` in place of a key and a value."""
+        """Return whether the text is `KEY=value` instead of a key and a value in tags."""
         return "=" in text and self._cursor.stands_at(self._value_end)
 
     def _read_until(self, end: str, *others: str) -> Waiting[tuple[str, bool]]:
@@ -208,7 +209,7 @@ class _PairsReader:
         return text, (yield from self._cursor.literal(end))
 
     def _read_text(self) -> Waiting[str]:
-        """Read a value; a mark in it ends it only if something valid follows."""
+        """Read a value; a closing mark ends it only if the text after the mark is valid."""
         marks = (self._value_end, self._key, self._closer)
         pieces: list[str] = []
         while True:
@@ -229,7 +230,7 @@ class _PairsReader:
             pieces.append(mark)
 
     def _ends_at(self, mark: str) -> Waiting[bool]:
-        """Return whether the value ends at the next mark, its own being missing."""
+        """Return whether a value without closing mark ends at the next mark."""
         if mark == self._key:
             return (yield from self._is_key(is_sure=False))
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
@@ -242,7 +243,7 @@ class _PairsReader:
         return without_doubled_end(text, self._value_end)
 
     def _accept_unended(self, text: str) -> str:
-        """Return a value without closing mark, unless it runs into another call."""
+        """Return a value without closing mark; raise `NoCall` if it contains another call."""
         self._lacks_mark = True
         if holds_mark(text):
             raise NoCall(Reason.BROKEN)
@@ -259,7 +260,7 @@ class _PairsReader:
         return is_pair or (yield from ends_here(self._cursor))
 
     def _is_key(self, *, is_sure: bool) -> Waiting[bool]:
-        """Return whether a key and its value begin here, not just text that mentions the mark."""
+        """Return whether a key and its value begin here; otherwise the mark is part of a text."""
         return (yield from self._sees(_pair_of(self._tags, is_sure=is_sure)))
 
     def _sees(self, pattern: re.Pattern[str]) -> Waiting[bool]:
@@ -275,8 +276,8 @@ class _PairsReader:
 def pairs(row: Format) -> Syntax:
     """Return the syntax of a name, then alternating keys and values in tags, or one JSON object.
 
-    If the opening is a control token (Spark's `<|tool_call|>`), it comes before each call of a row,
-    and the tags have no prefix.
+    If the opening is a control token, such as Spark's `<|tool_call|>`, it precedes each call, and
+    the tags have no prefix.
     """
     tags = tuple(map(row.part, _PARTS))
     tag = row.part("call")[1:]
@@ -403,7 +404,7 @@ _WORD = re.compile(r'[^"\n=]+')
 
 
 def key_value_words(row: Format) -> Syntax:
-    """Return the syntax of calls as by `key_values`, of which only the words are left.
+    """Return the syntax of calls as in `key_values` after the loss of all control tokens.
 
     toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
 
@@ -424,7 +425,7 @@ def key_value_words(row: Format) -> Syntax:
 
 
 def _read_words(cursor: Cursor, row: Format) -> Waiting[WrittenCall]:
-    """Read one call; a value ends at a word before another argument or the call's end."""
+    """Read one call; a value ends at the word before another argument or before the call's end."""
     argument, value_end, end = map(row.part, ("argument", "value_end", "end"))
     ends = literals_of(value_end + argument, value_end + end)
     name, _ = yield from _read_word_head(cursor, row)

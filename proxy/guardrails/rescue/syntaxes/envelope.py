@@ -1,6 +1,6 @@
-r"""Tool calls as JSON objects: the names of the members that models give them.
+r"""Tool calls as JSON objects, with all member names that models use.
 
-It knows every spelling of the envelope and nothing about the marks around it:
+This module reads every form of the object, the envelope of a call, but not the marks around it:
 
     {"name": "f", "arguments": {"a": 1}}
     {"function": {"name": "f", "parameters": {"a": 1}}, "type": "function"}
@@ -43,10 +43,11 @@ def read_calls(
 ) -> Reading:
     """Read one JSON value that is a call or a list of calls; echo a call's arguments.
 
-    `ends` are marks before which the last closing bracket may be missing. If a list breaks off
-    inside an item, or is too long, the items before it count. Nothing is echoed if `is_silent`. If
-    it `needs_tools`, calls of tools that do not exist do not count: after its calls Qwen2.5-Coder
-    0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
+    - Before one of the marks `ends`, the last closing bracket may be missing.
+    - If a list is incomplete or too long, its complete items count.
+    - With `is_silent`, nothing is echoed.
+    - With `needs_tools`, calls of unknown tools do not count: after its calls Qwen2.5-Coder 0.5B
+      wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
     """
     if not (yield from _can_begin(cursor)):
         raise NoCall
@@ -62,7 +63,7 @@ def read_calls(
     if any(isinstance(item, dict) and _has_two_readings(item) for item in items):
         raise NoCall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
-    # the last item of a list that breaks off may be half a call
+    # The last item of an incomplete list may be half a call.
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     if not calls:
@@ -100,9 +101,9 @@ def _can_begin(cursor: Cursor) -> Waiting[bool]:
 def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = ()) -> Reading:
     """Read calls or lists of calls, one after another, and the white space after them.
 
-    Surplus closing brackets are passed. A bracket that can begin no more calls ends them, because
-    marks of other syntaxes begin with one. Calls that no mark ends are cut before JSON that is no
-    call, or one of a tool that does not exist.
+    Surplus closing brackets are skipped. A bracket that cannot begin a call ends the calls, because
+    it may begin a mark of another syntax. If no mark ends the calls, they are cut before JSON that
+    is no call, or that calls an unknown tool.
     """
     result = Calls(())
     char = yield from cursor.next_visible()
@@ -137,10 +138,10 @@ def items_of(value: JsonValue) -> list[JsonValue]:
 
 
 def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
-    """Return the calls that a JSON value represents; none unless all of it is calls.
+    """Return the calls that a JSON value represents; () if a part of it is no call.
 
-    After an unmistakable mark a name alone is a call without arguments, and members besides the
-    arguments are ignored. A bare object has to be a call and nothing else.
+    After a mark, a name alone is a call without arguments, and other members are ignored. A plain
+    object must have the members of a call and no others.
     """
     calls: list[WrittenCall] = []
     for item in items_of(value):
@@ -158,7 +159,7 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
 
 
 def _unwrap_calls(item: JsonObject) -> JsonValue:
-    """Return the content of `tool_calls` or similar, if there is nothing else."""
+    """Return the content of `tool_calls`, or of a similar member if it is the only one."""
     listed = item.get("tool_calls")
     if isinstance(listed, list):
         return listed
@@ -226,9 +227,9 @@ def _is_definition(item: JsonObject) -> bool:
 
 
 class _Announcer(MemberWatcher):
-    """Marks where arguments begin, so that they can be shown, and stops reading other objects.
+    """Announces the beginning of arguments, so that they can be streamed; stops at other objects.
 
-    It `is_tired` if there are too many calls in one list, or one call for the third time.
+    It `is_tired` if a list has too many calls, or the same call for the third time.
     """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
@@ -248,7 +249,8 @@ class _Announcer(MemberWatcher):
         if len(path) > 1 and path[-2] is None and not members:
             self._items += 1
             self.is_tired = self._items > MOST_CALLS + 1
-        # An unmarked object with any other member is data: reading on would hold it back.
+        # An unmarked object with any other member is data. If it were read to its end, its text
+        # would be held back until then.
         if self.is_tired or (not self._is_marked and key not in _MEMBERS):
             return False
         name = "" if self._is_silent else _name_in(members)

@@ -1,8 +1,8 @@
-"""Calls in JSON after an unmistakable mark, whichever mark a model family uses.
+"""Calls in JSON after a mark of any model family.
 
-Qwen2.5-Coder writes calls between the marks of tool definitions, which models repeat. So an object
-counts there only if it has a name, `arguments` and nothing else: a definition has `parameters`, a
-description, or a type.
+Qwen2.5-Coder writes calls between the marks of tool definitions, but models also repeat definitions
+there. So an object between these marks is a call only if it has a name, `arguments` and no other
+member: a definition has `parameters`, a description, or a type.
 """
 
 import re
@@ -29,8 +29,8 @@ def marked_json(row: Format) -> Syntax:
 
         <tool_call>{"name": "NAME", "arguments": {"KEY": "value"}}</tool_call>
 
-    The marks after the calls may be missing; after a list nothing is missing, because a list has
-    its own end.
+    The closing mark may be missing. After a list it is not needed, because the bracket ends the
+    list.
     """
     marks, ends = row.openings, row.ends
 
@@ -54,9 +54,9 @@ def marked_json(row: Format) -> Syntax:
 
 
 def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Pass the closing mark; a wrong closing tag is as good as the right one.
+    """Pass the closing mark; any closing tag counts.
 
-    After complete JSON no other reading is possible, and models mix the tags of formats:
+    After complete JSON the meaning of the tag is clear, and models mix the tags of formats:
     `<tool_call>{...}</function_invocation>` (Qwen3.8#178).
     """
     if (yield from cursor.one_of(literals_of(*ends))):

@@ -26,8 +26,8 @@ _LOOKAHEAD = 200
 def _read(cursor: Cursor, opening: str) -> Reading:
     """Read `[TOOL_CALLS][{...}]`, `[TOOL_CALLS]name[ARGS]{...}` or `[TOOL_CALLS]name{...}`.
 
-    The second form may be repeated without the first mark. No mark closes a call: it ends with its
-    JSON.
+    The second form may be repeated without `[TOOL_CALLS]`. There is no closing mark; a call ends
+    with its JSON.
     """
     yield from cursor.whitespace()
     if (yield from cursor.literal(opening)):

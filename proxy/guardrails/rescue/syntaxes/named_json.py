@@ -21,9 +21,9 @@ def named_json(row: Format) -> Syntax:
 
         <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{"KEY": "value"}<|call|>
 
-    One of the `required` marks has to be present between name and object, unless `before_name` was
-    present or the row `is_sure` that the opening is enough. An id may precede `before_name`. The
-    marks `next` introduce further calls. A message to the `user` is not a call.
+    One of the `required` marks must occur between the name and the object. It may be missing after
+    a mark `before_name`, and if the opening alone proves a call (`is_sure`). An id may precede
+    `before_name`. The marks `next` introduce further calls. A message to the `user` is not a call.
     """
     marks = row.parts.get("next")
 

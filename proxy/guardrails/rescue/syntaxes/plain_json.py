@@ -41,7 +41,7 @@ def unopened_json(row: Format) -> Syntax:
 def read_unopened(cursor: Cursor, opening: str, ends: tuple[str, ...] = ()) -> Reading:
     """Read several JSON values at the end of the reply, and the mark after each.
 
-    The first begins with the second character of `opening`.
+    The second character of `opening` is the first character of the first value.
     """
     cursor.rewind()
     yield from cursor.whitespace()
@@ -63,7 +63,7 @@ def read_unopened(cursor: Cursor, opening: str, ends: tuple[str, ...] = ()) -> R
 
 
 def _read_one(cursor: Cursor, ends: tuple[str, ...], *, needs_tools: bool) -> Reading:
-    """Read one complete JSON value, and a mark that may be missing."""
+    """Read one complete JSON value and the mark after it, if there is one."""
     try:
         result = yield from read_calls(
             cursor, is_marked=False, is_silent=True, needs_tools=needs_tools
@@ -86,7 +86,7 @@ _TOOL_CODE = "tool_code"  # Gemma's word for Python
 _PYTHON = ("python", "py", "")
 _JSON_LANGUAGES = frozenset(("json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
-_MARKED_LIMIT = 20  # each of them is examined several times
+_MARKED_LIMIT = 20  # marked calls in one fence; the text of each is read several times
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
 _NOISE_LIMIT = 4
 
@@ -186,7 +186,7 @@ class _FenceReader:
             if not mark.startswith(opening):
                 continue
             cursor.rewind()
-            cursor.mute()  # a reading that fails later must not have shown any arguments
+            cursor.mute()  # a reading that may still fail must not stream any arguments
             cursor.advance(start + len(opening))
             try:
                 result = yield from syntax.read(cursor, opening)

@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.values.scalars import PYTHON, Style
 # Mixtral escapes names for Markdown: `get\_time`.
 _NAME = re.compile(r"[\w.\\-]+")
 _SEPARATORS = re.compile(r"[\s,;]+")
-_PRINT = "print"  # Gemma may put it around a call, as if to print the result
+_PRINT = "print"  # Gemma sometimes writes `print(NAME(...))`
 _PRINTED = Style(is_python=True, outer=")")
 _LOOKAHEAD = 128
 _LANGUAGE = re.compile(r"[a-z_]+")
@@ -41,9 +41,9 @@ def read_python_call(cursor: Cursor, style: Style = PYTHON) -> Reading:
 
 
 def read_python_arguments(cursor: Cursor, name: str, style: Style = PYTHON) -> Reading:
-    """Read arguments in parentheses, the first of which comes next.
+    """Read arguments in parentheses, starting at the opening parenthesis.
 
-    The call is not closed if its last parenthesis is missing at the end of the reply.
+    If the closing parenthesis is missing at the end of the reply, the call is not closed.
     """
     is_object = yield from cursor.is_next("({")
     cursor.advance(is_object)
@@ -61,8 +61,8 @@ def read_python_calls(
 ) -> Reading:
     """Read a list of calls, or calls one after another, and the white space after them.
 
-    With `may_be_open` the last parenthesis may be missing at the end of the reply. In a list, each
-    call or several may be in quotation marks.
+    With `may_be_open` the last parenthesis may be missing at the end of the reply. In a list,
+    quotation marks may enclose each call, or several calls together.
     """
     yield from cursor.whitespace()
     is_list = yield from begins_list(cursor)
@@ -143,7 +143,7 @@ def line_blocks(row: Format) -> Syntax:
         value
         END_ARG
 
-    They are at the end of the reply; each may be in a code fence with the word `tool`.
+    The calls are at the end of the reply; each may be in a code fence with the word `tool`.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:

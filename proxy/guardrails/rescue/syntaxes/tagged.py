@@ -1,10 +1,12 @@
 """Calls as tags: an element for the call, with an element for every argument in it.
 
-Values are text between marks; the tool's schema decides their types. A mark inside a value looks
-the same as a missing closing mark. So a value ends at such a mark only if all text after it parses;
-otherwise the whole text is not a call. The text is not a call either if one mark is missing and
-another mark is surplus. If a token that cannot be part of a value precedes every tag, elements can
-contain elements: an object, or a list if a name is repeated.
+Values are text between marks; the tool's schema determines their types. If a value contains a mark,
+the closing mark before it may be missing, or the mark may be part of the value. So the value ends
+at such a mark only if all text after it can be read; otherwise the text is not a call. It is no
+call either if one mark is missing and another is surplus.
+
+In some formats a token that cannot be part of a value precedes every tag. Then elements may contain
+elements: they are an object, or a list if a name is repeated.
 """
 
 import re
@@ -29,7 +31,7 @@ from proxy.guardrails.rescue.values.tag_values import (
 )
 
 _TAG_NAME = re.compile(r"[\w.-]+")
-_WRAPPER = "tool_call"  # after a token it is never an element
+_WRAPPER = "tool_call"  # never the name of an element in a value
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class _OpenElement:
 
 
 def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[JsonValue]:
-    """Read the element `name`, from after its tag to after its closing tag.
+    """Read the content of the element `name` and its closing tag.
 
     `token` precedes every tag. If the element contains only text, its closing tag may be missing
     before another element or before `end`, the closing mark of the call. Raises `Unreadable` if the
@@ -108,7 +110,7 @@ _NOISE_LIMIT = 4  # control tokens between a wrapper and its call, as DeepSeek w
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
-# Muse Glimmer takes the head of a tag for one of its headers.
+# Muse Glimmer ends the head of a tag like one of its headers.
 _HEADER_END = TABLE.messages.header_end
 
 
@@ -118,8 +120,8 @@ def tagged(row: Format) -> Syntax:
         <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
 
     `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
-    arguments counts only in a wrapper, as the whole reply, or if its two tags are on lines of their
-    own: on one line they are more often mentioned than meant.
+    arguments counts only in a wrapper, as the whole reply, or if its two tags are on separate
+    lines: on one line, the text more often mentions the call than makes it.
     """
     known, wrappers = {element.call: element for element in row.variants}, row.marks
     noise = literals_of(*row.parts.get("noise", ()), *wrappers)
@@ -129,7 +131,7 @@ def tagged(row: Format) -> Syntax:
             return (yield from read_wrapped(cursor, opening))
         call = _CallReader(cursor, known[opening], row)
         only_call = yield from call.read()
-        if not only_call.arguments and not call.is_closed:  # it may only be mentioned
+        if not only_call.arguments and not call.is_closed:  # the text may only mention the tag
             raise NoCall(Reason.BROKEN)
         is_doubtful = row.is_empty_doubtful and not only_call.arguments and not call.has_lines
         return Calls((only_call,), call.is_closed, is_doubtful)
@@ -190,7 +192,7 @@ class _CallReader:
         try:
             yield from self._read_after_name(name)
         except Unreadable as failure:
-            # A tag that has the tool's name may be any markup; with an argument it was a call.
+            # A tag with the name of a tool may be other markup; with an argument it was a call.
             is_markup = bool(self._element.name) and not self._arguments
             raise NoCall(Reason.NOT_A_CALL if is_markup else Reason.BROKEN) from failure
         self._lines.restore(self._arguments)
@@ -205,10 +207,10 @@ class _CallReader:
             yield from self._read_body()
         else:
             yield from (self._read_json(name) if is_object else self._read_arguments())
-        if is_object:  # which can be in the tag
+        if is_object:  # the object may be inside the tag: `<function=f({...})>`
             yield from self._cursor.literal(")")
             yield from self._cursor.literal(">")
-        # One mark is missing and another is surplus: the value may have ended at either.
+        # If one mark is missing and another is surplus, the end of the value is ambiguous.
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
         ends = literals_of(self._element.end, *self._call_ends)
@@ -216,7 +218,7 @@ class _CallReader:
         is_over = self.is_closed or is_object
         if self._arguments:
             is_over = is_over or (yield from self._ends_here())
-        elif not is_over:  # without arguments or its closing mark, it ends at a mark
+        elif not is_over:  # without arguments and closing mark, a call must end at another mark
             is_over = bool((yield from self._cursor.next_of(literals_of(*self._wrapper_ends))))
         if not is_over:
             raise Unreadable
@@ -232,7 +234,7 @@ class _CallReader:
         return glued["name"]
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
-        """Read the rest of a tag; return the name in it, "" without one, and its attributes."""
+        """Read the rest of a tag; return the name in it, or "", and its attributes."""
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
@@ -252,7 +254,7 @@ class _CallReader:
         self._arguments = value.value
 
     def _read_body(self) -> Waiting[None]:
-        """Read the text of a call in place of its only argument, which has no key."""
+        """Read text without argument tags as the value of the only argument; its key is unknown."""
         text = yield from self._cursor.take_until(literals_of(*self._ends))
         marks = (*self._parameters, *self._parameters.values())
         if self._begins_call(text) or any(mark in text for mark in marks):
@@ -262,7 +264,7 @@ class _CallReader:
         self._arguments[UNNAMED] = text.removesuffix("\n")
 
     def _read_arguments(self) -> Waiting[None]:
-        """Read all arguments; those of one call all have the same style."""
+        """Read all arguments; all arguments of a call must use the same kind of tags."""
         count = 0
         while not self.is_closed:
             if mark := (yield from self._cursor.one_of(self._marks)):
@@ -305,7 +307,7 @@ class _CallReader:
             text = yield from self._read_value(end)
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
                 raise Unreadable
-            # The schema decides the type later, so that "5" stays text for a string.
+            # The schema determines the type later, so that "5" stays text for a string.
             text = self._lines.trim(key, without_doubled_end(text, end))
             value = _parse_typed(text, attributes)
         if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
@@ -337,7 +339,7 @@ class _CallReader:
         raise Unreadable
 
     def _accept_unended(self, text: str) -> str:
-        """Return a value without its closing mark, unless it may contain the next call."""
+        """Return a value without closing mark; raise `Unreadable` if it may contain a call."""
         is_torn = self._is_torn or self._has_inner_mark or self._element.end in text
         if is_torn or self._begins_call(text):
             raise Unreadable
@@ -361,7 +363,7 @@ class _CallReader:
             self._is_torn |= is_end and (yield from is_surplus(self._cursor, self._tag, end))
             return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
-            # The marks of the value and of the call are missing, so only the end is certain.
+            # The closing marks of value and call are missing, so only the end of the reply is safe.
             return not (yield from self._cursor.peek())
         if mark != end:
             return False

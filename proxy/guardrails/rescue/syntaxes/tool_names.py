@@ -1,16 +1,15 @@
 """Calls that are recognized by the tool's name alone, because their mark is missing.
 
-The names depend on the client's tools, so these syntaxes are made for its request. The name is a
-tag, the first word of a reply, or precedes a second mark:
+The names depend on the client's tools, so these syntaxes are created for each set of tools. The
+name is a tag, or the first word of a reply, or it precedes a second mark:
 
     <get_weather><city>Paris</city></get_weather>             as Cline asks for it
     get_weather(city="Paris")                                 at the start of a reply
     get_weather[ARGS]{"city": "Paris"}                        Mistral, without its first mark
     I look it up: {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-On the line of a sentence a call looks much like an illustration. So it is read only for tools that
-require arguments, and counts only if the sentence announces an act and the call is valid for its
-tool.
+On the line of a sentence, a call may be an illustration. So such a call is read only for tools that
+require arguments, and it counts only if the sentence announces an act and the call is valid.
 """
 
 import dataclasses
@@ -69,9 +68,10 @@ def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
 
 
 def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return two syntaxes, one for the beginning of a reply.
+    """Return two syntaxes: one for the beginning of a reply, and one for all other positions.
 
-    Elsewhere the text before the name shows that it is not part of a longer one.
+    The openings of the second include the character before the name, so that a part of a longer
+    name is no opening.
     """
     rows = ("tool_arguments", "tool_arguments_in_text")
     return tuple(Syntax.of(_row(row, names), _read_named_arguments) for row in rows)
@@ -85,7 +85,7 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
         result = yield from _HARMONY.read(cursor, opening)
-        if any(call.name != name for call in result.calls):  # the opening is half of a longer name
+        if any(call.name != name for call in result.calls):  # the opening is part of a longer name
             raise NoCall
         return result
 
@@ -100,7 +100,7 @@ _HEAD = re.compile(r"[^\W_]+")
 
 
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
-    """Read the header of one syntax before the call of another (Muse, llama.cpp#29240)."""
+    """Read the header of one syntax before a call in another (Muse, llama.cpp#29240)."""
     yield from cursor.take(_REST_OF_NAME)
     has_header = yield from cursor.literal(_HEADER_END)
     yield from cursor.whitespace()
@@ -117,7 +117,7 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
 
 
 def headed_json(names: Sequence[str]) -> Syntax:
-    """Return the syntax of a message with the name as its header and Inkling's call in it."""
+    """Return the syntax of a message whose header is the name, with Inkling's call in it."""
     return Syntax.of(_row("headed_json", names), _INKLING.read)
 
 
@@ -175,7 +175,7 @@ def _read_code(cursor: Cursor, opening: str) -> Reading:
 
 
 def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
-    """Read calls that count only with further proof."""
+    """Read calls without a mark, which count only if the sentence before them announces an act."""
     try:
         result = yield from reading
     except (NoCall, Unreadable) as refusal:
@@ -209,7 +209,8 @@ def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
 def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
     """Return the syntax of one or several `<NAME KEY="value"/>` at the end of the reply.
 
-    Only declared keys make it a call, and at least one is needed; otherwise it is markup.
+    The text is a call only if it has at least one key and the tool declares all keys; otherwise it
+    is other markup.
     """
     row = _row("tool_attributes", [name for name, keys in tools if keys])
     known = {_mark(row.name, name): keys for name, keys in tools if keys}
@@ -245,10 +246,10 @@ def _read_attribute(cursor: Cursor) -> Waiting[str]:
 
 
 def tool_words(names: Sequence[str]) -> Syntax:
-    """Return the syntax of a reply of `NAME(...)`, or of `NAME` and a JSON object, as of GLM-4.
+    """Return the syntax of a reply that begins with `NAME(...)`, or with `NAME` and a JSON object.
 
-    There may be several. Functionary writes `>>>` before all but the first, and in older versions a
-    mark after the name.
+    GLM-4 writes the second form. There may be several calls: Functionary writes `>>>` before all
+    but the first, and older versions write a mark after the name.
     """
     known = Literals(names)
     # In Python the words of a name may be joined differently: `get.time`, or `get\_time` (Mixtral,
@@ -291,10 +292,10 @@ def _read_after_name(cursor: Cursor, name: str) -> Reading:
 
 
 def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
-    """Return the syntaxes that can be read only if these tools are offered.
+    """Return the syntaxes whose openings contain the names of these tools.
 
-    For more than `bounds.NAMED_TOOLS` tools there are none, because preparing them would delay
-    other requests; the marked syntaxes remain.
+    For more than `bounds.NAMED_TOOLS` tools the result is (), because preparing the syntaxes would
+    delay other requests; the marked syntaxes still work.
     """
     if len(tools) > bounds.NAMED_TOOLS:
         return ()

@@ -1,5 +1,5 @@
-"""Values as models write them, while they arrive; lenient if only one reading is possible.
+"""Reads values as models write them, while they arrive; tolerant if the meaning is unambiguous.
 
-`reader` reads one JSON value and uses the rest: `strings` with `escapes`, `scalars`, `runs` (many
-members at once). `tag_values` is for values in tags, `cursor` is the position in the text.
+`reader` reads one JSON value with `strings` and `escapes`, `scalars`, and `runs` (many members at
+once). `tag_values` reads values in tags. `cursor` is the position in the text.
 """

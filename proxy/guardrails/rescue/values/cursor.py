@@ -1,7 +1,7 @@
-"""Text that is still arriving, the position in it, and fixed strings to look for.
+"""Text that is still arriving, the position in it, and fixed strings to search for.
 
-Readings move over it with the generators below. These yield while they cannot decide without more
-text, and never once the text is finished:
+Readings advance in the text with the generators below. These yield while they need more text to
+decide; after `finish` they never yield:
 
     cursor = Cursor()
     reading = cursor.literal("<tool_call>")
@@ -10,8 +10,8 @@ text, and never once the text is finished:
     cursor.feed("_call>")
     next(reading)            # raises StopIteration(True), and the mark is passed
 
-Every character is passed once. Text is dropped after it was passed, except for the source since
-`begin`, to which a refused reading returns.
+Every character is passed once. Passed text is dropped, except for the text since `begin`: if a
+reading is refused, the cursor returns to that position.
 """
 
 import re
@@ -21,10 +21,10 @@ from typing import TypeAlias, TypeVar
 
 
 class Literals:
-    """A fixed set of strings to look for; if several match, the longest one counts.
+    """A fixed set of strings to search for; the longest match counts.
 
-    The alternatives form a tree of common beginnings: `re` tries a plain list of hundreds of marks
-    one after another at every character.
+    The pattern is a tree of common prefixes. With a plain list of alternatives, `re` would try
+    hundreds of marks at every character.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -36,7 +36,7 @@ class Literals:
         self._longest = len(known[0]) if known else 0
 
     def find(self, text: str, start: int, *, is_finished: bool) -> int:
-        """Return where the first literal is or may begin, otherwise the end of the text."""
+        """Return the index of the first complete or possible literal, or the length of the text."""
         match = self._pattern.search(text, start)
         first = match.start() if match else len(text)
         if is_finished:
@@ -49,7 +49,7 @@ class Literals:
         return first
 
     def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
-        """Return the literal at `index`, "" without one, None if it is undecided."""
+        """Return the literal at `index`, "" if there is none, or None if more text is needed."""
         if not is_finished and len(text) - index < self._longest:
             rest = text[index:]
             if not rest or self._may_begin(rest):
@@ -62,9 +62,9 @@ class Literals:
 
 
 class LooseLiterals(Literals):
-    """Marks to look for in any case, and with white space between their signs and words.
+    """Marks that match in upper and lower case, and with white space between their parts.
 
-    A mark that begins with a letter could be a word, and has to be written as it is.
+    A mark that begins with a letter could be an ordinary word, so it must match exactly.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -89,7 +89,7 @@ _PIECES = re.compile(r"[^\W_]+(?:[_▁][^\W_]+)*|\S")
 
 
 def loose_pattern(*marks: str) -> str:
-    """Return a pattern for any of the marks, the longest first; to be used without case."""
+    """Return a pattern for any of the marks; compile it with `re.IGNORECASE`."""
     return _loose_alternatives([tuple(_PIECES.findall(mark.casefold())) for mark in marks])
 
 
@@ -146,9 +146,9 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 class Cursor:
     """A position in text that is still arriving.
 
-    If it `may_cut`, a row of plain calls may end where it makes no progress (`Calls.is_cut`), and
-    after tools have run (`follows_results`) also at a call of a nonexistent tool. Code counts only
-    where it calls one of the `offered` tools.
+    - With `may_cut`, plain calls may end where they make no progress (`Calls.is_cut`). If tools
+      have run before the reply (`follows_results`), they also end at a call of an unknown tool.
+    - Code is a call only if it calls one of the `offered` tools.
     """
 
     def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
@@ -187,14 +187,11 @@ class Cursor:
         return self._text.startswith(text, self._position)
 
     def here(self, literals: Literals) -> str | None:
-        """Return the next literal, "" without one, None if it is undecided."""
+        """Return the next literal, "" if there is none, or None if more text is needed."""
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
-        """Return up to `length` of the next characters, and whether these are all there will be.
-
-        They begin after `offset` other characters.
-        """
+        """Return up to `length` characters after `offset`, and whether no more can arrive."""
         start = self._position + offset
         text = self._text[start : start + length]
         return text, self._is_finished or len(text) == length
@@ -232,7 +229,7 @@ class Cursor:
         return match[0] if match else ""
 
     def pass_until(self, literals: Literals) -> str:
-        """Pass everything before the first literal that is or may be there."""
+        """Pass everything before the first complete or possible literal."""
         start = self._position
         self._position = literals.find(self._text, start, is_finished=self._is_finished)
         return self._text[start : self._position]
@@ -265,7 +262,7 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is text that the model did not write, and that makes the following text that
+        `before` is text that the model did not write, but that completes the following text to an
         object: `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
@@ -285,14 +282,14 @@ class Cursor:
         return self._echo_from is not None
 
     def take_echo(self) -> str:
-        """Return the text of the announced arguments passed since the last time."""
+        """Return the announced arguments that were passed since the last `take_echo`."""
         self._keep_echo(self._position)
         text = "".join(self._echo)
         self._echo.clear()
         return text
 
     def _keep_echo(self, begin: int | None) -> None:
-        """Keep the passed part of announced arguments; the rest begins at `begin`."""
+        """Store the passed part of announced arguments; the rest begins at `begin`."""
         if self._echo_from is not None:
             self._echo.append(self._text[self._echo_from : self._position])
             self._echo_from = begin
@@ -317,7 +314,7 @@ class Cursor:
         return is_next
 
     def literal(self, text: str) -> Waiting[bool]:
-        """Pass `text` if it comes next, otherwise nothing; return which."""
+        """Pass `text` if it comes next; return whether it did."""
         while not self._text.startswith(text, self._position):
             if not self._may_arrive(text):
                 return False
@@ -326,18 +323,18 @@ class Cursor:
         return True
 
     def _may_arrive(self, text: str) -> bool:
-        """Return whether all that has arrived may be the beginning of `text`."""
+        """Return whether the remaining text may be the beginning of `text`."""
         length = len(self._text) - self._position
         return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 
     def next_of(self, literals: Literals) -> Waiting[str]:
-        """Return the next literal without passing it, "" without one."""
+        """Return the next literal without passing it; "" if there is none."""
         while (literal := self.here(literals)) is None:
             yield
         return literal
 
     def one_of(self, literals: Literals) -> Waiting[str]:
-        """Pass and return the next literal, "" without one."""
+        """Pass and return the next literal; "" if there is none."""
         while (literal := self.here(literals)) is None:
             yield
         self._position += len(literal)
@@ -360,11 +357,14 @@ class Cursor:
         return (yield from self.peek())
 
     def match(
-        self, pattern: re.Pattern[str], beginning: re.Pattern[str], sight: int
+        self, pattern: re.Pattern[str], beginning: re.Pattern[str], limit: int
     ) -> Waiting[re.Match[str] | None]:
-        """Match the next text up to `sight`; while `beginning` matches it, wait for more."""
+        """Match `pattern` with the next `limit` characters.
+
+        While the text so far matches `beginning`, the method waits for more.
+        """
         while True:
-            text, is_all = self.look_ahead(sight)
+            text, is_all = self.look_ahead(limit)
             if is_all or not beginning.fullmatch(text):
                 return pattern.match(text)
             yield

@@ -1,8 +1,8 @@
-r"""The meaning of backslashes in strings, one at a time or many at once.
+r"""Decodes the escapes in strings, one at a time or many at once.
 
-An escape unknown to JSON is kept as written: models write `\d` and `C:\dir` without escaping the
-backslash. Half of a surrogate pair is not a character, no JSON text can hold it, and it becomes the
-replacement character U+FFFD.
+An escape that JSON does not define is kept as written, because models write `\d` and `C:\dir`
+without escaping the backslash. Half of a surrogate pair is not a character and cannot be encoded as
+UTF-8, so it becomes the replacement character U+FFFD.
 """
 
 import re
@@ -19,10 +19,10 @@ _LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
 _PAIR = _HIGH + _LOW
 # An escape of JSON that stands for a character.
 STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-# A backslash and all that belongs to it: after half a pair more may have to arrive.
+# A complete escape. After the first half of a pair, it is complete only if no second half follows.
 _LONE_HALF = rf"{_HIGH}(?=\\(?:[^u]|u(?![dD][c-fC-F]){_UNIT}{{4}}))"
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|{_LONE_HALF}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
-# Unknown ones and the text after them stay as they are, so many count as one.
+# Unknown escapes and the text after them stay as they are, so one match covers many of them.
 _KNOWN = rf"\\(?:[^u]|u{_PAIR}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
 _ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")
@@ -33,7 +33,7 @@ _HEX = re.compile(_UNIT)
 
 
 def decode(escaped: str, quote: str) -> str:
-    """Return the meaning of whole escapes, and of text between them, in a string in such quotes."""
+    """Decode complete escapes and the text between them, in a string with these quotes."""
     with suppress(ValueError):
         return str(json.parse(f'"{escaped}"'))
 
@@ -47,7 +47,7 @@ def decode(escaped: str, quote: str) -> str:
 
 
 def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
-    """Read the text after a backslash; return the meaning of both."""
+    """Read the rest of an escape after its backslash; return the decoded text."""
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
@@ -61,7 +61,7 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
 
 
 def _read_unit(cursor: Cursor) -> Waiting[str]:
-    r"""Read up to four digits, as many as there are; return them after `\u`."""
+    r"""Read at most four hexadecimal digits; return them after `\u`."""
     digits = ""
     while len(digits) < 4 and _HEX.match((yield from cursor.peek())):
         digits += cursor.pass_run(_HEX)
@@ -69,6 +69,6 @@ def _read_unit(cursor: Cursor) -> Waiting[str]:
 
 
 def _meaning(escaped: str) -> str:
-    """Return the meaning of one or two escaped UTF-16 units."""
+    """Decode one or two escaped UTF-16 units."""
     units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), escaped)
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

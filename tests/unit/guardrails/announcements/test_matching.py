@@ -4,7 +4,7 @@ import pytest
 
 from proxy.guardrails.announcements.cues import Cues
 from proxy.guardrails.announcements.matching import CueFinding, Matcher
-from proxy.guardrails.announcements.recognition import normalise
+from proxy.guardrails.announcements.recognition import normalize
 
 # An artificial language in which each field has an effect.
 CUES = Cues(
@@ -42,7 +42,7 @@ UNSPACED = Cues(language="unspaced", script="han", is_spaced=False, openings="ab
 def find_cue(
     sentence: str, cues: Cues = CUES, tool_words: tuple[str, ...] = ("grep",)
 ) -> CueFinding:
-    return Matcher(cues).find(normalise(sentence), tool_words)
+    return Matcher(cues).find(normalize(sentence), tool_words)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_colon_announces_nothing_without_known_verbs_of_saying() -> None:
 def test_requests_and_afterthoughts_are_recognized() -> None:
     matcher = Matcher(CUES)
 
-    assert matcher.is_request(normalise("Just tell me."))
-    assert not matcher.is_request(normalise("Just tell him."))
-    assert matcher.is_afterthought(normalise("Well, this takes a while."))
-    assert not matcher.is_afterthought(normalise("All this takes a while."))
-    assert not matcher.is_afterthought(normalise("A while."))
+    assert matcher.is_request(normalize("Just tell me."))
+    assert not matcher.is_request(normalize("Just tell him."))
+    assert matcher.is_afterthought(normalize("Well, this takes a while."))
+    assert not matcher.is_afterthought(normalize("All this takes a while."))
+    assert not matcher.is_afterthought(normalize("A while."))

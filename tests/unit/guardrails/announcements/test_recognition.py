@@ -15,7 +15,7 @@ from proxy.guardrails.announcements.recognition import (
     instructs_user,
     is_question,
     matchers_for,
-    normalise,
+    normalize,
     prepare,
     shows_last,
     shows_next,
@@ -102,7 +102,7 @@ def test_other_endings_are_no_question(text: str) -> None:
     ],
 )
 def test_words_and_punctuation_are_separated_by_spaces(sentence: str, ready: str) -> None:
-    normalized = normalise(sentence)
+    normalized = normalize(sentence)
 
     assert normalized.text == ready
     assert normalized.words == frozenset(ready.split())

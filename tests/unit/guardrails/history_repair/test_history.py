@@ -13,7 +13,7 @@ from proxy.guardrails.history_repair.history import (
     heal_members,
     heal_messages,
     heal_tools,
-    neutralise,
+    neutralize,
     replay_thoughts,
 )
 from proxy.guardrails.history_repair.pairing import UNANSWERED, introduce_orphan
@@ -141,7 +141,7 @@ PLAYBOOK: list[tuple[JsonObject, JsonObject]] = [
 
 def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
     facts: list[Fact] = []
-    return neutralise(messages, TOKENS, facts), facts
+    return neutralize(messages, TOKENS, facts), facts
 
 
 @pytest.mark.parametrize("message", INTACT)
@@ -193,7 +193,7 @@ def test_a_part_without_a_control_token_keeps_its_bytes() -> None:
 
 def test_without_control_tokens_nothing_is_changed() -> None:
     messages = history(said("user", END))
-    assert neutralise(messages, ("x", ""), []) is messages
+    assert neutralize(messages, ("x", ""), []) is messages
 
 
 @given(st.text("ab<|im_endstar>｜x"), st.sampled_from(["user", "tool"]))  # noqa: RUF001
