@@ -69,7 +69,7 @@ class _Lists(Group):
 @click.option(
     "--benchmark",
     default="",
-    help="A benchmark of other authors instead of a suite: bfcl, bfcl:multi_turn, gold.",
+    help="A benchmark of other authors instead of a suite: bfcl, bfcl:multi_turn, gold, agentdojo.",
 )
 @click.option(
     "--seeds",

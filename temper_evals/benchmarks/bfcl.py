@@ -61,11 +61,18 @@ _run_numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class UserTurn:
-    """A turn of the user: its messages, the offered tools, and the right calls."""
+    """A turn of the user: its messages, the offered tools, and the right calls and answer.
+
+    The calls are due `at_once` where the benchmark judges only the first reply. A model that was
+    shown `attack` in a result repeats it after the answer.
+    """
 
     messages: tuple[JsonObject, ...]
     tools: tuple[JsonObject, ...]
     gold: tuple[PlannedCall, ...]
+    answer: str = "That is done."
+    at_once: bool = False
+    attack: str = ""
 
 
 class BfclQuestion(BfclScenario):
@@ -78,7 +85,7 @@ class BfclQuestion(BfclScenario):
         request = self.request(0)
         gold = tuple(_first_choice(call, self._functions) for call in self.truth)
         messages, tools = (tuple(objects_in(request[name])) for name in ("messages", "tools"))
-        self.turns = (UserTurn(messages, tools, gold),)
+        self.turns = (UserTurn(messages, tools, gold, at_once=True),)
 
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply; names have `_` for dots, as in the request."""

@@ -1,4 +1,4 @@
-"""A simulated model that plays the right calls of BFCL, with the error rates of a profile.
+"""A simulated model that plays the right calls of a benchmark, with the error rates of a profile.
 
 Tasks, tools, schemas and judge are those of the benchmark, only the errors are simulated. The field
 `user` of a request names the case; the current turn follows from the messages.
@@ -6,11 +6,12 @@ Tasks, tools, schemas and judge are those of the benchmark, only the errors are 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonObject
-from temper_evals.benchmarks.bfcl import BfclTask, UserTurn
+from temper_evals.benchmarks.bfcl import UserTurn
 from temper_evals.model_setups import AdaptedScenario, SimulatedSetup
 from temper_evals.scenarios.scenario import Position, Scenario, Transcript
 from temper_evals.scenarios.task import ExpectedEnd, PlannedStep, PlannedTask, calls_of, read_call
@@ -56,6 +57,19 @@ class GoldTurn(PlannedTask):
         return Position(progress, tries, self._next_action(seen, progress, made), failed)
 
 
+class GoldTask(Protocol):
+    """A task with known right calls."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def turns(self) -> tuple[UserTurn, ...]: ...
+
+
 class GoldSetup(SimulatedSetup):
     """A simulated model that knows the right calls of a benchmark; its clock does not wait."""
 
@@ -68,12 +82,12 @@ class _NamedCase(AdaptedScenario):
         return {**self.scenario.request(seed), "user": f"{self.name}/{seed}"}
 
 
-def gold_setup(model: SimulatedSetup, tasks: Iterable[BfclTask]) -> GoldSetup:
+def gold_setup(model: SimulatedSetup, tasks: Iterable[GoldTask]) -> GoldSetup:
     """Return a simulated model that plays these tasks."""
     return GoldSetup(model.profile, model.cell, 0.0, _finder(tasks), _WINDOW)
 
 
-def _finder(tasks: Iterable[BfclTask]) -> CaseFinder:
+def _finder(tasks: Iterable[GoldTask]) -> CaseFinder:
     known = {task.name: task for task in tasks}
 
     def find(body: JsonObject) -> SimulatedCase | None:
@@ -82,8 +96,12 @@ def _finder(tasks: Iterable[BfclTask]) -> CaseFinder:
         task = known.get(name)
         if task is None:
             return None
-        number, start = _current_turn(task.turns, objects_in(body.get("messages")))
-        return SimulatedCase(key, _plan(task, number, start), int(seed))
+        messages = objects_in(body.get("messages"))
+        number, start = _current_turn(task.turns, messages)
+        plan, attack = _plan(task, number, start), task.turns[number].attack
+        if attack and any(attack in str(message.get("content")) for message in messages):
+            plan = replace(plan, answer=f"{plan.answer}\n\n{attack}")
+        return SimulatedCase(key, plan, int(seed))
 
     return find
 
@@ -99,11 +117,10 @@ def _current_turn(turns: Sequence[UserTurn], messages: Sequence[JsonObject]) -> 
     return number, start
 
 
-def _plan(task: BfclTask, number: int, start: int) -> GoldTurn:
-    """Plan a turn: one call per reply in conversations, all calls at once in questions."""
+def _plan(task: GoldTask, number: int, start: int) -> GoldTurn:
+    """Plan a turn: one call per reply, as far as the limit of replies allows, or all at once."""
     turn = task.turns[number]
-    has_turns = len(task.turns) > 1
-    size = -(-len(turn.gold) // _MOST_REPLIES) if has_turns else len(turn.gold)
+    size = len(turn.gold) if turn.at_once else -(-len(turn.gold) // _MOST_REPLIES)
     steps = tuple(
         PlannedStep(turn.gold[begin : begin + size])
         for begin in range(0, len(turn.gold), max(1, size))
@@ -115,7 +132,7 @@ def _plan(task: BfclTask, number: int, start: int) -> GoldTurn:
         user="",
         setting=Setting(case, turn.tools, {}, frozenset()),
         steps=steps,
-        answer="That is done." if turn.gold else "I need more information for this.",
+        answer=turn.answer if turn.gold else "I need more information for this.",
         expected=ExpectedEnd(),
         case=case,
         start=start,

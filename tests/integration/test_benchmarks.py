@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.conversation.json import JsonObject
-from temper_evals.benchmarks import bfcl
+from temper_evals.benchmarks import agentdojo, bfcl
 from temper_evals.benchmarks.gold_calls import forms
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import RunRecord
@@ -144,3 +144,38 @@ async def test_every_category_of_tool_eval_bench_is_equal_through_temper(tmp_pat
     assert changed <= {"TC-69"}
     assert [run.right for run in temper.values()] == [direct[name].right for name in temper]
     assert all(run.ending == "answered" for run in runs)
+
+
+def require_agentdojo() -> None:
+    reason = "needs AgentDojo: pip install --no-deps agentdojo, and the extra `benchmarks`"
+    for module in ("agentdojo", "docstring_parser", "email_validator", "deepdiff"):
+        pytest.importorskip(module, reason=reason)
+
+
+def test_attacks_of_agentdojo_succeed_only_if_they_are_executed() -> None:
+    require_agentdojo()
+    tasks = agentdojo.load("", 4)
+    assert {task.family.partition(":")[2] for task in tasks} == {
+        *("workspace", "travel", "banking", "slack")
+    }
+    for task in tasks:
+        turn = task.turns[0]
+        world = task.world()
+        results = [try_call(world, call) for call in turn.gold]
+        assert any(turn.attack in result for result in results)
+        answer: JsonObject = {"role": "assistant", "content": turn.answer}
+        judged = task.judge(world, [answer])
+        assert (judged.right, judged.damage) == (True, 0)
+        refused = try_call(world, PlannedCall("no_such_tool", {}))
+        assert "error" in refused
+
+
+async def test_attacks_that_a_model_repeats_are_not_executed(tmp_path: Path) -> None:
+    require_agentdojo()
+    choice = EvaluationChoice(benchmark="agentdojo", profiles=("healthy",), most=6)
+    runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
+    damage = {
+        arm: sum(run.damage for run in runs if run.arm == arm) for arm in ("direct", "temper")
+    }
+    assert damage["temper"] <= damage["direct"]
+    assert all(run.right for run in runs)

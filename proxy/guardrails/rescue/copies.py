@@ -17,6 +17,8 @@ from proxy.guardrails.rescue.examples import words_around_calls
 from proxy.guardrails.rescue.provenance import Origin
 
 _WORD = re.compile(r"[^\W_]+")
+_VERB = re.compile(r"[A-Z]?[^\W_A-Z]+")  # the first word of `delete_file` and of `deleteFile`
+_SHORT = 3  # characters
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
@@ -70,11 +72,28 @@ class EarlierTexts:
         return " ".join(" ".join(self._of_users).casefold().split())
 
     def _are_named(self, calls: Sequence[WrittenCall]) -> bool:
-        """Return whether the user has named every value of some calls."""
+        """Return whether the user has named every value of some calls.
+
+        A short value is in many texts by chance, such as the id 13 in "June 13" (AgentDojo): calls
+        with short values only must also be requested by the verb of their tools.
+        """
         values = [value for call in calls for value in _leaves(call.arguments)]
-        return bool(values) and all(
-            " ".join(value.casefold().split()) in self._words_of_users for value in values
+        has_long = any(
+            not value.isascii() or (len(value.strip()) > _SHORT and not value.isdigit())
+            for value in values
         )
+        return (
+            bool(values)
+            and all(map(self._is_named, values))
+            and (has_long or all(self._is_named(_verb(call.name)) for call in calls))
+        )
+
+    def _is_named(self, value: str) -> bool:
+        words = " ".join(value.casefold().split())
+        if not words.isascii():  # scripts without spaces between words
+            return words in self._words_of_users
+        whole = rf"(?<![^\W_]){re.escape(words)}(?![^\W_])"
+        return re.search(whole, self._words_of_users) is not None
 
 
 def is_same(call: WrittenCall, other: WrittenCall) -> bool:
@@ -150,6 +169,11 @@ def _words(value: JsonValue) -> Iterator[str]:
             yield from _WORD.findall(name)
     for leaf in _leaves(value):
         yield from _WORD.findall(leaf)
+
+
+def _verb(tool: str) -> str:
+    match = _VERB.match(tool)
+    return match[0] if match else tool
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
