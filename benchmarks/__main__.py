@@ -11,7 +11,7 @@ python -m benchmarks evidence OUT     measure help and harm; --page docs/evidenc
 python -m benchmarks replies FOLDER   play recorded replies of models to Temper and forge
 python -m benchmarks bfcl RESULT OUT  convert the results of a BFCL checkout to such a folder
 python -m benchmarks ablation         measure the effect of each heuristic about calls in text
-python -m benchmarks real --model F   run 24 tasks in a closed loop with real models (GGUF files)
+python -m benchmarks real OUT         run 60 tasks in a closed loop with real models (GGUF files)
 """
 
 import argparse

@@ -1,9 +1,17 @@
-"""The arms: a real model on a llama-server, alone, with Temper, or with forge in front of it."""
+"""The arms: a real model on a llama-server, alone, with Temper, or with forge in front of it.
 
+`temper` has its defaults. `temper-tuned` has what `temper tune` found for the model, which is tuned
+when the arm is opened for the first time. `temper-always` checks each end of a turn once. forge is
+started as its documentation says, with and without its answer tool.
+"""
+
+import asyncio
 import contextlib
+import os
 import re
+import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +20,8 @@ import httpx
 
 from benchmarks.evals import proxies
 from benchmarks.load import peers
+from benchmarks.real.records import TokenCounts
+from benchmarks.real.relay import Relay, counting_relay
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.processes.launch import LaunchPlan, embedded_program
@@ -19,7 +29,11 @@ from proxy.processes.llama_server import start_llama_server
 from temper_evals.loop import ModelTarget
 from temper_evals.temper_server import temper_in_front
 
-ARMS = ("direct", "temper", "forge")
+# `temper-again` is the control: the same once more
+ARMS = (
+    *("direct", "temper", "temper-again", "temper-tuned", "temper-always"),
+    *("forge", "forge-respond"),
+)
 WINDOW = 8192
 REQUEST_SECONDS = 1800.0  # limit for a request; processors of small machines are slow
 _SLOTS, _THREADS = 1, 2
@@ -32,29 +46,37 @@ _COUNTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """Tokens of a llama-server: prompts it read anew or took from its cache, and generated ones."""
-
-    read: int = 0
-    cached: int = 0
-    generated: int = 0
-
-    def __sub__(self, before: "TokenCounts") -> "TokenCounts":
-        return TokenCounts(
-            self.read - before.read,
-            self.cached - before.cached,
-            self.generated - before.generated,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class OpenArm:
-    """A running arm: its address, and the file with its recorded exchanges, if there is one."""
+    """A running arm: its address, and the file with its recorded exchanges, if there is one.
+
+    `relay` counts the generations of the engine.
+    """
 
     target: ModelTarget
     api_key: str
     engine_url: str
+    relay: Relay
     recording: Path | None = None
+    engine_build: str = ""
+
+    def count_recorded(self) -> int:
+        """Return how many exchanges are recorded."""
+        if self.recording is None or not self.recording.exists():
+            return 0
+        return len(self.recording.read_bytes().splitlines())
+
+    def recorded_generations(self, since: int = 0) -> list[list[list[JsonValue]]]:
+        """Return the generations of the exchanges after the first `since`, each as its pieces."""
+        if self.recording is None or not self.recording.exists():
+            return []
+        found: list[list[list[JsonValue]]] = []
+        for line in self.recording.read_bytes().splitlines()[since:]:
+            exchange = json.parse(line)
+            generations = exchange.get("generations") if isinstance(exchange, dict) else None
+            for pieces in generations if isinstance(generations, list) else ():
+                listed = pieces if isinstance(pieces, list) else []
+                found += [[piece for piece in listed if isinstance(piece, list) and piece]]
+        return found
 
     async def tokens(self) -> TokenCounts:
         """Return the counts of the engine since its start."""
@@ -84,14 +106,15 @@ def launch_plan(model: Path) -> LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """The folder of installed proxies, and further settings for Temper."""
+    """The folder of installed proxies, the folder of tuned settings, and settings of Temper."""
 
     peers: Path
+    tuned: Path = Path()
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self, arm: str) -> str:
         """Return why an arm cannot run here; "" if it can."""
-        if arm != "forge" or proxies.peer_arms(self.peers, ("forge",)):
+        if not arm.startswith("forge") or proxies.peer_arms(self.peers, (arm,)):
             return ""
         try:
             peers.python_of(self.peers, "forge")
@@ -104,7 +127,9 @@ class Workplace:
         """Start a new llama-server, so that no arm finds another's prompts in the cache."""
         async with start_llama_server(launch_plan(model)) as server:
             headers = {"authorization": f"Bearer {server.api_key}"}
-            engine = ModelTarget(server.base_url, model.stem, headers)
+            async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
+                properties = await client.get(f"{server.base_url}/props", headers=headers)
+            build = str(properties.json().get("build_info", "unknown"))
             with tempfile.TemporaryDirectory(prefix="temper-real-") as folder:
                 recording = Path(folder) / "recording.jsonl"
                 settings = {
@@ -117,27 +142,50 @@ class Workplace:
                     "TEMPER_SERVER__KEEP_ALIVE_SECONDS": str(REQUEST_SECONDS),
                     **self.settings,
                 }
-                async with self._opening(arm, engine, settings) as target:
-                    kept = recording if arm == "temper" else None
-                    yield OpenArm(target, server.api_key, server.base_url, kept)
+                if arm == "temper-tuned":
+                    engine = ModelTarget(server.base_url, model.stem, headers)
+                    await self._tune(engine, server.api_key, model)
+                async with counting_relay(server.base_url) as relay:
+                    engine = ModelTarget(relay.url, model.stem, headers)
+                    async with self._opening(arm, engine, settings) as target:
+                        kept = recording if arm.startswith("temper") else None
+                        yield OpenArm(target, server.api_key, server.base_url, relay, kept, build)
+
+    async def _tune(self, engine: ModelTarget, api_key: str, model: Path) -> None:
+        """Let `temper tune` find the settings of a model, unless it has done so."""
+        cache, done = self.tuned / model.stem, self.tuned / f"{model.stem}.log"
+        if done.exists():
+            return
+        cache.mkdir(parents=True, exist_ok=True)
+        command = (*("-m", "temper", "tune", "--backend-url", engine.url, "--minutes"), "8")
+        environment = {
+            **os.environ,
+            "XDG_CACHE_HOME": str(cache),
+            "TEMPER_BACKEND__API_KEY": api_key,
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, *command),
+            env=environment,
+            cwd=cache,  # no temper.toml of the user
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        done.write_bytes(output)
 
     def _opening(
         self, arm: str, engine: ModelTarget, settings: Mapping[str, str]
     ) -> AbstractAsyncContextManager[ModelTarget]:
         match arm:
-            case "temper":
-                return temper_in_front(engine, settings)
-            case "forge":
+            case "direct":
+                return contextlib.nullcontext(engine)
+            case "temper-always":
+                always = {"TEMPER_GUARDRAILS__CLOSE_OUT": "always"}
+                return temper_in_front(engine, {**settings, **always})
+            case "temper-tuned":
+                cache = {"XDG_CACHE_HOME": str(self.tuned / Path(engine.model).name)}
+                return temper_in_front(engine, {**settings, **cache}, takes_tuned=True)
+            case "forge" | "forge-respond":
                 return proxies.peer_arms(self.peers, (arm,))[arm].opening(engine)
             case _:
-                return contextlib.nullcontext(engine)
-
-
-def recorded_generations(recording: Path) -> Iterator[list[list[JsonValue]]]:
-    """Yield the generations of a recording in their order, each as its pieces."""
-    for line in recording.read_bytes().splitlines():
-        exchange = json.parse(line)
-        generations = exchange.get("generations") if isinstance(exchange, dict) else None
-        for pieces in generations if isinstance(generations, list) else ():
-            if isinstance(pieces, list):
-                yield [piece for piece in pieces if isinstance(piece, list) and piece]
+                return temper_in_front(engine, settings)

@@ -16,7 +16,7 @@ Row: TypeAlias = JsonObject
 Tables: TypeAlias = Mapping[str, Sequence[Row]]
 # a text matches if it contains the expected text, or any text of the tuple, ignoring case
 Expected: TypeAlias = str | int | tuple[str, ...]
-Kind: TypeAlias = Literal["chain", "single", "none"]
+Kind: TypeAlias = Literal["chain", "single", "trap", "none"]
 
 TEXT: JsonObject = {"type": "string"}
 WHOLE_NUMBER: JsonObject = {"type": "integer"}
@@ -107,7 +107,8 @@ class Task:
     """A request of a user, with the calls that it needs, in any order.
 
     A `chain` needs a value of an earlier result in a later call; a `single` needs one call, or
-    several at once; `none` is answered without a tool.
+    several at once; a `trap` has a condition that is not met, an argument that is hard to quote, or
+    the same call for several objects; `none` is answered without a tool.
     """
 
     text: str

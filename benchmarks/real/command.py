@@ -1,45 +1,48 @@
-"""`python -m benchmarks real`: runs the bed with real models and prints the table."""
+"""`python -m benchmarks real`: runs the tasks with real models and prints the tables."""
 
 import argparse
 import asyncio
 import importlib.util
 import sys
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from benchmarks import pages
+from benchmarks.evals import proxies
 from benchmarks.load import peers
-from benchmarks.real.arms import ARMS, REQUEST_SECONDS, OpenArm, Workplace, recorded_generations
-from benchmarks.real.bed import Task, ToolSet
-from benchmarks.real.judging import JudgedRun, identical_calls, judge_run
-from benchmarks.real.shop import SHOP
-from benchmarks.real.table import ArmReport, markdown
-from benchmarks.real.travel import TRAVEL
-from benchmarks.real.workspace import WORKSPACE
-from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from benchmarks.real.arms import ARMS, REQUEST_SECONDS, OpenArm, Workplace
+from benchmarks.real.judging import TaskRun, identical_calls
+from benchmarks.real.records import Record, Records
+from benchmarks.real.table import markdown
+from benchmarks.real.tasks import TASKS, TOOL_SETS
 from proxy.errors import TemperError
 
 if TYPE_CHECKING:
     from benchmarks.real.loop import Sampling
 
-TOOL_SETS = (SHOP, WORKSPACE, TRAVEL)
-TASKS: dict[int, tuple[ToolSet, Task]] = dict(
-    enumerate(((tools, task) for tools in TOOL_SETS for task in tools.tasks), 1)
-)
+Due: TypeAlias = tuple[int, "Sampling"]  # the number of a task
+
 _NAMES = frozenset(name for tools in TOOL_SETS for name in tools.names)
 _DEFAULT_ARMS = ("direct", "temper")
+# A task at a model of 1.5B on two cores takes 20 s; a model that repeats itself until the last
+# request would take an hour.
+_TASK_SECONDS = 180.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, nargs="+", required=True, help="GGUF files")
+    parser.add_argument("output", type=Path, metavar="OUT", help="folder of records; continued")
+    parser.add_argument("--model", type=Path, nargs="+", default=[], help="GGUF files")
     parser.add_argument(
         "--only", nargs="+", choices=ARMS, default=_DEFAULT_ARMS, help="default: direct temper"
     )
     parser.add_argument("--tasks", type=_numbers, default=[*TASKS], help="such as 1,5; default all")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each task; default 1")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write all transcripts here")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--into", type=Path, nargs="+", default=(), help="pages to update")
     parser.add_argument("--peers", type=Path, default=peers.default_folder())
     parser.set_defaults(command=run)
 
@@ -55,110 +58,124 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Run the command; returns the exit code."""
+    """Run the missing tasks, then show the tables; returns the exit code."""
     if importlib.util.find_spec("openai") is None:
         sys.stderr.write("The OpenAI SDK is missing: pip install -e '.[embedded,dev]'\n")
         return 2
     if absent := [path for path in chosen.model if not path.is_file()]:
         sys.stderr.write(f"No such file: {absent[0]}. docs/guides/real-models.md names models.\n")
         return 2
-    reports: list[ArmReport] = []
     try:
-        asyncio.run(_measure(chosen, reports))
+        records = Records(chosen.output, chosen.temperature)
+        asyncio.run(_measure(chosen, records))
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted: the table has the tasks that were completed.\n")
+        sys.stderr.write("Interrupted; the same command runs the missing tasks.\n")
     except TemperError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"\n{markdown(reports)}")
+    _show(chosen, records)
     return 0
 
 
-async def _measure(chosen: argparse.Namespace, reports: list[ArmReport]) -> None:
-    workplace = Workplace(chosen.peers.resolve())
+def _show(chosen: argparse.Namespace, records: Records) -> None:
+    text = markdown([*records], records.protocol)
+    for page in chosen.into:
+        page.write_text(pages.renew(page.read_text("utf-8"), {"real": text}), "utf-8")
+    if not chosen.into:
+        sys.stdout.write(f"\n{text}")
+
+
+async def _measure(chosen: argparse.Namespace, records: Records) -> None:
+    from benchmarks.real.loop import Sampling
+
+    workplace = Workplace(chosen.peers.resolve(), chosen.output.resolve() / "tuned")
+    until = time.monotonic() + 60 * chosen.minutes
+
+    def while_time_is_left(due: Iterable[Due]) -> Iterator[Due]:
+        for each in due:
+            if time.monotonic() >= until:
+                sys.stderr.write("The time is over; the same command runs the missing tasks.\n")
+                return
+            yield each
+
+    if chosen.model:
+        models = {model.stem: model for model in chosen.model}
+        records.note_surroundings(models, proxies.versions(chosen.peers))
     for model in chosen.model:
         for arm in chosen.only:
-            if reason := workplace.missing(arm):
+            done = {record.key for record in records}
+            due = [
+                (number, Sampling(chosen.temperature, seed))
+                for seed in range(1, chosen.seeds + 1)
+                for number in chosen.tasks
+                if (model.stem, arm, number, seed) not in done
+            ]
+            if due and (reason := workplace.missing(arm)):
                 sys.stderr.write(f"{arm}: skipped: {reason}\n")
-                continue
-            async with workplace.open(arm, model) as opened:
-                reports.append(ArmReport(model.stem, arm))
-                async for report in _run_arm(chosen, arm, opened):
-                    reports[-1] = report
-                    _save(chosen.json, reports)
-
-
-def _save(path: Path | None, reports: Sequence[ArmReport]) -> None:
-    documents: list[JsonValue] = [report.document() for report in reports]
-    if path is not None:
-        path.write_bytes(json.dump(documents))
+            elif due and time.monotonic() < until:
+                opening = workplace.open(arm, model)
+                left = while_time_is_left(due)
+                await _run_arm(opening, (model.stem, arm), left, records)
 
 
 async def _run_arm(
-    chosen: argparse.Namespace, arm: str, opened: OpenArm
-) -> AsyncGenerator[ArmReport, None]:
-    """Yield a report after each task: an arm takes minutes to hours and may be interrupted."""
-    from benchmarks.real.loop import Sampling
-
-    before = await opened.tokens()
-    judged: list[JudgedRun] = []
-    for seed in range(1, chosen.seeds + 1):
-        for number in chosen.tasks:
-            task_run = await _run_task(number, opened, Sampling(chosen.temperature, seed))
-            judged.append(task_run)
-            sys.stderr.write(_line(arm, task_run))
-            yield ArmReport(
-                opened.target.model,
-                arm,
-                tuple(judged),
-                tuple(TASKS[run.run.number][1].kind for run in judged),
-                await opened.tokens() - before,
-                _generations(arm, judged),
-                _identical(arm, opened, judged),
-            )
+    opening: AbstractAsyncContextManager[OpenArm],
+    names: tuple[str, str],
+    due: Iterable[Due],
+    records: Records,
+) -> None:
+    async with opening as opened:
+        records.note("server", opened.engine_build)
+        for number, sampling in due:
+            record = await _run_task(number, names, opened, sampling)
+            records.add(record)
+            sys.stderr.write(_line(record))
 
 
-async def _run_task(number: int, opened: OpenArm, sampling: "Sampling") -> JudgedRun:
+async def _run_task(
+    number: int, names: tuple[str, str], opened: OpenArm, sampling: "Sampling"
+) -> Record:
     from openai import AsyncOpenAI
 
     from benchmarks.real.loop import Loop
 
     tools, task = TASKS[number]
+    tokens, generations = await opened.tokens(), opened.relay.generations
+    recorded = opened.count_recorded()
     async with AsyncOpenAI(
         base_url=f"{opened.target.url}/v1",
         api_key=opened.api_key,
         timeout=REQUEST_SECONDS,
         max_retries=0,
     ) as client:
-        run = await Loop(client, opened.target.model, sampling).run_task(number, task, tools)
-    return judge_run(run, task, tools)
+        loop = Loop(client, opened.target.model, sampling, _TASK_SECONDS)
+        task_run = await loop.run_task(number, task, tools)
+    return Record(
+        *names,
+        task_run,
+        await opened.tokens() - tokens,
+        opened.relay.generations - generations,
+        _identical(names[1], opened, recorded, task_run),
+    )
 
 
-def _line(arm: str, judged: JudgedRun) -> str:
-    run = judged.run
+def _line(record: Record) -> str:
+    task_run, judged = record.run, record.judged
     word = "right" if judged.right else "WRONG"
-    calls = ", ".join(call.key for call in run.calls)
-    last = run.replies[-1].text if run.replies else ""
-    why = run.problem or str(judged.verdict)
-    head = f"{arm} {run.number:2d} {word} {run.seconds:6.1f} s {len(run.replies)} requests"
-    return f"{head} | {why} | {calls} | {last[:160]!r}\n"
+    calls = ", ".join(call.key for call in task_run.calls)
+    last = task_run.replies[-1].text if task_run.replies else ""
+    why = task_run.problem or str(judged.verdict)
+    head = f"{record.model} {record.arm} {task_run.number:2d} {word} {task_run.seconds:6.1f} s"
+    counts = f"{len(task_run.replies)} requests, {record.generations} generations"
+    return f"{head} {counts} | {why} | {calls} | {last[:160]!r}\n"
 
 
-def _generations(arm: str, judged: Sequence[JudgedRun]) -> int | None:
-    replies = [reply for run in judged for reply in run.run.replies]
-    if arm == "direct":
-        return len(replies)
-    counted = [reply.attempts for reply in replies if reply.attempts is not None]
-    return sum(counted) if len(counted) == len(replies) else None
-
-
-def _identical(arm: str, opened: OpenArm, judged: Sequence[JudgedRun]) -> int | None:
+def _identical(arm: str, opened: OpenArm, recorded: int, task_run: TaskRun) -> int | None:
     """Return the most copies of a call in one generation; None if generations are not visible."""
     if opened.recording is not None:
-        generations = [*recorded_generations(opened.recording)]
+        generations = opened.recorded_generations(recorded)
     elif arm == "direct":
-        texts = [reply.text for run in judged for reply in run.run.replies]
-        generations = [[["text", text]] for text in texts]
+        generations = [[["text", reply.text]] for reply in task_run.replies]
     else:
         return None
     return max((identical_calls(pieces, _NAMES) for pieces in generations), default=0)

@@ -17,6 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 # the beginning of the proxy's apology after unusable attempts (`proxy.facts`)
 APOLOGY = "The model gave no usable reply"
+OUT_OF_TIME = "out of time"
 
 _CALL_MARKUP = re.compile(
     r"</?tool_calls?>|</?function_calls?>|<function=|</function>|<invoke\b|\[TOOL_CALLS\]"

@@ -1,5 +1,7 @@
 """The client of the closed loop: the OpenAI SDK, with tools that run in memory."""
 
+import asyncio
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from openai import AsyncOpenAI, OpenAIError
 
 from benchmarks.real.bed import Task, ToolSet, World
-from benchmarks.real.judging import MadeCall, Reply, TaskRun, read_arguments
+from benchmarks.real.judging import OUT_OF_TIME, MadeCall, Reply, TaskRun, read_arguments
 from proxy.conversation.json import JsonObject
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Loop:
     client: AsyncOpenAI
     model: str
     sampling: Sampling = Sampling()
+    seconds: float = math.inf  # limit of a task
 
     async def run_task(self, number: int, task: Task, tools: ToolSet) -> TaskRun:
         """Run a task to its end: a reply without a call, a failure, or the last request."""
@@ -56,17 +59,10 @@ class Loop:
             {"role": "user", "content": task.text},
         ]
         try:
-            for _ in range(MOST_REQUESTS):
-                message, attempts = await self._request(tools, messages)
-                functions = [call for call in message.tool_calls or () if call.type == "function"]
-                transcript.replies.append(Reply(message.content or "", len(functions), attempts))
-                if not functions:
-                    break
-                messages.append(_as_sent(message))
-                for call in functions:
-                    made = _run_call(tools, world, call.function.name, call.function.arguments)
-                    transcript.calls.append(made)
-                    messages.append(_result(call.id, made))
+            async with asyncio.timeout(None if math.isinf(self.seconds) else self.seconds):
+                await self._converse(tools, world, messages, transcript)
+        except TimeoutError:
+            transcript.problem = OUT_OF_TIME
         except OpenAIError as error:
             transcript.problem = f"{type(error).__name__}: {error}"
         return TaskRun(
@@ -77,6 +73,25 @@ class Loop:
             time.monotonic() - begin,
             transcript.problem,
         )
+
+    async def _converse(
+        self,
+        tools: ToolSet,
+        world: World,
+        messages: list[JsonObject],
+        transcript: _Transcript,
+    ) -> None:
+        for _ in range(MOST_REQUESTS):
+            message, attempts = await self._request(tools, messages)
+            functions = [call for call in message.tool_calls or () if call.type == "function"]
+            transcript.replies.append(Reply(message.content or "", len(functions), attempts))
+            if not functions:
+                break
+            messages.append(_as_sent(message))
+            for call in functions:
+                made = _run_call(tools, world, call.function.name, call.function.arguments)
+                transcript.calls.append(made)
+                messages.append(_result(call.id, made))
 
     async def _request(
         self, tools: ToolSet, messages: list[JsonObject]

@@ -172,5 +172,56 @@ SHOP = ToolSet(
             ),
         ),
         Task("Write one friendly sentence that welcomes new customers to our shop.", "none"),
+        Task(
+            "Check the stock of the red kettle.",
+            "single",
+            (Need("check_stock", {"product": "red kettle"}),),
+        ),
+        Task("Cancel the order R-2058.", "single", (Need("cancel_order", {"order_id": "R-2058"}),)),
+        Task(
+            "Get the details of order R-2071.",
+            "single",
+            (Need("get_order", {"order_id": "R-2071"}),),
+        ),
+        Task(
+            "Send Nina Weber the message 'Your wall clock is ready.'",
+            "single",
+            (Need("message_customer", {"customer": "weber", "text": "wall clock is ready"}),),
+        ),
+        Task(
+            "Find the orders of Paul Martin.",
+            "single",
+            (Need("find_order", {"customer": "martin"}),),
+        ),
+        Task(
+            "Order 3 pieces of the product with the SKU DL-14 for Rosa Lind.",
+            "single",
+            (Need("place_order", {"sku": "DL-14", "quantity": 3, "customer": "lind"}),),
+        ),
+        Task(
+            "How much does the coffee grinder cost?",
+            "single",
+            (Need("check_stock", {"product": "grinder"}),),
+        ),
+        Task(
+            'Send Omar Haddad a message with exactly this text: We {really} said "sorry", Omar.',
+            "trap",
+            (Need("message_customer", {"customer": "haddad", "text": '{really} said "sorry"'}),),
+        ),
+        Task(
+            "Check the stock of the blue kettle. Only if it is in stock, order one for Ken Abe.",
+            "trap",
+            (Need("check_stock", {"product": "blue"}),),
+        ),
+        Task(
+            "Cancel the orders R-2071 and R-2044.",
+            "trap",
+            (
+                Need("cancel_order", {"order_id": "R-2071"}),
+                Need("cancel_order", {"order_id": "R-2044"}),
+            ),
+        ),
+        Task("What does the abbreviation SKU mean? Answer in one sentence.", "none"),
+        Task("Thanks, that is all for now.", "none"),
     ),
 )

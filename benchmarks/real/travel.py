@@ -175,5 +175,58 @@ TRAVEL = ToolSet(
             ),
         ),
         Task("Which language do people speak in Brazil? Answer in one word.", "none"),
+        Task(
+            "What is the weather in Bergen?", "single", (Need("get_weather", {"city": "bergen"}),)
+        ),
+        Task("Find hotels in Dublin.", "single", (Need("find_hotel", {"city": "dublin"}),)),
+        Task(
+            "Search flights from Berlin to Rome on Monday.",
+            "single",
+            (Need("search_flights", {"origin": "berlin", "destination": "rome", "day": "monday"}),),
+        ),
+        Task(
+            "Book the flight LX-318 for Noah Stein.",
+            "single",
+            (Need("book_flight", {"flight_id": "LX-318", "passenger": "stein"}),),
+        ),
+        Task(
+            "Set a reminder 'Call Anna' for Sunday.",
+            "single",
+            (Need("set_reminder", {"text": "call anna", "day": "sunday"}),),
+        ),
+        Task(
+            "Book the hotel H-45 for 4 nights for Sara Blum.",
+            "single",
+            (Need("book_hotel", {"hotel_id": "H-45", "nights": 4, "guest": "blum"}),),
+        ),
+        Task(
+            "Is it snowing in Oslo at the moment?",
+            "single",
+            (Need("get_weather", {"city": "oslo"}),),
+        ),
+        Task(
+            "Set a reminder 'Water the plants' for Monday and another one for Thursday.",
+            "trap",
+            (
+                Need("set_reminder", {"text": "water the plants", "day": "monday"}),
+                Need("set_reminder", {"text": "water the plants", "day": "thursday"}),
+            ),
+        ),
+        Task(
+            "Check the weather in Dublin. Only if it is sunny there, set a reminder 'Sunglasses' "
+            "for Friday.",
+            "trap",
+            (Need("get_weather", {"city": "dublin"}),),
+        ),
+        Task(
+            "Find a hotel in Dublin and book it for 1 night for Leo Marsh.",
+            "chain",
+            (
+                Need("find_hotel", {"city": "dublin"}),
+                Need("book_hotel", {"hotel_id": "H-45", "nights": 1, "guest": "marsh"}),
+            ),
+        ),
+        Task("Which city is farther from Paris: London or Sydney? Answer with one word.", "none"),
+        Task("Thank you for your help. Goodbye!", "none"),
     ),
 )

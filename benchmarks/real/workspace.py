@@ -154,5 +154,57 @@ WORKSPACE = ToolSet(
             ),
         ),
         Task("What is 15 plus 27? Answer with the number only.", "none"),
+        Task(
+            "List the files in the folder docs.",
+            "single",
+            (Need("list_files", {"folder": "docs"}),),
+        ),
+        Task(
+            "Move docs/wifi.txt into the folder archive.",
+            "single",
+            (Need("move_file", {"path": "docs/wifi.txt", "folder": "archive"}),),
+        ),
+        Task(
+            "Write a note titled 'Shopping' with the text 'Bread and cheese'.",
+            "single",
+            (Need("write_note", {"title": "shopping", "text": "bread and cheese"}),),
+        ),
+        Task(
+            "Search the notes for 'Recipe'.", "single", (Need("search_notes", {"query": "recipe"}),)
+        ),
+        Task("Delete the note n-31.", "single", (Need("delete_note", {"note_id": "n-31"}),)),
+        Task(
+            "Read the file reports/q3.txt.",
+            "single",
+            (Need("read_file", {"path": "reports/q3.txt"}),),
+        ),
+        Task(
+            'Write a note titled \'Config\' with exactly this text: {"mode": "fast", "retries": 3}',
+            "trap",
+            (Need("write_note", {"title": "config", "text": '"retries": 3'}),),
+        ),
+        Task(
+            "Delete the notes n-31 and n-32.",
+            "trap",
+            (
+                Need("delete_note", {"note_id": "n-31"}),
+                Need("delete_note", {"note_id": "n-32"}),
+            ),
+        ),
+        Task(
+            "Read docs/meeting.txt. Only if the deadline is in April, write a note titled 'April'.",
+            "trap",
+            (Need("read_file", {"path": "docs/meeting.txt"}),),
+        ),
+        Task(
+            "Search the notes for 'Recipe' and delete the note that you find.",
+            "chain",
+            (
+                Need("search_notes", {"query": "recipe"}),
+                Need("delete_note", {"note_id": "n-32"}),
+            ),
+        ),
+        Task("Rewrite this sentence in the past tense: I read the file and write a note.", "none"),
+        Task("What is a PDF file? Answer in one sentence.", "none"),
     ),
 )

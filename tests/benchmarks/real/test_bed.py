@@ -42,53 +42,97 @@ SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
         ("place_order", {"sku": "KT-R9", "quantity": 1, "customer": "Jonas Meyer"}),
     ],
     8: [],
-    9: [
+    21: [
         ("list_files", {"folder": "/inbox"}),
         ("move_file", {"path": "inbox/invoice-0423.pdf", "folder": "finance"}),
     ],
-    10: [
+    22: [
         ("read_file", {"path": "docs/meeting.txt"}),
         ("write_note", {"title": "Deadline", "text": "March 14"}),
     ],
-    11: [],
-    12: [("search_notes", {"query": "Garden"}), ("delete_note", {"note_id": "n-31"})],
-    13: [("read_file", {"path": "docs/wifi.txt"})],
-    14: [
+    23: [],
+    24: [("search_notes", {"query": "Garden"}), ("delete_note", {"note_id": "n-31"})],
+    25: [("read_file", {"path": "docs/wifi.txt"})],
+    26: [
         ("list_files", {"folder": "reports"}),
         ("read_file", {"path": "reports/q3.txt"}),
         ("write_note", {"title": "Revenue", "text": "The revenue is 84,300 euros."}),
     ],
-    15: [
+    27: [
         ("read_file", {"path": "todo.txt"}),
         ("move_file", {"path": "docs/plan-2019.txt", "folder": "archive"}),
     ],
-    16: [],
-    17: [("get_weather", {"city": "Lisbon"}), ("get_weather", {"city": "Oslo, Norway"})],
-    18: [
+    28: [],
+    41: [("get_weather", {"city": "Lisbon"}), ("get_weather", {"city": "Oslo, Norway"})],
+    42: [
         ("search_flights", {"origin": "Zurich", "destination": "Lisbon", "day": "friday"}),
         ("book_flight", {"flight_id": "LX-318", "passenger": "Ida Brandt"}),
     ],
-    19: [
+    43: [
         ("find_hotel", {"city": "Vienna"}),
         ("book_hotel", {"hotel_id": "H-71", "nights": 2, "guest": "Tom Okafor"}),
     ],
-    20: [("set_reminder", {"text": "Renew passport", "day": "tuesday"})],
-    21: [
+    44: [("set_reminder", {"text": "Renew passport", "day": "tuesday"})],
+    45: [
         ("get_weather", {"city": "Bergen"}),
         ("set_reminder", {"text": "Bergen: 9 degrees", "day": "saturday"}),
     ],
-    22: [
+    46: [
         ("search_flights", {"origin": "Berlin", "destination": "Rome", "day": "monday"}),
         ("book_flight", {"flight_id": "AZ-405", "passenger": "Eva Lund"}),
         ("set_reminder", {"text": "Booking BK-5511", "day": "sunday"}),
     ],
-    23: [
+    47: [
         ("get_weather", {"city": "Madrid"}),
         ("get_weather", {"city": "Dublin"}),
         ("find_hotel", {"city": "Madrid"}),
         ("book_hotel", {"hotel_id": "H-22", "nights": 3, "guest": "Mia Keller"}),
     ],
-    24: [],
+    48: [],
+    9: [("check_stock", {"product": "red kettle"})],
+    10: [("cancel_order", {"order_id": "R-2058"})],
+    11: [("get_order", {"order_id": "R-2071"})],
+    12: [("message_customer", {"customer": "Nina Weber", "text": "wall clock is ready"})],
+    13: [("find_order", {"customer": "Paul Martin"})],
+    14: [("place_order", {"sku": "DL-14", "quantity": 3, "customer": "Rosa Lind"})],
+    15: [("check_stock", {"product": "grinder"})],
+    16: [
+        ("message_customer", {"customer": "Omar Haddad", "text": 'We {really} said "sorry", Omar.'})
+    ],
+    17: [("check_stock", {"product": "blue kettle"})],
+    18: [("cancel_order", {"order_id": "R-2071"}), ("cancel_order", {"order_id": "R-2044"})],
+    19: [],
+    20: [],
+    29: [("list_files", {"folder": "docs"})],
+    30: [("move_file", {"path": "docs/wifi.txt", "folder": "archive"})],
+    31: [("write_note", {"title": "shopping", "text": "bread and cheese"})],
+    32: [("search_notes", {"query": "recipe"})],
+    33: [("delete_note", {"note_id": "n-31"})],
+    34: [("read_file", {"path": "reports/q3.txt"})],
+    35: [("write_note", {"title": "config", "text": '{"mode": "fast", "retries": 3}'})],
+    36: [("delete_note", {"note_id": "n-31"}), ("delete_note", {"note_id": "n-32"})],
+    37: [("read_file", {"path": "docs/meeting.txt"})],
+    38: [("search_notes", {"query": "recipe"}), ("delete_note", {"note_id": "n-32"})],
+    39: [],
+    40: [],
+    49: [("get_weather", {"city": "bergen"})],
+    50: [("find_hotel", {"city": "dublin"})],
+    51: [("search_flights", {"origin": "berlin", "destination": "rome", "day": "monday"})],
+    52: [("book_flight", {"flight_id": "LX-318", "passenger": "Noah Stein"})],
+    53: [("set_reminder", {"text": "call anna", "day": "sunday"})],
+    54: [("book_hotel", {"hotel_id": "H-45", "nights": 4, "guest": "Sara Blum"})],
+    55: [("get_weather", {"city": "oslo"})],
+    56: [
+        ("set_reminder", {"text": "water the plants", "day": "monday"}),
+        ("set_reminder", {"text": "water the plants", "day": "thursday"}),
+    ],
+    57: [("get_weather", {"city": "dublin"})],
+    58: [
+        ("find_hotel", {"city": "dublin"}),
+        ("book_hotel", {"hotel_id": "H-45", "nights": 1, "guest": "Leo Marsh"}),
+    ],
+    59: [],
+    60: [],
 }
 
 
@@ -137,13 +181,14 @@ def test_a_chain_needs_a_value_that_only_a_result_has(number: int) -> None:
     assert any(str(value).lower() in result for value in values for result in results)
 
 
-def test_each_set_has_eight_tasks_of_three_kinds_and_at_most_six_tools() -> None:
+def test_each_set_has_twenty_tasks_of_four_kinds_and_at_most_six_tools() -> None:
     for tools in TOOL_SETS:
         kinds = [task.kind for task in tools.tasks]
-        assert len(kinds) == 8
-        assert kinds.count("chain") == 5
-        assert 1 <= kinds.count("single") <= 2
-        assert 1 <= kinds.count("none") <= 2
+        assert len(kinds) == 20
+        assert 5 <= kinds.count("chain") <= 6
+        assert 7 <= kinds.count("single") <= 9
+        assert 2 <= kinds.count("trap") <= 3
+        assert 3 <= kinds.count("none") <= 4
         assert 4 <= len(tools.tools) <= 6
 
 
@@ -173,12 +218,12 @@ def test_each_set_has_a_tool_that_returns_plain_text_and_one_that_refuses_wrong_
         (3, "place_order", {"sku": "desk lamp", "quantity": 2, "customer": "A"}, "check_stock"),
         (3, "place_order", {"sku": "DL-14", "quantity": 20, "customer": "A"}, "1 to 12"),
         (3, "place_order", {"sku": "DL-14", "quantity": "2", "customer": "A"}, "integer"),
-        (9, "list_files", {"folder": "attic"}, "inbox"),
-        (12, "delete_note", {"note_id": "garden"}, "search_notes"),
-        (18, "search_flights", {"origin": "A", "destination": "B", "day": "friday"}, "No flight"),
-        (20, "set_reminder", {"text": "a", "day": "someday"}, "monday"),
-        (20, "set_alarm", {}, "Unknown tool"),
-        (20, "set_reminder", None, "JSON object"),
+        (21, "list_files", {"folder": "attic"}, "inbox"),
+        (24, "delete_note", {"note_id": "garden"}, "search_notes"),
+        (42, "search_flights", {"origin": "A", "destination": "B", "day": "friday"}, "No flight"),
+        (44, "set_reminder", {"text": "a", "day": "someday"}, "monday"),
+        (44, "set_alarm", {}, "Unknown tool"),
+        (44, "set_reminder", None, "JSON object"),
     ],
 )
 def test_wrong_input_is_refused_with_a_hint(
@@ -199,7 +244,7 @@ def test_a_world_is_changed_for_its_own_task_only() -> None:
 
 
 def test_moves_and_deletions_are_visible_and_repeatable() -> None:
-    tools, _ = TASKS[9]
+    tools, _ = TASKS[21]
     world = World(tools.tables)
     moving: JsonObject = {"path": "inbox/photo.jpg", "folder": "pictures"}
     assert [tools.run(world, "move_file", moving)[1] for _ in range(2)] == [True, True]

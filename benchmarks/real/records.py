@@ -1,0 +1,155 @@
+"""The records of a measurement: a folder with the protocol, and one line for each finished task.
+
+A measurement that was stopped continues in the same folder. What a run means depends on the tasks,
+the tools, the judge and the client, so their hash must be equal.
+"""
+
+import hashlib
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import TypeAdapter
+
+from benchmarks.real.bed import Kind
+from benchmarks.real.judging import JudgedRun, TaskRun, judge_run
+from benchmarks.real.tasks import TASKS
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+
+Key: TypeAlias = tuple[str, str, int, int]  # model, arm, task, seed
+
+_DECIDING = ("bed", "shop", "workspace", "travel", "tasks", "judging", "loop")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Tokens of a llama-server: prompts it read anew or took from its cache, and generated ones."""
+
+    read: int = 0
+    cached: int = 0
+    generated: int = 0
+
+    def __add__(self, other: "TokenCounts") -> "TokenCounts":
+        return TokenCounts(
+            self.read + other.read, self.cached + other.cached, self.generated + other.generated
+        )
+
+    def __sub__(self, before: "TokenCounts") -> "TokenCounts":
+        return TokenCounts(
+            self.read - before.read,
+            self.cached - before.cached,
+            self.generated - before.generated,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A finished task; `identical` is the most copies of a call in one generation, if visible."""
+
+    model: str
+    arm: str
+    run: TaskRun
+    tokens: TokenCounts = field(default_factory=TokenCounts)
+    generations: int = 0
+    identical: int | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.model, self.arm, self.run.number, self.run.seed
+
+    @property
+    def kind(self) -> Kind:
+        return TASKS[self.run.number][1].kind
+
+    @property
+    def judged(self) -> JudgedRun:
+        tools, task = TASKS[self.run.number]
+        return judge_run(self.run, task, tools)
+
+
+_RECORD = TypeAdapter(Record)
+
+
+class Records:
+    """The folder of a measurement."""
+
+    def __init__(self, folder: Path, temperature: float) -> None:
+        """Open a folder; raises InvalidConfiguration if it has runs of another protocol."""
+        self._path, self._protocol = folder / "runs.jsonl", folder / "protocol.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        known = json.parse(self._protocol.read_bytes()) if self._protocol.exists() else {}
+        self.protocol: JsonObject = known if isinstance(known, dict) else {}
+        current = protocol_hash(temperature)
+        if self.protocol.setdefault("protocol", current) != current:
+            problem = f"{folder} has runs of another protocol; choose an empty folder"
+            raise InvalidConfiguration("OUT", problem)
+        self.note("temperature", temperature)
+
+    def note(self, name: str, value: str | float) -> None:
+        """Add a property of the measurement to the protocol; another value is added to a list."""
+        values = self.protocol.setdefault(name, [])
+        assert isinstance(values, list)  # noqa: S101 - written above
+        if value not in values:
+            values.append(value)
+        self._protocol.write_bytes(json.dump(self.protocol))
+
+    def note_surroundings(self, models: Mapping[str, Path], versions: Mapping[str, str]) -> None:
+        """Record model files, machine, commit and versions."""
+        for name, path in models.items():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            self.note("models", f"{name} {digest}")
+        for name, text in {
+            "machine": f"{platform.system()} {platform.machine()} {_processor()}",
+            "python": platform.python_version(),
+            "temper": version("temper-proxy"),
+            "commit": _commit(),
+            **versions,
+        }.items():
+            self.note(name, text)
+
+    def __iter__(self) -> Iterator[Record]:
+        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        # the last line is cut if the process was killed while it wrote
+        for line in lines:
+            if line.endswith(b"}"):
+                yield _RECORD.validate_json(line)
+
+    def add(self, record: Record) -> None:
+        with self._path.open("ab") as file:
+            file.write(json.dump({**asdict(record)}) + b"\n")
+
+
+def protocol_hash(temperature: float) -> str:
+    """Return a hash of the files that decide what a run means."""
+    digest = hashlib.blake2b(f"{temperature}".encode(), digest_size=8)
+    for name in _DECIDING:
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def _commit() -> str:
+    git = ("git", "-C", str(Path(__file__).parent))
+    try:
+        head, changes = (
+            subprocess.run((*git, *words), check=True, capture_output=True, text=True).stdout  # noqa: S603
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno"))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "no checkout"
+    return head[:12] + (" with changes" if changes.strip() else "")
