@@ -2,10 +2,12 @@
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
+import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -67,9 +69,8 @@ def run(chosen: argparse.Namespace) -> int:
         return 2
     try:
         records = Records(chosen.output, chosen.temperature)
-        asyncio.run(_measure(chosen, records))
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted; the same command runs the missing tasks.\n")
+        with contextlib.suppress(KeyboardInterrupt):  # the same command runs the missing tasks
+            asyncio.run(_measure(chosen, records))
     except TemperError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -86,36 +87,39 @@ def _show(chosen: argparse.Namespace, records: Records) -> None:
 
 
 async def _measure(chosen: argparse.Namespace, records: Records) -> None:
-    from benchmarks.real.loop import Sampling
-
     workplace = Workplace(chosen.peers.resolve(), chosen.output.resolve() / "tuned")
     until = time.monotonic() + 60 * chosen.minutes
-
-    def while_time_is_left(due: Iterable[Due]) -> Iterator[Due]:
-        for each in due:
-            if time.monotonic() >= until:
-                sys.stderr.write("The time is over; the same command runs the missing tasks.\n")
-                return
-            yield each
-
     if chosen.model:
         models = {model.stem: model for model in chosen.model}
         records.note_surroundings(models, proxies.versions(chosen.peers))
-    for model in chosen.model:
-        for arm in chosen.only:
-            done = {record.key for record in records}
-            due = [
-                (number, Sampling(chosen.temperature, seed))
-                for seed in range(1, chosen.seeds + 1)
-                for number in chosen.tasks
-                if (model.stem, arm, number, seed) not in done
-            ]
-            if due and (reason := workplace.missing(arm)):
-                sys.stderr.write(f"{arm}: skipped: {reason}\n")
-            elif due and time.monotonic() < until:
-                opening = workplace.open(arm, model)
-                left = while_time_is_left(due)
-                await _run_arm(opening, (model.stem, arm), left, records)
+    for model, arm in itertools.product(chosen.model, chosen.only):
+        due = _due(chosen, records, model.stem, arm)
+        if due and (reason := workplace.missing(arm)):
+            sys.stderr.write(f"{arm}: skipped: {reason}\n")
+        elif due and time.monotonic() < until:
+            names, opening = (model.stem, arm), workplace.open(arm, model)
+            await _run_arm(opening, names, _until(until, due), records)
+
+
+def _due(chosen: argparse.Namespace, records: Records, model: str, arm: str) -> list[Due]:
+    """Return the tasks of an arm that have no record."""
+    from benchmarks.real.loop import Sampling
+
+    done = {record.key for record in records}
+    return [
+        (number, Sampling(chosen.temperature, seed))
+        for seed in range(1, chosen.seeds + 1)
+        for number in chosen.tasks
+        if (model, arm, number, seed) not in done
+    ]
+
+
+def _until(end: float, due: Sequence[Due]) -> Iterator[Due]:
+    for each in due:
+        if time.monotonic() >= end:
+            sys.stderr.write("The time is over; the same command runs the missing tasks.\n")
+            return
+        yield each
 
 
 async def _run_arm(

@@ -44,11 +44,14 @@ async def counting_relay(engine_url: str) -> AsyncGenerator[Relay, None]:
 async def _copy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, relay: Relay | None = None
 ) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while piece := await reader.read(_SIZE):
             # a client sends the line of a request in one piece, at its beginning
             if relay is not None and _GENERATION.match(piece):
                 relay.generations += 1
             writer.write(piece)
             await writer.drain()
-    writer.close()
+    except OSError:
+        pass  # one of the sides has reset the connection
+    finally:
+        writer.close()

@@ -381,3 +381,5 @@ class Network:
         self.stalled.discard(host)
         for endpoint in [*self.endpoints]:
             endpoint.incoming.schedule()
+            # to a side that has closed meanwhile, whose kernel answers with a reset
+            endpoint.outgoing.schedule()

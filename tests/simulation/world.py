@@ -277,7 +277,9 @@ class _World:
         begun, over = exchanges[0].begun, max(exchange.over for exchange in exchanges)
         ends = [made.ended or CLOCK.now for made in self.engines.ledger.made(sending.number)]
         outlived = max(ends, default=over) - over
-        if outlived > _LONGEST_OUTLIVING and not self._is_faulty(begun, over):
+        # a stalled engine notices the end of a connection only after the stall
+        noticed = over + _LONGEST_OUTLIVING
+        if outlived > _LONGEST_OUTLIVING and not self._is_faulty(begun, noticed):
             self._note(sending, f"a generation outlived its client by {outlived:.2f} s")
 
     async def _exchange(self, clients: Clients, sending: Sending, plan: Plan) -> list[Exchange]:

@@ -6,9 +6,9 @@ import jsonschema
 import pytest
 
 from benchmarks.real.bed import Need, Task, Tool, ToolSet, World
-from benchmarks.real.command import TASKS, TOOL_SETS
 from benchmarks.real.judging import MadeCall, judge
 from benchmarks.real.loop import MOST_REQUESTS
+from benchmarks.real.tasks import TASKS, TOOL_SETS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.real import command
-from proxy.conversation import json
+from benchmarks.real.records import Records
 from tests.fakes.llama import build_model
 
 
@@ -17,21 +17,34 @@ def test_arms_are_measured_and_an_absent_one_is_skipped(
     model = build_model(tmp_path / "scripted.gguf")
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    out = tmp_path / "out.json"
-    words = ("--only", "direct", "temper", "forge", "--tasks", "8,16", "--json", str(out))
-    chosen = parser.parse_args(["--model", str(model), *words, "--peers", str(tmp_path)])
+    out = tmp_path / "out"
+    words = ("--only", "direct", "temper", "forge", "--tasks", "8,28", "--peers", str(tmp_path))
+    chosen = parser.parse_args([str(out), "--model", str(model), *words])
     assert chosen.command(chosen) == 0
     table, progress = capsys.readouterr()
-    assert "| scripted: direct | scripted: temper |" in table
+    assert "| scripted | `direct` | `temper` |" in table
     assert "forge: skipped: not installed" in progress
-    reports = json.parse(out.read_bytes())
-    assert isinstance(reports, list)
-    for report in reports:
-        assert isinstance(report, dict)
-        runs, tokens = report["runs"], report["tokens"]
-        assert isinstance(runs, list)
-        assert [run["problem"] for run in runs if isinstance(run, dict)] == ["", ""]
-        assert report["generations"] is not None
-        assert report["identical"] is not None
-        assert isinstance(tokens, dict)
-        assert tokens["generated"] != 0
+    records = [*Records(out, 0.0)]
+    assert [record.key[1:3] for record in records] == [
+        *(("direct", 8), ("direct", 28), ("temper", 8), ("temper", 28)),
+    ]
+    for record in records:
+        assert record.run.problem == ""
+        assert record.generations >= 1
+        assert record.identical is not None
+        assert record.tokens.generated > 0
+    # a second run of the command measures nothing again
+    assert chosen.command(chosen) == 0
+    assert len([*Records(out, 0.0)]) == 4
+
+
+def test_a_page_gets_the_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("A\n<!-- figures: real -->\nold\n<!-- end of figures -->\nB\n", "utf-8")
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    chosen = parser.parse_args([str(tmp_path / "out"), "--into", str(page)])
+    assert chosen.command(chosen) == 0
+    text = page.read_text("utf-8")
+    assert "old" not in text
+    assert "Models with their SHA-256" in text

@@ -1,21 +1,22 @@
-"""The table of real models, and the files that its figures come from."""
+"""The tables of real models, and the files that their figures come from."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.real import command
-from benchmarks.real.arms import (
-    TokenCounts,
-    Workplace,
-    launch_plan,
-    read_counts,
-    recorded_generations,
-)
-from benchmarks.real.judging import JudgedRun, Reply, TaskRun, Verdict
-from benchmarks.real.table import ArmReport, markdown
+from benchmarks.real.arms import OpenArm, Workplace, launch_plan, read_counts
+from benchmarks.real.judging import OUT_OF_TIME, MadeCall, Reply, TaskRun
+from benchmarks.real.records import Record, Records, TokenCounts
+from benchmarks.real.relay import Relay
+from benchmarks.real.table import markdown
+from benchmarks.real.tasks import TASKS
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.errors import InvalidConfiguration
+from temper_evals.loop import ModelTarget
 
 METRICS = """# TYPE llamacpp:prompt_tokens_total counter
 llamacpp:prompt_tokens_total 174
@@ -23,65 +24,123 @@ llamacpp:prompt_tokens_cached_total 172
 llamacpp:tokens_predicted_total 46
 llamacpp:tokens_predicted_seconds_total 4.81
 """
+STATUS, WELCOME = 2, 8  # tasks: one call, and none
+ORDER: JsonObject = {"order_id": "R-2044"}
+CANCEL: JsonObject = {"order_id": "R-2071"}
+READ = MadeCall("get_order", ORDER, "{}", succeeded=True)
+CANCELED = MadeCall("cancel_order", CANCEL, "{}", succeeded=True)
 
 
-def judged(number: int, verdict: Verdict, *replies: Reply) -> JudgedRun:
-    run = TaskRun(number, 1, replies, (), 2.0)
-    return JudgedRun(run, verdict, (), has_apology=False, has_answer=True)
+def record(arm: str, number: int, *calls: MadeCall, problem: str = "") -> Record:
+    replies = (*(Reply("", 1) for _ in calls), Reply("Done.", 0))
+    task_run = TaskRun(number, 1, replies, calls, 2.0, problem)
+    return Record("tiny", arm, task_run, TokenCounts(500, 1500, 100), 1 + len(calls), 1)
 
 
-RIGHT = judged(1, Verdict(), Reply("", 1, 2), Reply("Done.", 0, 1))
-WRONG = judged(8, Verdict(needless=("send {}",), repeated=("send {}", "send {}")), Reply("Hi.", 0))
+DIRECT = [record("direct", STATUS), record("direct", WELCOME)]
+TEMPER = [record("temper", STATUS, READ), record("temper", WELCOME)]
+FORGE = [
+    record("forge", STATUS, READ, CANCELED, CANCELED),
+    record("forge", WELCOME, READ, READ, problem=OUT_OF_TIME),
+]
 
 
-def test_the_table_sums_up() -> None:
-    tokens = TokenCounts(read=1000, cached=3000, generated=200)
-    report = ArmReport("tiny", "temper", [RIGHT, WRONG], ["chain", "none"], tokens, 4, 3)
-    rows = dict(line.strip("|\n ").split(" | ", 1) for line in markdown([report]).splitlines()[2:])
-    assert rows["right"] == "1 of 2"
-    assert rows["right, several steps"] == "1 of 1"
-    assert rows["right, one step"] == "0 of 0"
-    assert rows["right, no tool"] == "0 of 1"
-    assert rows["side effects executed twice or more"] == "2"
-    assert rows["needless calls"] == "1"
-    assert rows["client requests"] == "3"
-    assert rows["generations per request"] == "1.33"
-    assert rows["most copies of a call in a generation"] == "3"
-    assert rows["prompt tokens from the cache"] == "3,000 (75%)"
-    assert rows["seconds"] == "4"
+def rows_of(*records: Record) -> dict[str, list[str]]:
+    lines = [line.strip("|\n ").split(" | ") for line in markdown(records, {}).splitlines()]
+    return {cells[0]: cells[1:] for cells in lines}
 
 
-def test_unknown_figure_is_a_dash() -> None:
-    table = markdown([ArmReport("tiny", "forge", [RIGHT], ["chain"])])
-    assert "| generations | - |" in table
-    assert "| generations per request | - |" in table
-    assert "| most copies of a call in a generation | - |" in table
-    assert "| prompt tokens from the cache | 0 |" in table
+def test_the_table_compares_arms() -> None:
+    rows = rows_of(*DIRECT, *TEMPER, *FORGE)
+    assert rows["tiny"] == ["`direct`", "`temper`", "`forge`"]
+    assert rows["right (95 %)"] == [
+        *("1 of 2 (9 to 91 %)", "2 of 2 (34 to 100 %)", "0 of 2 (0 to 66 %)"),
+    ]
+    assert rows["right, one step"] == ["0 of 1", "1 of 1", "0 of 1"]
+    assert rows["right, traps"] == ["0 of 0"] * 3
+    assert rows["helped: wrong in `direct`, right here"] == ["-", "1", "0"]
+    assert rows["harmed: right in `direct`, wrong here"] == ["-", "0", "1"]
+    assert rows["side effects executed twice or more"] == ["0", "0", "1"]
+    assert rows["needless calls"] == ["0", "0", "3"]
+    assert rows["out of time"] == ["0", "0", "1"]
+    assert rows["other failed requests"] == ["0"] * 3
+    assert rows["generations"] == ["2", "3", "7"]
+    assert rows["generations per task"] == ["1.0", "1.5", "3.5"]
+    assert rows["prompt tokens from the cache"] == ["3,000 (75%)"] * 3
+    assert rows["seconds per task"] == ["2.0"] * 3
 
 
-def test_the_document_has_every_transcript() -> None:
-    document = ArmReport("tiny", "direct", [WRONG], ["none"]).document()
-    runs = document["runs"]
-    assert isinstance(runs, list)
-    assert isinstance(runs[0], dict)
-    assert runs[0]["right"] is False
-    assert runs[0]["verdict"] == "needless send {}; repeated send {}, send {}"
-    assert json.parse(json.dump(document)) == json.parse(json.dump(document))
+def test_goals_are_met_or_missed() -> None:
+    rows = rows_of(*DIRECT, *TEMPER, *FORGE)
+    assert rows["`temper` right >= `direct`"] == ["2 against 1", "met"]
+    assert rows["`temper` harmed <= 1/8 of `forge`"] == ["0 against 1", "met"]
+    assert rows["`temper` generations <= 1/2 of `forge`"] == ["3 against 7", "met"]
+    again = [replace(other, arm="temper-again") for other in TEMPER]
+    tuned = [replace(other, arm="temper-tuned") for other in TEMPER]
+    rows = rows_of(*DIRECT, *TEMPER, *FORGE, *again, *tuned)
+    assert rows["the same twice (A/A)"] == ["0 of 2 runs make other calls", "met"]
+    assert rows["`temper-tuned` right > `temper` and `forge`"] == [
+        *("2 against 2 and 0", "**missed**"),
+    ]
+
+
+def test_arms_with_other_tasks_are_not_compared() -> None:
+    assert "goals" not in markdown([*DIRECT, TEMPER[0]], {})
+
+
+def test_a_figure_that_is_not_visible_is_a_dash() -> None:
+    unseen = replace(FORGE[0], identical=None)
+    assert rows_of(unseen)["most copies of a call in a generation"] == ["-"]
+    assert rows_of(unseen)["harmed: right in `direct`, wrong here"] == ["-"]
+
+
+def test_the_protocol_precedes_the_tables() -> None:
+    text = markdown(DIRECT, {"temper": ["0.2.0"], "models": ["tiny abc"]})
+    assert text.startswith("temper 0.2.0. Models with their SHA-256: `tiny abc`.\n")
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    records = Records(tmp_path / "out", 0.0)
+    for each in FORGE:
+        records.add(each)
+    with (tmp_path / "out" / "runs.jsonl").open("ab") as file:
+        file.write(b'{"model":"tiny","arm":"fo')  # the process was killed
+    assert [*Records(tmp_path / "out", 0.0)] == FORGE
+
+
+def test_a_folder_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    Records(tmp_path, 0.0)
+    with pytest.raises(InvalidConfiguration, match="another protocol; choose an empty folder"):
+        Records(tmp_path, 0.7)
+
+
+def test_the_protocol_lists_each_value_once(tmp_path: Path) -> None:
+    for commit in ("a", "b", "a"):
+        Records(tmp_path, 0.0).note("commit", commit)
+    known = json.parse((tmp_path / "protocol.json").read_bytes())
+    assert isinstance(known, dict)
+    assert known["commit"] == ["a", "b"]
 
 
 def test_tokens_are_counted_by_the_engine() -> None:
     counts = read_counts(METRICS)
     assert counts == TokenCounts(read=174, cached=172, generated=46)
     assert counts - TokenCounts(100, 100, 40) == TokenCounts(74, 72, 6)
+    assert counts + counts == TokenCounts(348, 344, 92)
     assert read_counts("") == TokenCounts()
 
 
 def test_generations_are_read_from_a_recording(tmp_path: Path) -> None:
     file = tmp_path / "recording.jsonl"
+    opened = OpenArm(ModelTarget("http://127.0.0.1:9", "m", {}), "", "", Relay(), file)
+    assert opened.count_recorded() == 0
+    assert opened.recorded_generations() == []
     first = {"generations": [[["text", "a"], ["finished", "stop"]], [["text", "b"]]]}
     second = {"generations": [[["text", "c"]]]}
     file.write_bytes(b"\n".join(json.dump(line) for line in (first, second)) + b"\n")  # type: ignore[arg-type]
-    assert [pieces[0][1] for pieces in recorded_generations(file)] == ["a", "b", "c"]
+    assert opened.count_recorded() == 2
+    assert [pieces[0][1] for pieces in opened.recorded_generations()] == ["a", "b", "c"]
+    assert [pieces[0][1] for pieces in opened.recorded_generations(1)] == ["c"]
 
 
 def test_the_engine_has_one_slot_and_two_threads() -> None:
@@ -92,28 +151,18 @@ def test_the_engine_has_one_slot_and_two_threads() -> None:
     assert "--jinja" in line
 
 
-def test_an_arm_that_is_not_installed_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arm", ["forge", "forge-respond"])
+def test_an_arm_that_is_not_installed_says_so(tmp_path: Path, arm: str) -> None:
     workplace = Workplace(tmp_path)
     assert workplace.missing("temper") == ""
-    assert "benchmarks peers" in workplace.missing("forge")
+    assert "benchmarks peers" in workplace.missing(arm)
 
 
-def parsed(*words: str) -> argparse.Namespace:
+def test_an_unknown_task_is_an_error_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    return parser.parse_args(words)
-
-
-def test_tasks_are_named_by_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parsed("--model", "a.gguf").tasks == [*range(1, 25)]
-    assert parsed("--model", "a.gguf", "--tasks", "1,5").tasks == [1, 5]
-    for wrong in ("0", "25", "one"):
-        with pytest.raises(SystemExit):
-            parsed("--model", "a.gguf", "--tasks", wrong)
-    assert "there are tasks 1 to 24" in capsys.readouterr().err
-
-
-def test_a_missing_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = parsed("--model", "no-such-model.gguf")
-    assert chosen.command(chosen) == 2
-    assert "no-such-model.gguf" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parser.parse_args(["out", "--model", "a.gguf", "--tasks", "1,99"])
+    assert f"there are tasks 1 to {len(TASKS)}" in capsys.readouterr().err
