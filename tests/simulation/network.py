@@ -237,7 +237,8 @@ class Endpoint(asyncio.Transport):
     def receive_reset(self) -> None:
         if self.is_closed:
             return
-        if self._has_read_end:
+        # after the end of the input, asyncio notices a reset only by writing
+        if self._has_read_end and not self._is_full:
             self._socket.error = errno.ECONNRESET
         else:
             self._lose(ConnectionResetError(errno.ECONNRESET, "reset"))
