@@ -230,7 +230,8 @@ def _evidence(chosen: argparse.Namespace) -> int:
         if not chosen.no_runs and (chosen.part is None or part.name in chosen.part):
             publishing.publish(part, folder, _report)
     if chosen.page is not None:
-        page = evidence.page(folder, proxies.versions(installed))
+        before = chosen.page.read_text("utf-8") if chosen.page.exists() else ""
+        page = evidence.page(folder, proxies.versions(installed), before)
         chosen.page.write_text(page, encoding="utf-8")
     return 0
 

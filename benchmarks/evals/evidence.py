@@ -1,4 +1,4 @@
-"""Writes docs/evidence.md of the records of a run, and of nothing else."""
+"""Writes the simulated part of docs/evidence.md from the records of a run."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,26 @@ from benchmarks.evals.goals import ROW_HEADINGS, beside_forge, goals, reply_goal
 from benchmarks.evals.publishing import COMMITS, REPLIES, TUNING
 from benchmarks.evals.thresholds import Evidence, Promise, evidence_of, promises
 from proxy.conversation import json
-from temper_evals.arms import DIRECT, TEMPER, TUNED
+from temper_evals.arms import AGAIN, CEILING, DIRECT, TEMPER
 from temper_evals.evaluation import choice_of
 from temper_evals.records import PROTOCOL, RunRecord, read_protocol, read_runs
 from temper_evals.reply_bed import ReplyCounts, count_replies, load_replies
 from temper_evals.report.markdown import markdown_table
-from temper_evals.report.table import HEADINGS, percent, points, rows
+from temper_evals.report.table import HEADINGS, points, rows
 from temper_evals.report.terminal import reply_cells
-from temper_evals.results import ArmResult, ceilings_of, compare_runs, results_of
+from temper_evals.results import ArmResult, compare_runs, results_of
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
 from temper_evals.statistics import RESAMPLES, holm
 
-_HEAD = """# Evidence: does Temper help, at what cost, with what harm?
+_REAL = "<!-- real models: written by python -m benchmarks real -->"
+_END_OF_REAL = "<!-- end of real models -->"
+_TITLE = "# Evidence: does Temper help, at what cost, with what harm?"
+_HEAD = """
+## Simulated models
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-The model on this page is **simulated**: it makes errors at rates that others published
+The model in the rest of this page is **simulated**: it makes errors at rates that others published
 ([method](guides/evaluating.md), sources in `config/evals/profiles`). The page shows the effect of
 Temper *if* a model fails and reacts like that, not that a particular model gets better. Measure
 your model with `temper eval` and `temper tune`. Results of
@@ -66,7 +70,8 @@ _ORIGIN = (
 )
 
 
-def page(folder: Path, versions: Mapping[str, str]) -> str:
+def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
+    """Return the page; the block of real models is that of the page `before`."""
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name != REPLIES]
     parts = {folder.name: [*read_runs(folder)] for folder in folders}
     verdicts = _tuned(folder)
@@ -88,19 +93,17 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
     )
     return "".join(
         (
+            f"{_TITLE}\n\n{_real_block(before)}\n",
             _HEAD,
             made,
             _beside_forge(evidence),
             _goals(evidence),
             _tuning(verdicts),
-            _promises(promises(evidence)),
-            _ceilings(evidence),
-            _table("Every arm", evidence.results.get("main", ())),
-            _families(evidence),
+            _promises(evidence),
+            _every_arm(evidence.results.get("main", ())),
             _held_out(evidence),
             _table("Models that act again after a retry", evidence.results.get("over-acting", ())),
             _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
-            _table("Controls: arms that must show no effect", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
             _table("Tasks without a due call", evidence.results.get("restraint", ())),
             _left_out(evidence),
@@ -111,6 +114,12 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _LIMITS,
         )
     )
+
+
+def _real_block(before: str) -> str:
+    _, _, rest = before.partition(_REAL)
+    text, end, _ = rest.partition(_END_OF_REAL)
+    return f"{_REAL}{text if end else chr(10)}{_END_OF_REAL}"
 
 
 def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
@@ -186,33 +195,21 @@ def _beside_forge(evidence: Evidence) -> str:
 def _goals(evidence: Evidence) -> str:
     promises = goals(evidence)
     text = "\n## Goals and results\n\n" + _ORIGIN
-    return text + markdown_table(_COLUMNS, _cells(promises)) if promises else ""
+    return text + _by_bed(promises, evidence.beds("main")) if promises else ""
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
     """Show the decisions of tuning, which uses seeds that no other part has."""
-    cells = [(bed, verdict) for bed, bed_verdicts in verdicts.items() for verdict in bed_verdicts]
-    text = "\n## What `temper tune` decided\n\n"
-    return text + markdown_table(("bed", "verdict"), cells) if cells else ""
-
-
-def _ceilings(evidence: Evidence) -> str:
-    runs = evidence.parts.get("main", ())
-    ceilings = {bed: ceilings_of(bed, runs) for bed in evidence.beds("main")}
-    cells = [
-        (
-            bed,
-            *("" if share is None else percent(share) for share in (both.perfect, both.detectable)),
-        )
-        for bed, both in ceilings.items()
-    ]
-    text = (
-        "\n## Two ceilings\n\n*Perfect* is the success of the model without all errors that a "
-        "proxy could see or prevent. *Detectable* adds to\nthe runs that are right without help "
-        "those with an error that is visible in a reply. A close-out check can\nexceed the second "
-        "ceiling.\n\n"
+    settings = dict.fromkeys(
+        verdict.partition(": ")[0] for listed in verdicts.values() for verdict in listed
     )
-    return text + markdown_table(("bed", "perfect", "detectable"), cells) if cells else ""
+    by_setting = {bed: dict(each.split(": ", 1) for each in verdicts[bed]) for bed in verdicts}
+    cells = [
+        (bed, *(decided.get(setting, "") for setting in settings))
+        for bed, decided in by_setting.items()
+    ]
+    text = "\n## What `temper tune` decided\n\n"
+    return text + markdown_table(("bed", *settings), cells) if cells else ""
 
 
 _COLUMNS = ("endpoint", "threshold", "measured", "")
@@ -225,40 +222,44 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
     ]
 
 
-def _promises(promises: Sequence[Promise]) -> str:
+def _by_bed(promises: Sequence[Promise], beds: Sequence[str]) -> str:
+    """Return a row for each endpoint, with a column for each bed; other endpoints follow."""
+    by_endpoint: dict[tuple[str, str], dict[str, str]] = {}
+    others: list[Promise] = []
+    for promise in promises:
+        bed, mark, endpoint = promise.endpoint.replace(", ", ": ", 1).partition(": ")
+        if mark and bed in beds:
+            cell = f"{promise.measured}: {promise.outcome.value}"
+            by_endpoint.setdefault((endpoint, promise.threshold), {})[bed] = cell
+        else:
+            others.append(promise)
+    cells = [(*key, *(row.get(bed, "") for bed in beds)) for key, row in by_endpoint.items()]
+    tables = [markdown_table(("endpoint", "threshold", *beds), cells)] if cells else []
+    return "\n".join((*tables, *([markdown_table(_COLUMNS, _cells(others))] if others else ())))
+
+
+def _promises(evidence: Evidence) -> str:
     text = (
         "\n## Promises of the first edition\n\nThe thresholds are unchanged and older than the "
         "rates of today's simulated model; more traps are\nneeded than then.\n\n"
     )
-    return text + markdown_table(_COLUMNS, _cells(promises))
+    return text + _by_bed(promises(evidence), evidence.beds("main"))
+
+
+def _every_arm(results: Sequence[ArmResult]) -> str:
+    """Leave out the ceiling, which has a column, and the second copy of the defaults."""
+    cells = [row for row in rows(results) if row[1] not in (AGAIN, CEILING)]
+    return f"\n## Every arm\n\n{markdown_table(HEADINGS, cells)}" if cells else ""
 
 
 def _table(title: str, results: Sequence[ArmResult]) -> str:
     return f"\n## {title}\n\n{markdown_table(HEADINGS, rows(results))}" if results else ""
 
 
-def _families(evidence: Evidence) -> str:
-    """Show right runs by family of the arms that matter most."""
-    shown = [
-        result
-        for result in evidence.results.get("main", ())
-        if result.arm in (DIRECT, TEMPER, TUNED, "forge", "forge-respond", "ceiling")
-    ]
-    families = list(dict.fromkeys(name for result in shown for name in result.families))
-    cells = [
-        (result.bed, result.arm, *(_share(result.families.get(name)) for name in families))
-        for result in shown
-    ]
-    return f"\n## By family\n\n{markdown_table(('bed', 'arm', *families), cells)}" if shown else ""
-
-
-def _share(counted: tuple[int, int] | None) -> str:
-    return "" if counted is None else f"{counted[0]}/{counted[1]}"
-
-
 def _held_out(evidence: Evidence) -> str:
     """Show the families of the second author next to all other families."""
     runs = evidence.parts.get("main", ())
+    runs = [run for run in runs if run.arm not in (AGAIN, CEILING)]
     theirs = results_of(run for run in runs if run.family in HELD_OUT)
     others = {
         (result.bed, result.arm): result
@@ -271,7 +272,7 @@ def _held_out(evidence: Evidence) -> str:
     ]
     if not cells:
         return ""
-    columns = ("right", "lift (95 %)", "gap closed", "harmed")
+    columns = ("right", "lift (95 %)", "harmed")
     headings = ("bed", "arm", *(f"{column}, held out" for column in columns), *columns)
     text = (
         f"\n## Held out\n\nThe families {', '.join(HELD_OUT)} and their broken calls\n"
@@ -285,7 +286,6 @@ def _short(result: ArmResult) -> tuple[str, ...]:
     return (
         f"{result.right}/{result.runs}",
         "" if result.against is None else points(result.against.lift),
-        "" if result.gap is None else f"{100 * result.gap.estimate:.0f} %",
         "" if result.against is None else str(result.against.harmed),
     )
 

@@ -40,8 +40,8 @@ def test_held_out_results_are_next_to_all_others(tmp_path: Path) -> None:
     text = page(folder(tmp_path / "with", {"main": [*MAIN, *theirs]}), {})
     _, _, held_out = text.partition("## Held out")
     rows = [line.split(" | ") for line in held_out.splitlines() if line.startswith("| p-small")]
-    assert [row[1] for row in rows] == ["direct", "temper", "ceiling"]
-    assert all(row[2] == row[6] for row in rows)
+    assert [row[1] for row in rows] == ["direct", "temper"]
+    assert all(row[2] == row[5] for row in rows)
     assert rows[1][2].startswith(f"{HALF.count('+')}/")
 
 
@@ -64,3 +64,21 @@ def test_small_models_are_a_part_beside_the_main_comparison(tmp_path: Path) -> N
     small = [structs.replace(run, bed="coder-0.5b") for run in MAIN]
     text = page(folder(tmp_path / "with", {"main": MAIN, "small-models": small}), {})
     assert "| coder-0.5b | temper |" in text.partition(title)[2]
+
+
+def test_block_of_real_models_is_unchanged(tmp_path: Path) -> None:
+    records = folder(tmp_path, {"main": MAIN})
+    fresh = page(records, {})
+    start, end = "<!-- real models: written by python -m benchmarks real -->\n", "<!-- end of real"
+    assert f"{start}{end}" in fresh
+    filled = fresh.replace(start, f"{start}| model | right |\n")
+    assert page(records, {}, filled) == filled
+
+
+def test_goals_have_a_column_for_each_bed(tmp_path: Path) -> None:
+    """The sample is too small for the goal on harm to be shown."""
+    both = [*MAIN, *(structs.replace(run, bed="n-8b") for run in MAIN)]
+    text = page(folder(tmp_path, {"main": both}), {}).partition("## Promises")[2]
+    assert "| endpoint | threshold | p-small | n-8b |" in text
+    row = next(line for line in text.splitlines() if line.startswith("| harm |"))
+    assert row.count("not shown") == 2
