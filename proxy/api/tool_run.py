@@ -15,6 +15,7 @@ from proxy.api.streaming import AnswerStream
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import replies
 from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.requests import RoundReports
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
@@ -23,9 +24,10 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
 from proxy.inference.driver import run_turn
 from proxy.inference.turn import Turn
+from proxy.mcp.built_in import BUILT_IN, BuiltInTools
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OwnedTools
+from proxy.mcp.execution import CallSource, OwnedTools
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.record import Load, ToolRecord
 from proxy.serving.request_preparation import Planned
@@ -61,11 +63,17 @@ class ToolRun(Answer):
             rounds=hosting.rounds,
             result_chars=hosting.limits.result_chars,
             window=planned.known.window,
+            built_in=frozenset(tool.tool.name for tool in offered if tool.server == BUILT_IN),
         )
         self._run = Run(planned.resolved.request, terms)
         self._narrates = hosting.narrates
+        on_demand = planned.resolved.on_demand
+        self._on_demand = on_demand
+        source: CallSource = hosting.offer.source
+        if on_demand is not None:
+            source = BuiltInTools(source, on_demand)
         self._tools = OwnedTools(
-            hosting.offer.source,
+            source,
             offered,
             hosting.limits,
             meta=lambda call: live.begin_call(call.id, call.name),
@@ -98,6 +106,8 @@ class ToolRun(Answer):
         if (watched := self._turns.watched) is not None:
             self.received.watched = watched
             self.live.prefix_broken = self.live.prefix_broken or watched.broken
+        if self._on_demand is not None:  # its rounds are part of the next request's history
+            self._reasoning = self._turns.planned.reasoning
         return self.turn
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
@@ -143,6 +153,7 @@ class ToolRun(Answer):
                     narration, self._narration = self._narration, []
                     shown = [*narration, *self._fresh_rounds(), *self._with_rounds(batch)]
                     self._note_shown(shown)
+                    self._keep_rounds(shown)
                     yield shown
         finally:
             if self.received.recorder is not None:
@@ -156,6 +167,7 @@ class ToolRun(Answer):
         """Report the rounds since the last report, if the client wants each of them."""
         fresh = self._run.added[self._shown_messages :]
         self._shown_messages += len(fresh)
+        fresh = self._without_built_in(fresh)
         rounds = tuple(message for message in fresh if message.calls or message.role == "tool")
         if not (rounds and self._reports is RoundReports.AS_MADE):
             return ()
@@ -165,12 +177,33 @@ class ToolRun(Answer):
     def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Report all rounds before the end, if the client wants to send them back."""
         is_end = bool(batch) and isinstance(batch[-1], replies.ReplyFinished)
-        if not (is_end and self._run.rounds and self._reports is RoundReports.AT_END):
+        added = self._without_built_in(self._run.added)
+        has_rounds = any(message.calls for message in added)
+        if not (is_end and has_rounds and self._reports is RoundReports.AT_END):
             return batch
-        added = self._run.added
         last = added[-1]
         is_answer = last.role == "assistant" and not last.calls
         return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
+
+    def _without_built_in(self, messages: Messages) -> Messages:
+        """Remove replies that only call Temper's own tools, and the results of their calls."""
+        names = self._run.terms.built_in
+        internal = [message for message in messages if _calls_only(message, names)]
+        ids = {call.id for message in internal for call in message.calls}
+        return tuple(
+            message
+            for message in messages
+            if message not in internal and message.tool_call_id not in ids
+        )
+
+    def _keep_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
+        """Store the rounds of Temper's own tools; those of other tools are left to the client."""
+        if self._on_demand is None:
+            return
+        rounds, names = self._run.rounds, self._run.terms.built_in
+        calls = [outcome.call for tool_round in rounds for outcome in tool_round.outcomes]
+        is_internal = all(call.name in names for call in calls)
+        self._on_demand.rounds.add(shown, self._run.added if is_internal else ())
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
         """Return the final events without the operator's calls, which the client cannot run."""
@@ -182,3 +215,7 @@ class ToolRun(Answer):
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
         return (*facts, *self.turn.facts, *self._run.facts, *self._executed, *self._window_facts)
+
+
+def _calls_only(message: Message, names: frozenset[str]) -> bool:
+    return bool(message.calls) and all(call.name in names for call in message.calls)

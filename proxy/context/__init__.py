@@ -6,5 +6,6 @@
 - `shortening`, `digest`: the replacements of shortened and removed messages
 - `tokens`: exact and estimated token counts, from `message_sizes`, `rough_tokens` and the rates
   that `calibration` learns
+- `lexical_search`: ranks short texts, such as tools, by the words of a query
 - `prefix`: the reason why a prompt does not continue the previous one
 """

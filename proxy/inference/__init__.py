@@ -4,7 +4,7 @@
 `BackendPolicy` is the contract of everything that follows the replies of a backend. `preparation`
 plans a request, and `plan` builds the upstream request of one attempt. `reply_reader` reads a
 reply, and `length` bounds it. `retry_budget` bounds the retries of all requests. `kept_reasoning`
-puts the reasoning back that clients drop.
+puts the reasoning back that clients drop, and `kept_rounds` the calls of Temper's own tools.
 
 `text_gate` and `call_gate` decide which parts of an incomplete reply the client receives;
 `sent_answer` stores those parts.

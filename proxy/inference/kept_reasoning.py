@@ -96,10 +96,10 @@ class ReasoningStore:
 
     def restore(self, history: History, *, is_streamed: bool = False) -> "AnswerReasoning":
         """Insert the missing reasoning; the result also collects that of the answer."""
-        key, used, missing = _begin(history), dict[bytes, None](), list[bytes]()
+        key, used, missing = begin_key(history), dict[bytes, None](), list[bytes]()
         messages: list[Message] = []
         for index, message in enumerate(history.messages):
-            key = _extend(key, message)
+            key = extend_key(key, message)
             if index >= history.start and message.role == "assistant":
                 keys = _keys(key, message.calls)
                 name = next((name for name in keys if name in self._entries), None)
@@ -113,6 +113,11 @@ class ReasoningStore:
         self.add(history.owner, dict.fromkeys(missing), used)
         restored = Restored(tuple(messages), key, used)
         return AnswerReasoning(self, history, restored, is_streamed=is_streamed)
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the stored JSON of a key, None without any."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.reasoning
 
     def touch(self, keys: Iterable[bytes]) -> None:
         """Mark entries as used."""
@@ -206,16 +211,17 @@ class AnswerReasoning:
         calls = tuple(
             ToolCall(call.id or "", call.name, f"{call.arguments}") for call in reply.calls
         )
-        key = _extend(self._key, Message("assistant", reply.text, b"", calls))
+        key = extend_key(self._key, Message("assistant", reply.text, b"", calls))
         reasoning = json.dump(reply.reasoning)
         self._store.add(self._owner, dict.fromkeys(_keys(key, calls), reasoning), self._used)
 
 
-def _begin(history: History) -> bytes:
+def begin_key(history: History) -> bytes:
+    """Return the key of a conversation without messages."""
     return _digest(b"", history.owner, *history.origin)
 
 
-def _extend(key: bytes, message: Message) -> bytes:
+def extend_key(key: bytes, message: Message) -> bytes:
     """Return the key of a conversation with one more message."""
     if message.role == "user":
         text = _squeeze(without_reminders(message.text))

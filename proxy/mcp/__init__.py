@@ -7,7 +7,8 @@ and `temper doctor`.
 `fleet` has all running servers. `server` is one: a task connects to it (`connecting`), reads its
 `definitions` and reconnects after a failure; `specification` has its configuration and the result
 of one call. `execution` selects the tools of a request and executes its calls; `confirmations` are
-the calls that wait for the consent of a person.
+the calls that wait for the consent of a person. `built_in` has Temper's own tools, which no server
+runs.
 
 `connecting`, `server` and `fleet` import the MCP SDK, which takes longer to import than the rest of
 Temper, so they are imported only where a tool server is configured.

@@ -24,7 +24,19 @@ _CANCELLED = Ended("", Status.CANCELLED, "cancelled")
 _NO_ARGUMENTS = Ended("Error: the arguments are not a JSON object", Status.FAILED, "arguments")
 
 
-class ToolSource(Protocol):
+class CallSource(Protocol):
+    """An object that calls tools."""
+
+    def protocol_of(self, server: str) -> tuple[str, str]:
+        """Return the transport of a server, and the version of its protocol."""
+
+    async def call(
+        self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
+    ) -> Ended:
+        """Call a tool once; never raises because of the tool."""
+
+
+class ToolSource(CallSource, Protocol):
     """The tool servers, as a request sees them."""
 
     @property
@@ -37,16 +49,8 @@ class ToolSource(Protocol):
     def is_ready(self, server: str) -> bool:
         """Return whether a server would accept a call now."""
 
-    def protocol_of(self, server: str) -> tuple[str, str]:
-        """Return the transport of a server, and the version of its protocol."""
-
     def condition_of(self, server: str) -> tuple[str, str]:
         """Return the state of a server, and its problem, "" without one."""
-
-    async def call(
-        self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
-    ) -> Ended:
-        """Call a tool once; never raises because of the tool."""
 
 
 async def _without_consent(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
@@ -61,7 +65,7 @@ class OwnedTools:
     call, and `confirm` asks a person about calls that need consent; without it they are refused.
     """
 
-    source: ToolSource
+    source: CallSource
     offered: tuple[ServedTool, ...]
     limits: CallLimits = field(default_factory=CallLimits)
     meta: Callable[[ToolCall], JsonObject] = lambda _call: {}

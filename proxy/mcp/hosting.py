@@ -7,25 +7,34 @@ from importlib.util import find_spec
 from msgspec import structs
 from pydantic import SecretStr
 
+from proxy.backends.affinity import conversation_key
 from proxy.dialects.dialect import Client, Decoded
 from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import InvalidConfiguration
+from proxy.inference.kept_reasoning import History, ReasoningStore
+from proxy.inference.kept_rounds import AnswerRounds
+from proxy.mcp.built_in import served
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.serving.request_preparation import Resolved
+from proxy.serving.request_preparation import GUARDRAILS_HEADER, Resolved
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
+from proxy.tools.on_demand import ToolsOnDemand, find_tools_of
 
 _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolHosting:
-    """The operator's tools that a request can get, and the limits of one request."""
+    """The operator's tools that a request can get, and the limits of one request.
+
+    Requests with at least `summarized_from` tools get summaries of them, and `find_tools`; 0
+    disables that. `rounds_store` has the calls of `find_tools` in recent answers.
+    """
 
     offer: ToolOffer
     limits: CallLimits = field(default_factory=CallLimits)
@@ -33,6 +42,8 @@ class ToolHosting:
     narrates: bool = False
     confirmations: Confirmations = field(default_factory=Confirmations)
     confirm_seconds: float = 60.0
+    summarized_from: int = 0
+    rounds_store: ReasoningStore = field(default_factory=ReasoningStore)
 
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
         return tuple(self._card(name, calls.of(name)) for name in self.offer.source.names)
@@ -64,10 +75,30 @@ class ToolHosting:
         """Add the operator's tools to those of a request; return these tools as well."""
         decoded, owner = resolved.decoded, resolved.client.owner
         tools = self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
-        if not tools:
-            return resolved, ()
-        offered = resolved.request.offering(tuple(served.tool for served in tools))
-        return resolved.with_request(offered), tools
+        if tools:
+            offered = resolved.request.offering(tuple(tool.tool for tool in tools))
+            resolved = resolved.with_request(offered)
+        is_guarded = resolved.client.headers.get(GUARDRAILS_HEADER, "on").strip().lower() == "on"
+        if 0 < self.summarized_from <= len(resolved.request.tools) and is_guarded:
+            return self._offer_on_demand(resolved, tools)
+        return resolved, tools
+
+    def _offer_on_demand(
+        self, resolved: Resolved, tools: tuple[ServedTool, ...]
+    ) -> tuple[Resolved, tuple[ServedTool, ...]]:
+        """Summarize the tools of a request, offer `find_tools`, and restore its earlier rounds."""
+        client, request = resolved.client, resolved.request
+        find_tools = find_tools_of(request.tools)
+        if find_tools is None:
+            return resolved, tools
+        origin = request.model, conversation_key(request, client.headers)
+        rounds = AnswerRounds(self.rounds_store, History(client.owner, origin, request.messages))
+        on_demand = ToolsOnDemand(find_tools.name, request.tools, rounds)
+        if len(rounds.messages) > len(request.messages):
+            request = request.with_messages(rounds.messages)
+        request = request.offering((find_tools,))
+        resolved = structs.replace(resolved, request=request, on_demand=on_demand)
+        return resolved, (*tools, served(find_tools))
 
 
 def hosting_of(

@@ -1,13 +1,15 @@
-"""The tool servers of the current settings; nothing else is imported before one is configured.
+"""The tools of the current settings; nothing else is imported before some are configured.
 
 `apply` is called again after each reload of the settings.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
+    from proxy.inference.kept_reasoning import ReasoningStore
     from proxy.mcp.confirmations import Confirmations
     from proxy.mcp.fleet import ToolServerFleet
     from proxy.mcp.hosting import ToolHosting
@@ -19,25 +21,33 @@ class LazyToolServers:
     def __init__(self) -> None:
         self._fleet: ToolServerFleet | None = None
         self._confirmations: Confirmations | None = None
+        self._rounds: ReasoningStore | None = None
 
     def apply(self, settings: Settings) -> "ToolHosting | None":
         """Start new servers and stop removed ones; return the tools for requests, None if none.
 
         It does not wait for them. Raises `InvalidConfiguration` if the MCP SDK is not installed.
         """
-        if self._fleet is None and not settings.mcp:
+        is_guarded = settings.guardrails.mode == "on"
+        summarized_from = settings.context.summarized_tools if is_guarded else 0
+        if self._fleet is None and not (settings.mcp or summarized_from):
             return None
+        from proxy.mcp.built_in import NoToolServers
         from proxy.mcp.hosting import hosting_of, specs_of
 
         specs = specs_of(settings)
-        if self._fleet is None:
+        if self._fleet is None and specs:
             from proxy.mcp.fleet import ToolServerFleet
 
             self._fleet = ToolServerFleet()
-        self._fleet.renew(specs)
-        hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
+        if self._fleet is not None:
+            self._fleet.renew(specs)
+        source = self._fleet or NoToolServers()
+        hosting = hosting_of(settings.tools, source, self._confirmations)
         self._confirmations = hosting.confirmations  # open questions can still be answered
-        return hosting if specs else None
+        self._rounds = self._rounds or hosting.rounds_store
+        hosting = replace(hosting, summarized_from=summarized_from, rounds_store=self._rounds)
+        return hosting if specs or summarized_from else None
 
     async def aclose(self) -> None:
         if self._fleet is not None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -43,8 +43,11 @@ from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode, TokenCount
 from proxy.serving.services import OLLAMA, Service, Services
 
+if TYPE_CHECKING:  # imported only if tools are offered on demand
+    from proxy.tools.on_demand import ToolsOnDemand
+
 _TEXT_POLICY = "x-temper-text-policy"
-_MODE = "x-temper-guardrails"
+GUARDRAILS_HEADER = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
 # fields with which a client could order requests in the engine (vLLM) or choose a slot (llama.cpp)
@@ -57,12 +60,16 @@ MOST_SHORTENINGS = 8  # per prompt; each removes much more than the one before
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """A decoded request with the service of its model; `request` uses the backend's model name."""
+    """A decoded request with the service of its model; `request` uses the backend's model name.
+
+    With tools `on_demand` the prompt has only their summaries.
+    """
 
     decoded: Decoded
     client: Client
     request: Request
     service: Service
+    on_demand: "ToolsOnDemand | None" = None
 
     def with_request(self, request: Request) -> "Resolved":
         return self if request is self.request else structs.replace(self, request=request)
@@ -156,18 +163,21 @@ class RequestPreparation:
         policy = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
         conversation = conversation_key(request, client.headers)
-        reasoning = None
-        if policy.mode is Mode.ON:
-            reasoning = self._restore_reasoning(request, client.owner, known, conversation)
+        reasoning = (
+            self._restore_reasoning(request, client.owner, known, conversation)
+            if policy.mode is Mode.ON
+            else None
+        )
         if reasoning is not None:
             request = reasoning.complete(request)
         planning = partial(_plan_large_request if is_slow else plan_request, request, policy)
         # a thread costs more than planning a usual request, but a large one blocks all others
         plan = await asyncio.to_thread(planning) if is_slow else planning()
+        plan = plan if resolved.on_demand is None else resolved.on_demand.summarize(plan)
         if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
-        facts += () if reasoning is None else reasoning.facts
+        facts += reasoning.facts if reasoning is not None else ()
         if request.load.options and known.engine != OLLAMA:  # other engines load with fixed ones
             facts += (Omitted("load_options"),)
         if facts:
@@ -265,7 +275,7 @@ class RequestPreparation:
             policy = structs.replace(policy, text_policy=text_policy)
         elif accepts_prose:
             policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
-        if mode := _read_choice(client, Mode, _MODE):
+        if mode := _read_choice(client, Mode, GUARDRAILS_HEADER):
             policy = structs.replace(policy, mode=mode)
         return policy
 

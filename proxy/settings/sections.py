@@ -349,6 +349,12 @@ class Context(Section):
     recent_groups: Count = setting(
         3, "number of latest tool calls whose results are never shortened", ge=1
     )
+    summarized_tools: Count = setting(
+        0,
+        "number of tools in a request from which the prompt has only their summaries, and the "
+        "model gets the full definitions with find_tools; 0 disables it",
+        ge=0,
+    )
     never_clear: list[str] = setting([], "names of tools whose results are never shortened")
     reread_seconds: Patience = setting(
         5,

@@ -9,6 +9,8 @@ A request can have three kinds of tools, which differ in the process that execut
 - **Functions of a program** that embeds Temper as a library (`@tool`, `Agent`). They run in the
   program's own process.
 
+Temper's own tool, `find_tools`, is in `on_demand`; the loop below runs it like an operator's tool.
+
 The loop, used for the last two kinds: `executor` is the protocol of an object that executes calls,
 with the outcome of a call; `run` is the state machine of one request, without I/O; `runner` drives
 it; `transcript` is a conversation that only grows, and `history_forms` reads and writes it in the

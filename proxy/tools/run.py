@@ -87,7 +87,8 @@ class RunTerms(msgspec.Struct, frozen=True):
     `owned` are the tools that are executed here. After `rounds` rounds the model has to answer;
     after `failed_rounds` rounds in a row with a counted failure the run is over. A result has at
     most `result_chars` characters, and all results of a round share a part of the `window`, in
-    tokens, if that is known.
+    tokens, if that is known. The `built_in` ones are Temper's own: they serve no request of the
+    client, so they do not satisfy its demand for a call.
     """
 
     owned: frozenset[str]
@@ -96,6 +97,7 @@ class RunTerms(msgspec.Struct, frozen=True):
     failed_rounds: int = 3
     result_chars: int = bounds.RESULT_CHARACTERS
     window: int | None = None
+    built_in: frozenset[str] = frozenset()
 
     def chars_for(self, calls: int) -> int:
         if self.window is None:
@@ -345,7 +347,8 @@ class Run:
         # A named tool of the client is still to be called, so that demand stays.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
         # `tool_choice: required` applies to the first reply only, or the run could never end.
-        if choice is ToolUse.REQUIRED or is_satisfied:
+        is_internal = all(call.name in self.terms.built_in for call in owned)
+        if (choice is ToolUse.REQUIRED and not is_internal) or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 
     def _end(self, stop: Stop) -> None:

@@ -1,0 +1,54 @@
+"""Lexical search in a few hundred short texts, such as tools, with the BM25 formula.
+
+    rank("weather in Paris", [("get_weather", "Current weather of a city."), ("send_mail", "")])
+    -> [0]
+
+Names such as `getWeather` and `get_weather` count as two words, and have more weight than
+descriptions. Scripts without spaces are compared by single characters.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+_SATURATION, _LENGTH_SHARE = 1.2, 0.6  # k1 and b of BM25
+_NAME_WEIGHT = 3
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]")
+_SHORTEST_STEM = 3
+_ENDINGS = ("ations", "ation", "ings", "ing", "ers", "er", "ies", "ed", "es", "e", "y", "s")
+_COMMON = frozenset((
+    "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in",
+    "is", "it", "me", "my", "of", "on", "or", "that", "the", "this", "to", "what", "which", "with",
+    "you", "your",
+))  # fmt: skip
+
+
+def rank(query: str, texts: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the indexes of the names and descriptions that share a word, the best first."""
+    documents = [Counter(_terms(name) * _NAME_WEIGHT + _terms(text)) for name, text in texts]
+    lengths = [sum(document.values()) for document in documents]
+    mean = sum(lengths) / max(1, len(lengths)) or 1.0
+    frequency = Counter(term for document in documents for term in document)
+    scores: dict[int, float] = {}
+    for term in dict.fromkeys(_terms(query)):
+        rarity = math.log(1 + (len(texts) - frequency[term] + 0.5) / (frequency[term] + 0.5))
+        for index, document in enumerate(documents):
+            if count := document[term]:
+                relative = 1 - _LENGTH_SHARE + _LENGTH_SHARE * lengths[index] / mean
+                gain = count * (_SATURATION + 1) / (count + _SATURATION * relative)
+                scores[index] = scores.get(index, 0.0) + rarity * gain
+    return sorted(scores, key=lambda index: (-scores[index], index))
+
+
+def _terms(text: str) -> list[str]:
+    words = (word.lower() for word in _WORD.findall(text))
+    return [_stem(word) for word in words if word not in _COMMON]
+
+
+def _stem(word: str) -> str:
+    """Cut a usual English ending, so that `reserve` and `reservation` are one term."""
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
+            return word.removesuffix(ending)
+    return word

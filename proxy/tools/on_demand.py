@@ -1,0 +1,134 @@
+"""Tools on demand: a request with many tools sends their summaries, and the model finds the rest.
+
+    sent     {"name": "get_weather", "description": "Current weather.", "parameters": {"type": ...}}
+    call     find_tools({"query": "weather forecast"})
+    result   get_weather: Current weather of a city. ...
+             arguments: {"type": "object", "properties": {"city": {"type": "string"}}}
+
+The definitions arrive as the result of a call, so the prompt only grows. All names stay offered,
+because an engine's grammar allows calls of offered tools only. A call is always checked against
+the complete schema, so a model that calls a tool without its definition gets the usual retry.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+from msgspec import structs
+
+from proxy.context.lexical_search import rank
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import Tool
+from proxy.inference.kept_rounds import AnswerRounds
+from proxy.inference.plan import RequestPlan
+
+FIND_TOOLS = "find_tools"
+_NAMES = (FIND_TOOLS, "temper_find_tools")  # a tool of the client may have the first name
+_DESCRIPTION = (
+    "Get the full descriptions and argument schemas of tools. The other tools are only "
+    "summarized: call this before you call one whose arguments you do not know."
+)
+_SUMMARY_CHARACTERS = 60
+_MOST_RESULTS = 5
+_RESULT_CHARACTERS = 6_000
+_SOURCES = 4_096
+
+
+class ToolsOnDemand(msgspec.Struct, frozen=True):
+    """The complete `tools` of one request, and the name of the tool that finds them."""
+
+    name: str
+    tools: tuple[Tool, ...]
+    rounds: AnswerRounds
+
+    def summarize(self, plan: RequestPlan) -> RequestPlan:
+        """Return the plan with summaries in the prompt; calls are checked as before."""
+        form = plan.prompt_format
+        tools = tuple(tool if tool.name == self.name else summary(tool) for tool in form.tools)
+        return structs.replace(plan, prompt_format=structs.replace(form, tools=tools))
+
+    def find(self, query: JsonValue) -> str:
+        """Return the definitions that match a query best, or a note without any match."""
+        texts = [(tool.name, _searchable(tool)) for tool in self.tools]
+        words = query if isinstance(query, str) else ""
+        named = [index for index, tool in enumerate(self.tools) if tool.name in words.split()]
+        best = list(dict.fromkeys((*named, *rank(words, texts))))[:_MOST_RESULTS]
+        if not best:
+            return (
+                "No tool matches this query. Use words of the names and summaries of the tools, "
+                "or the exact name of a tool."
+            )
+        return _join([_definition(self.tools[index]) for index in best])
+
+
+def find_tools_of(tools: Sequence[Tool]) -> Tool | None:
+    """Return the tool that finds others, under a name that none has; None if all are taken."""
+    taken = {tool.name for tool in tools}
+    name = next((name for name in _NAMES if name not in taken), None)
+    if name is None:
+        return None
+    query: JsonObject = {"type": "string", "description": "What the tool has to do, or its name"}
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {"query": query},
+        "required": ["query"],
+    }
+    function: JsonObject = {"name": name, "description": _DESCRIPTION, "parameters": parameters}
+    return Tool(name, parameters, json.dump({"type": "function", "function": function}))
+
+
+def summary(tool: Tool) -> Tool:
+    """Return a tool with the first sentence of its description, and any object as arguments.
+
+    A definition that is already shorter stays unchanged.
+    """
+    source = _summary_source(tool.source, tool.name)
+    if len(source) >= len(tool.source):
+        return tool
+    return Tool(tool.name, {"type": "object"}, source)
+
+
+@lru_cache(_SOURCES)
+def _summary_source(source: bytes, name: str) -> bytes:
+    function: JsonObject = {"name": name}
+    if words := _first_sentence(_description(source)):
+        function["description"] = words
+    function["parameters"] = {"type": "object"}
+    return json.dump({"type": "function", "function": function})
+
+
+def _first_sentence(text: str) -> str:
+    words = " ".join(text.split())
+    sentence = words.partition(". ")[0].removesuffix(".")
+    if len(sentence) <= _SUMMARY_CHARACTERS:
+        return sentence
+    return sentence[:_SUMMARY_CHARACTERS].rpartition(" ")[0] + "…"
+
+
+@lru_cache(_SOURCES)
+def _description(source: bytes) -> str:
+    document = json.parse(source)
+    function = document.get("function") if isinstance(document, dict) else None
+    text = function.get("description") if isinstance(function, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _searchable(tool: Tool) -> str:
+    return f"{_description(tool.source)} {json.dump_text(tool.parameters)}"
+
+
+def _definition(tool: Tool) -> str:
+    """Describe a tool in lines that no reader of calls takes for a call."""
+    return f"{tool.name}: {_description(tool.source)}\narguments: {json.dump_text(tool.parameters)}"
+
+
+def _join(definitions: Sequence[str]) -> str:
+    """Join the definitions that fit, at least the first one."""
+    kept, size = [definitions[0]], len(definitions[0])
+    for text in definitions[1:]:
+        size += len(text)
+        if size > _RESULT_CHARACTERS:
+            break
+        kept.append(text)
+    return "\n\n".join(kept)
