@@ -15,7 +15,7 @@ from proxy.guardrails.rescue.values.scalars import PYTHON, Style
 # Mixtral escapes names for Markdown: `get\_time`.
 _NAME = re.compile(r"[\w.\\-]+")
 _SEPARATORS = re.compile(r"[\s,;]+")
-_PRINT = "print"  # Gemma sometimes writes `print(NAME(...))`
+_PRINT = "print"  # Gemma sometimes wraps a call in `print`
 _PRINTED = Style(is_python=True, outer=")")
 _LOOKAHEAD = 128
 _LANGUAGE = re.compile(r"[a-z_]+")
