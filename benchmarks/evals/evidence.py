@@ -19,9 +19,13 @@ from temper_evals.results import ArmResult, compare_runs, results_of
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
 from temper_evals.statistics import RESAMPLES, holm
 
-_REAL = "<!-- real models: written by python -m benchmarks real -->"
-_END_OF_REAL = "<!-- end of real models -->"
-_TITLE = "# Evidence: does Temper help, at what cost, with what harm?"
+_REAL, _NO_FIGURES, _END_OF_REAL = "<!-- figures: real -->", "\n\n", "<!-- end of figures -->"
+_TITLE = """# Evidence: does Temper help, at what cost, with what harm?
+
+## Real models
+
+[Method](guides/real-models.md#the-closed-loop)
+"""
 _HEAD = """
 ## Simulated models
 
@@ -30,8 +34,7 @@ _HEAD = """
 The model in the rest of this page is **simulated**: it makes errors at rates that others published
 ([method](guides/evaluating.md), sources in `config/evals/profiles`). The page shows the effect of
 Temper *if* a model fails and reacts like that, not that a particular model gets better. Measure
-your model with `temper eval` and `temper tune`. Results of
-[real models in a closed loop](guides/real-models.md#results) are on a separate page.
+your model with `temper eval` and `temper tune`.
 
 The same plain agent loop runs the same tasks with the same random numbers in several arms:
 directly at the model (`direct`), through Temper with its defaults (`temper`, and the control
@@ -93,7 +96,7 @@ def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
     )
     return "".join(
         (
-            f"{_TITLE}\n\n{_real_block(before)}\n",
+            f"{_TITLE}\n{_real_block(before)}\n",
             _HEAD,
             made,
             _beside_forge(evidence),
@@ -119,7 +122,7 @@ def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
 def _real_block(before: str) -> str:
     _, _, rest = before.partition(_REAL)
     text, end, _ = rest.partition(_END_OF_REAL)
-    return f"{_REAL}{text if end else chr(10)}{_END_OF_REAL}"
+    return f"{_REAL}{text if end else _NO_FIGURES}{_END_OF_REAL}"
 
 
 def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
