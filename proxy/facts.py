@@ -226,6 +226,10 @@ class Withheld(Fact, frozen=True):
     """A retry was skipped, because too many others are running."""
 
 
+class Resent(Fact, frozen=True):
+    """A server failed during its generation, so another server answered the request again."""
+
+
 class BrokeOff(Fact, frozen=True):
     """A partly streamed call of this tool never became valid."""
 

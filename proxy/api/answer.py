@@ -4,6 +4,7 @@ An `Answer` has one turn, sent to one backend. `tool_run.ToolRun` has several, w
 operator in between; only a request that may call such tools gets one.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from proxy.api.errors import describe
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import ReplyEvents
+from proxy.backends.pool import PinnedMember
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -27,8 +29,24 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.dialect import AnswerBuilder, Client, StreamEncoder
-from proxy.errors import BackendTimedOut, ContextOverflow, TemperError, UnknownModel
-from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
+from proxy.errors import (
+    BackendTimedOut,
+    BackendUnavailable,
+    ContextOverflow,
+    TemperError,
+    UnknownModel,
+)
+from proxy.facts import (
+    Asked,
+    Compacted,
+    Fact,
+    RejectedReply,
+    Resent,
+    WindowFilled,
+    context,
+    outcome,
+    report,
+)
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.driver import run_turn
 from proxy.inference.turn import MayRetry, Turn, TurnState
@@ -38,6 +56,8 @@ from proxy.observability.record import Load
 from proxy.serving.admission import Priority, Slot
 from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned, RequestPreparation
 from proxy.serving.rereading import PromptReading, WatchedPrompt
+
+logger = logging.getLogger(__name__)
 
 _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
@@ -80,6 +100,7 @@ class Answer:
         self._restarts = 0
         self._reread: WatchedPrompt | None = None
         self._window_facts: tuple[Fact, ...] = ()
+        self._resent_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         self._reasoning = planned.reasoning
         # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
@@ -101,7 +122,7 @@ class Answer:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        return (*self.turn.facts, *self._window_facts)
+        return (*self._resent_facts, *self.turn.facts, *self._window_facts)
 
     @property
     def tokens(self) -> int:
@@ -170,11 +191,8 @@ class Answer:
                 except UnknownModel:  # the engine was restarted with another model
                     self.planned.service.models.forget_first()
                     raise
-                except ContextOverflow as overflow:
-                    # the engine may report the overflow only after it has generated a part, and
-                    # a streaming client that has seen content cannot be sent another answer
-                    is_final = self._has_shown_content and stream is not None
-                    if is_final or not await self._restart(overflow):
+                except (ContextOverflow, BackendUnavailable) as failure:
+                    if not await self._restart(failure, is_streamed=stream is not None):
                         raise
                 finally:
                     await batches.aclose()
@@ -208,15 +226,36 @@ class Answer:
         self._note_shown(rest)
         return rest
 
-    async def _restart(self, overflow: ContextOverflow) -> bool:
-        """Replace the turn by one with a shorter prompt, if that is possible."""
-        if self._restarts == MOST_SHORTENINGS:
+    async def _restart(
+        self, failure: ContextOverflow | BackendUnavailable, *, is_streamed: bool
+    ) -> bool:
+        """Replace the turn, if that may help: with a shorter prompt, or for another server."""
+        if isinstance(failure, BackendUnavailable):
+            return not is_streamed and await self._resend(failure)
+        # the engine may report the overflow only after it has generated a part, and a streaming
+        # client that has seen content cannot be sent another answer
+        if (is_streamed and self._has_shown_content) or self._restarts == MOST_SHORTENINGS:
             return False
         self._restarts += 1
         may_retry = self.received.may_retry
-        turn = await self.preparation.shorten(self.planned, may_retry, overflow)
+        turn = await self.preparation.shorten(self.planned, may_retry, failure)
         self.turn = turn or self.turn
         return turn is not None
+
+    async def _resend(self, failure: BackendUnavailable) -> bool:
+        """Begin again on another server of a pool, whose server failed during its generation.
+
+        The client of a whole answer has received nothing of the failed one. This happens once: a
+        request that crashes servers must not reach all of them.
+        """
+        backend, may_retry = self.backend, self.received.may_retry
+        if not isinstance(backend, PinnedMember) or not backend.leave_failed() or not may_retry():
+            return False
+        logger.warning("%s Sending the request to another server.", failure)
+        sent = (fact for fact in self.turn.facts if isinstance(fact, Asked | RejectedReply))
+        self._resent_facts = (*sent, Resent())
+        self.turn = await self.preparation.fit(self.planned, may_retry)
+        return True
 
     def _slot(self) -> Slot:
         received, live = self.received, self.live
@@ -319,8 +358,7 @@ class Answer:
             try:
                 async with Deadline(timeouts.deadline, self.backend_name):
                     async for batch in batches:
-                        # a turn that was restarted with a shorter prompt sends its events from the
-                        # beginning
+                        # a turn that was restarted sends its events from the beginning
                         if builder is None or isinstance(batch[0], ReplyStarted):
                             builder = self.planned.answering.builder(batch[0])
                         for event in batch:

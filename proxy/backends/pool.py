@@ -1,7 +1,8 @@
 """Several servers of one model as one backend: a conversation stays with the server that caches it.
 
 A hash of the conversation chooses the member (decision 0014). If this member fails before its first
-content, the request is sent to the next member, once, and the client does not notice.
+content, the request is sent to the next member, once, and the client does not notice. After its
+first content only the caller can send the request again: `PinnedMember.leave_failed`.
 
     rank(key)           [b, c, a]      the same order in every worker and replica
     order_members       [c, a, b]      b has no free slot; an open breaker would come last
@@ -213,6 +214,8 @@ class PinnedMember:
         self._timeouts = timeouts
         self._current: Member | None = None
         self._answered: Member | None = None
+        self._failed: Member | None = None  # in the last request, after its first content
+        self._left: Member | None = None
 
     @property
     def name(self) -> str:
@@ -230,6 +233,18 @@ class PinnedMember:
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
             may_fail=upstream_request.may_fail,
         )
+
+    def leave_failed(self) -> bool:
+        """Use another member from now on, once, if the last request failed after its first content.
+
+        Return False if that request already reached two members, or if no other member is trusted.
+        """
+        now, failed = self._pool.clock(), self._failed
+        others = (member for member in self._pool.order("") if member is not failed)
+        if failed is None or not any(member.breaker.allows(now) for member in others):
+            return False
+        self._left, self._answered = failed, None
+        return True
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         # the beginning of a prompt identifies the request; without a prompt, requests are spread
@@ -254,9 +269,10 @@ class PinnedMember:
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
         # at most two, because a request that crashes servers must not reach all of them
-        most, members, received = (1 if may_fail else 2), list[Member](), 0
+        is_first = not may_fail and self._left is None
+        most, members, received = (2 if is_first else 1), list[Member](), 0
         while True:
-            members = members or self._pool.order(key, self._answered)
+            members = members or self._order(key)
             self._current = member = members.pop(0)
             has_begun = False
             try:
@@ -275,10 +291,15 @@ class PinnedMember:
                     members.clear()
                 may_wait = not may_fail and clock() < deadline
                 if has_begun or not _is_worth_another(error, members, may_wait=may_wait):
+                    self._failed = member if has_begun and received < most else None
                     raise
             if not members:
                 received = 0
                 await asyncio.sleep(self._timeouts.poll)
+
+    def _order(self, key: str) -> list[Member]:
+        members = self._pool.order(key, self._answered)
+        return [member for member in members if member is not self._left] or members
 
 
 @contextmanager

@@ -348,6 +348,7 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
 _COUNTED: Mapping[type[Fact], tuple[str, str]] = {
     facts.BrokeOff: ("temper_broken_off_calls_total", ""),
     facts.Withheld: ("temper_withheld_attempts_total", ""),
+    facts.Resent: ("temper_resent_requests_total", ""),
     facts.ClosedOut: ("temper_close_out_checks_total", "cause result"),
     facts.Rescued: ("temper_rescued_calls_total", "syntax"),
     facts.Refused: ("temper_refused_calls_total", "reason"),

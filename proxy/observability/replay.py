@@ -213,8 +213,11 @@ def _parts(
     for number, outcomes in rounds:
         part, rest = rest[:number], rest[number:]
         # after an overflow the request was compacted and began a new turn
-        is_lost = bool(part) and part[0][-1:] == ([FAILED, "context_overflow"],)
-        yield outcomes, part[is_lost:]
+        lost = int(bool(part) and part[0][-1:] == ([FAILED, "context_overflow"],))
+        if "resent" in exchange.verdict.repairs:  # to another server, with a new turn
+            endings = [generation[-1:] for generation in part]
+            lost = endings.index(([FAILED, "unavailable"],)) + 1
+        yield outcomes, part[lost:]
 
 
 def _quirks(recorded: recording.RecordedModel, profiles: Sequence[Profile]) -> Quirks:

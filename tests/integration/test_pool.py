@@ -13,11 +13,13 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import sse
 from tests.fakes.front import Front, in_front_of, request
-from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.sse import says
 
 PLAIN = request(tools=None)
+DIES = Script((sse.START, sse.text("It is ", "warm"), Ending.BREAKS))
+ANSWERS_THEN_DIES: Sequence[Script | bytes] = (says("Hi."), DIES)
 BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
 
@@ -135,3 +137,63 @@ async def test_server_without_a_free_slot_is_skipped() -> None:
         held.set()
         used = {(await task).headers["x-temper-backend"] for task in (first, second)}
     assert used == set(scene.urls)
+
+
+@pytest.mark.parametrize("body", [PLAIN, request()], ids=["plain", "tools"])
+async def test_whole_answer_is_generated_again_if_its_server_dies(body: JsonObject) -> None:
+    async with fake_servers(*[ANSWERS_THEN_DIES] * 2) as scene:
+        first = await scene.front.ask(body)
+        answer = await scene.front.ask(body)
+        assert sorted(scene.request_counts()) == [1, 2]
+    assert (answer.status, answer.text) == (200, "Hi.")
+    assert answer.headers["x-temper-backend"] != first.headers["x-temper-backend"]
+    report = {"attempts": "2", "outcome": "retried", "repairs": "resent=1"}
+    assert report.items() <= answer.report.items()
+
+
+async def test_answer_that_kills_servers_reaches_two_of_them() -> None:
+    async with fake_servers(*[[DIES]] * 3) as scene:
+        answer = await scene.front.ask(PLAIN)
+        assert answer.status == 502
+        assert sorted(scene.request_counts()) == [0, 1, 1]
+
+
+async def test_answer_that_failed_on_two_servers_is_not_generated_again() -> None:
+    async with fake_servers(*[ANSWERS_THEN_DIES] * 3) as scene:
+        assert (await scene.front.ask(PLAIN)).status == 200
+        home = scene.servers[scene.request_counts().index(1)]
+        home.play(BUSY)
+        for server in scene.servers:
+            if server is not home:
+                server.play(DIES)
+        assert (await scene.front.ask(PLAIN)).status == 502
+        assert sorted(scene.request_counts()) == [0, 1, 1]
+
+
+async def test_stream_that_has_begun_is_not_generated_again() -> None:
+    async with fake_servers(*[ANSWERS_THEN_DIES] * 2) as scene:
+        await scene.front.ask(PLAIN)
+        answer = await scene.front.ask(PLAIN, stream=True)
+        assert answer.error is not None
+        assert sorted(scene.request_counts()) == [0, 2]
+
+
+async def test_retry_budget_bounds_answers_that_are_generated_again() -> None:
+    dies_later, answers_later = asyncio.Event(), asyncio.Event()
+    dying = Script((sse.START, sse.text("It is"), dies_later, Ending.BREAKS))
+    slow = Script((answers_later, says("Hi.")))
+    async with fake_servers(*[[says("Hi.")]] * 2) as scene:
+        await scene.front.ask(PLAIN)
+        counts = scene.request_counts()
+        home, other = (scene.servers[counts.index(number)] for number in (1, 0))
+        home.play(*[dying] * 4)
+        other.play(*[slow] * 4)
+        waiting = [asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(4)]
+        for _ in range(5):
+            await home.next_request()
+        dies_later.set()
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result().status for task in done] == [502]
+        answers_later.set()
+        answers = await asyncio.gather(*waiting)
+        assert sorted(answer.status for answer in answers) == [200, 200, 200, 502]

@@ -96,6 +96,10 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (facts.Withheld(), "The reply was not retried: too many retries were running already."),
     (
+        facts.Resent(),
+        "A server failed during its generation; the request was sent to another server.",
+    ),
+    (
         facts.ClosedOut("failed_result", "called"),
         "Close-out check after a failed call: calls were added.",
     ),
