@@ -115,14 +115,16 @@ class Records:
             self.note(name, text)
 
     def __iter__(self) -> Iterator[Record]:
-        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
-        # the last line is cut if the process was killed while it wrote
-        for line in lines:
-            if line.endswith(b"}"):
+        content = self._path.read_bytes() if self._path.exists() else b""
+        for line in content.splitlines(keepends=True):
+            if line.endswith(b"\n"):  # else its process was killed, and the task runs again
                 yield _RECORD.validate_json(line)
 
     def add(self, record: Record) -> None:
-        with self._path.open("ab") as file:
+        with self._path.open("a+b") as file:
+            file.seek(0)
+            # only here: another process may read the tables while this one writes
+            file.truncate(file.read().rfind(b"\n") + 1)
             file.write(json.dump({**asdict(record)}) + b"\n")
 
 

@@ -151,6 +151,18 @@ def test_every_task_is_solvable_within_its_requests(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", TASKS)
+def test_a_missing_a_repeated_and_a_needless_call_are_wrong(number: int) -> None:
+    tools, task = TASKS[number]
+    calls = make_calls(tools, SOLUTIONS[number])
+    for index, call in enumerate(calls):
+        assert judge(task, [*calls[:index], *calls[index + 1 :]], tools.effects).missing
+        if call.name in tools.effects:
+            assert judge(task, [*calls, call], tools.effects).repeated
+    unasked = MadeCall(min(tools.effects), {"text": "not in any task"}, "", succeeded=True)
+    assert judge(task, [*calls, unasked], tools.effects).needless
+
+
+@pytest.mark.parametrize("number", TASKS)
 def test_the_calls_of_a_solution_satisfy_the_schemas_of_their_tools(number: int) -> None:
     tools, _ = TASKS[number]
     by_name = {tool.name: tool for tool in tools.tools}

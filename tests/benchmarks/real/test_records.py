@@ -1,0 +1,23 @@
+"""The folder of a measurement that was stopped."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.real.judging import TaskRun
+from benchmarks.real.records import Record, Records
+
+
+def record(number: int) -> Record:
+    return Record("tiny", "direct", TaskRun(number, 1, (), (), 1.0))
+
+
+@pytest.mark.parametrize("part", [b'{"model":"tiny","arm', b'{"model":"tiny","run":{}'])
+def test_a_line_that_a_killed_process_left_is_no_record(tmp_path: Path, part: bytes) -> None:
+    Records(tmp_path, 0.0).add(record(1))
+    with (tmp_path / "runs.jsonl").open("ab") as file:
+        file.write(part)
+    continued = Records(tmp_path, 0.0)
+    assert [*continued] == [record(1)]
+    continued.add(record(2))
+    assert [*Records(tmp_path, 0.0)] == [record(1), record(2)]
