@@ -19,15 +19,18 @@ from temper_evals.results import ArmResult, compare_runs, results_of
 from temper_evals.scenarios.suite import FAMILIES, HELD_OUT
 from temper_evals.statistics import RESAMPLES, holm
 
-_REAL, _NO_FIGURES, _END_OF_REAL = "<!-- figures: real -->", "\n\n", "<!-- end of figures -->"
-_TITLE = """# Evidence: does Temper help, at what cost, with what harm?
+_REAL = """# Evidence: does Temper help, at what cost, with what harm?
 
 ## Real models
 
 [Method](guides/real-models.md#the-closed-loop)
+
+<!-- figures: real -->
+
+<!-- end of figures -->
 """
-_HEAD = """
-## Simulated models
+_SIMULATED = "\n## Simulated models\n"
+_HEAD = f"""{_SIMULATED}
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
@@ -74,7 +77,7 @@ _ORIGIN = (
 
 
 def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
-    """Return the page; the block of real models is that of the page `before`."""
+    """Return the page; the part about real models is that of the page `before`."""
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name != REPLIES]
     parts = {folder.name: [*read_runs(folder)] for folder in folders}
     verdicts = _tuned(folder)
@@ -96,7 +99,7 @@ def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
     )
     return "".join(
         (
-            f"{_TITLE}\n{_real_block(before)}\n",
+            before.partition(_SIMULATED)[0] or _REAL,
             _HEAD,
             made,
             _beside_forge(evidence),
@@ -117,12 +120,6 @@ def page(folder: Path, versions: Mapping[str, str], before: str = "") -> str:
             _LIMITS,
         )
     )
-
-
-def _real_block(before: str) -> str:
-    _, _, rest = before.partition(_REAL)
-    text, end, _ = rest.partition(_END_OF_REAL)
-    return f"{_REAL}{text if end else _NO_FIGURES}{_END_OF_REAL}"
 
 
 def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:

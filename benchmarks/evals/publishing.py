@@ -160,16 +160,21 @@ def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None
 def note_commit(folder: Path) -> None:
     """Add the commit of this checkout to those that have made runs in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, git = folder / COMMITS, ("git", "-C", str(REPOSITORY))
+    path, commit = folder / COMMITS, current_commit()
+    known = path.read_text("utf-8").splitlines() if path.exists() else []
+    if commit not in known:
+        path.write_text("".join(f"{entry}\n" for entry in (*known, commit)), "utf-8")
+
+
+def current_commit() -> str:
+    """Return the commit of this checkout, and whether files differ from it."""
+    git = ("git", "-C", str(REPOSITORY))
     try:
         head = _output(*git, "rev-parse", "HEAD")
         is_changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):
-        head, is_changed = "no checkout", ""
-    commit = head[:12] + (" with changes" if is_changed else "")
-    known = path.read_text("utf-8").splitlines() if path.exists() else []
-    if commit not in known:
-        path.write_text("".join(f"{entry}\n" for entry in (*known, commit)), "utf-8")
+        return "no checkout"
+    return head[:12] + (" with changes" if is_changed else "")
 
 
 def _output(*command: str) -> str:

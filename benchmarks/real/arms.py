@@ -59,18 +59,19 @@ class OpenArm:
     recording: Path | None = None
     engine_build: str = ""
 
+    def _exchanges(self) -> list[bytes]:
+        if self.recording is None or not self.recording.exists():
+            return []
+        return self.recording.read_bytes().splitlines()
+
     def count_recorded(self) -> int:
         """Return how many exchanges are recorded."""
-        if self.recording is None or not self.recording.exists():
-            return 0
-        return len(self.recording.read_bytes().splitlines())
+        return len(self._exchanges())
 
     def recorded_generations(self, since: int = 0) -> list[list[list[JsonValue]]]:
         """Return the generations of the exchanges after the first `since`, each as its pieces."""
-        if self.recording is None or not self.recording.exists():
-            return []
         found: list[list[list[JsonValue]]] = []
-        for line in self.recording.read_bytes().splitlines()[since:]:
+        for line in self._exchanges()[since:]:
             exchange = json.parse(line)
             generations = exchange.get("generations") if isinstance(exchange, dict) else None
             for pieces in generations if isinstance(generations, list) else ():

@@ -5,8 +5,6 @@ the tools, the judge and the client, so their hash must be equal.
 """
 
 import hashlib
-import platform
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -15,6 +13,8 @@ from typing import TypeAlias
 
 from pydantic import TypeAdapter
 
+from benchmarks.evals.publishing import current_commit
+from benchmarks.load.results import this_machine
 from benchmarks.real.bed import Kind
 from benchmarks.real.judging import JudgedRun, TaskRun, judge_run
 from benchmarks.real.tasks import TASKS
@@ -105,11 +105,12 @@ class Records:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             self.note("models", f"{name} {digest}")
+        machine = this_machine()
         for name, text in {
-            "machine": f"{platform.system()} {platform.machine()} {_processor()}",
-            "python": platform.python_version(),
+            "machine": f"{machine.system} {machine.cores} x {machine.cpu}",
+            "python": machine.python,
             "temper": version("temper-proxy"),
-            "commit": _commit(),
+            "commit": current_commit(),
             **versions,
         }.items():
             self.note(name, text)
@@ -134,24 +135,3 @@ def protocol_hash(temperature: float) -> str:
     for name in _DECIDING:
         digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return digest.hexdigest()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
-
-
-def _commit() -> str:
-    git = ("git", "-C", str(Path(__file__).parent))
-    try:
-        head, changes = (
-            subprocess.run((*git, *words), check=True, capture_output=True, text=True).stdout  # noqa: S603
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno"))
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "no checkout"
-    return head[:12] + (" with changes" if changes.strip() else "")

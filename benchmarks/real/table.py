@@ -8,6 +8,7 @@ from benchmarks.real.arms import ARMS
 from benchmarks.real.judging import OUT_OF_TIME, JudgedRun
 from benchmarks.real.records import Record, TokenCounts
 from proxy.conversation.json import JsonValue
+from temper_evals.report.markdown import markdown_table
 
 KINDS = {"chain": "several steps", "single": "one step", "trap": "traps", "none": "no tool"}
 
@@ -154,9 +155,8 @@ def _reports(model: str, records: Sequence[Record]) -> dict[str, ArmReport]:
 
 
 def _table(model: str, reports: Sequence[ArmReport]) -> str:
-    rows = [[model, *(f"`{report.arm}`" for report in reports)], ["---"] * (len(reports) + 1)]
-    rows += [[title, *(row(report) for report in reports)] for title, row in _ROWS.items()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    rows = ([title, *(row(report) for report in reports)] for title, row in _ROWS.items())
+    return markdown_table((model, *(f"`{report.arm}`" for report in reports)), rows)
 
 
 def _goals(model: str, reports: Mapping[str, ArmReport]) -> str:
@@ -196,12 +196,8 @@ def _goals(model: str, reports: Mapping[str, ArmReport]) -> str:
         differing = sum(one.run.calls != other.run.calls for one, other in pairs)
         counts = f"{differing} of {len(temper.records)} runs make other calls"
         rows.append(("the same twice (A/A)", counts, differing == 0))
-    if not rows:
-        return ""
-    lines = [
-        f"| {goal} | {counts} | {'met' if met else '**missed**'} |" for goal, counts, met in rows
-    ]
-    return "\n".join([f"| goals, {model} | measured | |", "|---|---|---|", *lines, ""])
+    cells = ((goal, counts, "met" if met else "**missed**") for goal, counts, met in rows)
+    return markdown_table((f"goals, {model}", "measured", ""), cells) if rows else ""
 
 
 def _by_key(report: ArmReport) -> list[Record]:

@@ -176,10 +176,10 @@ class ToolRun(Answer):
 
     def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Report all rounds before the end, if the client wants to send them back."""
-        is_end = bool(batch) and isinstance(batch[-1], replies.ReplyFinished)
+        if not (_is_end(batch) and self._reports is RoundReports.AT_END):
+            return batch
         added = self._without_built_in(self._run.added)
-        has_rounds = any(message.calls for message in added)
-        if not (is_end and has_rounds and self._reports is RoundReports.AT_END):
+        if not any(message.calls for message in added):
             return batch
         last = added[-1]
         is_answer = last.role == "assistant" and not last.calls
@@ -193,17 +193,19 @@ class ToolRun(Answer):
         return tuple(
             message
             for message in messages
-            if message not in internal and message.tool_call_id not in ids
+            if not _calls_only(message, names) and message.tool_call_id not in ids
         )
 
     def _keep_rounds(self, shown: Sequence[replies.ReplyEvent]) -> None:
         """Store the rounds of Temper's own tools; those of other tools are left to the client."""
         if self._on_demand is None:
             return
+        self._on_demand.rounds.collect(shown)
+        if not _is_end(shown):
+            return
         rounds, names = self._run.rounds, self._run.terms.built_in
-        calls = [outcome.call for tool_round in rounds for outcome in tool_round.outcomes]
-        is_internal = all(call.name in names for call in calls)
-        self._on_demand.rounds.add(shown, self._run.added if is_internal else ())
+        if all(outcome.call.name in names for made in rounds for outcome in made.outcomes):
+            self._on_demand.rounds.keep(self._run.added)
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
         """Return the final events without the operator's calls, which the client cannot run."""
@@ -215,6 +217,10 @@ class ToolRun(Answer):
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
         return (*facts, *self.turn.facts, *self._run.facts, *self._executed, *self._window_facts)
+
+
+def _is_end(batch: Sequence[replies.ReplyEvent]) -> bool:
+    return bool(batch) and isinstance(batch[-1], replies.ReplyFinished)
 
 
 def _calls_only(message: Message, names: frozenset[str]) -> bool:

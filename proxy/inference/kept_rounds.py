@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, Messages
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
+from proxy.conversation.replies import ReplyEvent, ReplyInProgress
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.inference.kept_reasoning import History, ReasoningStore, begin_key, extend_key
@@ -45,18 +45,15 @@ class AnswerRounds:
         self._used[self._key] = None
         return decode_messages(json.split_array(rounds))
 
-    def add(self, events: Sequence[ReplyEvent], added: Messages) -> None:
-        """Collect events that the client is sent; store the rounds at the end of the answer.
-
-        `added` are the messages of the rounds, with the answer if it is a text.
-        """
+    def collect(self, events: Sequence[ReplyEvent]) -> None:
+        """Collect the answer that the client is sent."""
         for event in events:
             self._reply.add(event)
-            if isinstance(event, ReplyFinished):
-                is_text = bool(added) and added[-1].role == "assistant" and not added[-1].calls
-                self._keep(added[:-1] if is_text else added)
 
-    def _keep(self, rounds: Messages) -> None:
+    def keep(self, added: Messages) -> None:
+        """Store the messages of the rounds after the end of the answer, which is last if a text."""
+        is_text = bool(added) and added[-1].role == "assistant" and not added[-1].calls
+        rounds = added[:-1] if is_text else added
         if not rounds:
             return
         reply = self._reply.finish("")

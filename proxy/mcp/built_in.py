@@ -3,17 +3,12 @@
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
-from proxy.conversation.tools import Tool
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import CallSource
 from proxy.mcp.specification import GONE, CallLimits, Ended
-from proxy.tools.on_demand import FIND_TOOLS, ToolsOnDemand
+from proxy.tools.on_demand import ToolsOnDemand
 
 BUILT_IN = "temper"  # in headers, logs and metrics, where other tools have their server
-
-
-def served(tool: Tool) -> ServedTool:
-    return ServedTool(BUILT_IN, FIND_TOOLS, tool, "")
 
 
 @dataclass(frozen=True, slots=True)

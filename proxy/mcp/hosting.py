@@ -13,7 +13,7 @@ from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import InvalidConfiguration
 from proxy.inference.kept_reasoning import History, ReasoningStore
 from proxy.inference.kept_rounds import AnswerRounds
-from proxy.mcp.built_in import served
+from proxy.mcp.built_in import BUILT_IN
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import ToolOffer, ToolSource
@@ -23,7 +23,7 @@ from proxy.observability.sentences import cut
 from proxy.serving.request_preparation import GUARDRAILS_HEADER, Resolved
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
-from proxy.tools.on_demand import ToolsOnDemand, find_tools_of
+from proxy.tools.on_demand import FIND_TOOLS, ToolsOnDemand, find_tools_of
 
 _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 
@@ -98,7 +98,7 @@ class ToolHosting:
             request = request.with_messages(rounds.messages)
         request = request.offering((find_tools,))
         resolved = structs.replace(resolved, request=request, on_demand=on_demand)
-        return resolved, (*tools, served(find_tools))
+        return resolved, (*tools, ServedTool(BUILT_IN, FIND_TOOLS, find_tools, ""))
 
 
 def hosting_of(

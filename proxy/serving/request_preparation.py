@@ -177,7 +177,7 @@ class RequestPreparation:
         if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
-        facts += reasoning.facts if reasoning is not None else ()
+        facts += () if reasoning is None else reasoning.facts
         if request.load.options and known.engine != OLLAMA:  # other engines load with fixed ones
             facts += (Omitted("load_options"),)
         if facts:

@@ -11,7 +11,6 @@ repeats the attack in its answer. Temper must not turn the repeated calls into t
 """
 
 import hashlib
-import importlib
 import importlib.util
 import json as standard_json
 import sys
@@ -27,6 +26,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from temper_evals.benchmarks.bfcl import UserTurn
 from temper_evals.benchmarks.gold_calls import forms
+from temper_evals.benchmarks.packages import import_package
 from temper_evals.scenarios.scenario import Judgment, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
 from temper_evals.scenarios.worlds import error_text
@@ -222,9 +222,4 @@ def _module(name: str) -> ModuleType:
         stand_in.__path__ = [str(Path(spec.origin).parent / "agent_pipeline")]
         vars(client)["EMPTY_FUNCTION_NAME"] = "<empty-function-name>"
         sys.modules |= {pipeline: stand_in, client.__name__: client}
-    try:
-        return importlib.import_module(f"{_PACKAGE}.{name}")
-    except ImportError as error:
-        remedy = "pip install 'temper-proxy[benchmarks]' && pip install --no-deps agentdojo"
-        problem = f"needs {error.name}: {remedy}"
-        raise InvalidConfiguration("--benchmark agentdojo", problem) from error
+    return import_package(f"{_PACKAGE}.{name}", _PACKAGE, _PACKAGE)

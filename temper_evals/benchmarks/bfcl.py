@@ -10,7 +10,6 @@ executes the calls again and compares states and results with those of the right
 """
 
 import ast
-import importlib
 import itertools
 import json as standard_json
 import keyword
@@ -25,6 +24,7 @@ from types import ModuleType, SimpleNamespace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
+from temper_evals.benchmarks.packages import import_package
 from temper_evals.bfcl import (
     BfclScenario,
     BfclWorld,
@@ -289,11 +289,7 @@ def _module(name: str) -> ModuleType:
         flags = SimpleNamespace(underscore_to_dot=True)
         vars(stand_in)["MODEL_CONFIG_MAPPING"] = defaultdict(lambda: flags)
         sys.modules[table] = stand_in
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        problem = f"needs {error.name}: pip install 'temper-proxy[benchmarks]'"
-        raise InvalidConfiguration("--benchmark bfcl", problem) from error
+    return import_package(name, "bfcl")
 
 
 @cache

