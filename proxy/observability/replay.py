@@ -22,7 +22,17 @@ from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
-from proxy.facts import Fact, ToolRan, judged_attempts, last_defect, outcome, repairs
+from proxy.facts import (
+    Asked,
+    Fact,
+    RejectedReply,
+    Resent,
+    ToolRan,
+    judged_attempts,
+    last_defect,
+    outcome,
+    repairs,
+)
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Part
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -97,7 +107,12 @@ class ReplayedTurns:
     @property
     def facts(self) -> tuple[Fact, ...]:
         facts = [fact for turn in self._turns for fact in turn.facts]
-        return (*facts, *(self._run.facts if self._run is not None else ()), *self._ran)
+        return (
+            *_resent(self._exchange),
+            *facts,
+            *(self._run.facts if self._run is not None else ()),
+            *self._ran,
+        )
 
     @property
     def unfinished(self) -> str:
@@ -200,8 +215,20 @@ def _feed(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
 
 
 def lost_generations(exchange: RecordedExchange) -> int:
-    """Count the generations without a turn: the backend rejected their prompts as too long."""
+    """Count the generations without a turn: the prompt was too long, or the server failed."""
     return len(exchange.generations) - sum(len(part) for _, part in _parts(exchange))
+
+
+def _resent(exchange: RecordedExchange) -> tuple[Fact, ...]:
+    """Return the facts of the attempts before another server answered; () without such attempts."""
+    if "resent" not in exchange.verdict.repairs:
+        return ()
+    facts: list[Fact] = []
+    for kind, defect in exchange.verdict.attempts[: lost_generations(exchange)]:
+        facts.append(Asked(kind))
+        if defect is not None:
+            facts.append(RejectedReply(defect))
+    return (*facts, Resent())
 
 
 def _parts(
@@ -310,7 +337,8 @@ def replay(
     if exchange.verdict.outcome is None:
         return ReplayResult(exchange.id, model, is_complete=False)
     # the verdict lists every attempt, but a replay has no turn for the lost ones
-    attempts = exchange.verdict.attempts[lost_generations(exchange) :]
+    lost = 0 if _resent(exchange) else lost_generations(exchange)
+    attempts = exchange.verdict.attempts[lost:]
     verdict = structs.replace(exchange.verdict, attempts=attempts)
     before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles, without))
     changes = tuple(

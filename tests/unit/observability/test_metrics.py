@@ -83,6 +83,7 @@ def test_attempts_are_counted_by_reason_and_result() -> None:
         (facts.Renamed("F", "f"), "temper_repairs_total", {"kind": "renamed"}),
         (facts.Dropped("code_fence"), "temper_repairs_total", {"kind": "dropped"}),
         (facts.Withheld(), "temper_withheld_attempts_total", {}),
+        (facts.Resent(), "temper_resent_requests_total", {}),
     ],
 )
 def test_outcomes_are_counted_by_name(fact: Fact, name: str, labels: dict[str, str]) -> None:

@@ -193,6 +193,21 @@ def test_permissions_not_granted_then_are_not_granted_now() -> None:
     assert changes(recorded) == {}
 
 
+def test_generation_of_a_server_that_failed_is_not_judged() -> None:
+    prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
+    recorded = exchange(
+        (["text", "Pro"], ["failed", "unavailable"]),
+        prose,
+        answer=RecordedAnswer(text="Prose.", finish_reason="stop"),
+        verdict=RecordedVerdict(
+            outcome="retried",
+            attempts=(("as_asked", None), ("as_asked", "prose")),
+            repairs="rejected=prose;resent=1;withheld=1",
+        ),
+    )
+    assert changes(recorded) == {}
+
+
 def test_a_profile_chosen_by_the_operator_is_used_if_it_exists() -> None:
     assert changes(exchange(profile="hermes")) == {}
     assert changes(exchange(profile="gone")) == {}

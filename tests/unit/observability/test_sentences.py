@@ -94,11 +94,11 @@ TOLD: tuple[tuple[Fact, str], ...] = (
         facts.AnswerLimited(900),
         "The answer was limited to 900 tokens, the space left in the window.",
     ),
-    (facts.Withheld(), "The reply was not retried: too many retries were running already."),
     (
         facts.Resent(),
         "A server failed during its generation; the request was sent to another server.",
     ),
+    (facts.Withheld(), "The reply was not retried: too many retries were running already."),
     (
         facts.ClosedOut("failed_result", "called"),
         "Close-out check after a failed call: calls were added.",
@@ -150,6 +150,7 @@ def test_an_outcome_is_described_in_a_sentence(fact: Fact, sentence: str) -> Non
         ((facts.RoundsExceeded(50),), "a text answer requested after 50 tool rounds"),
         ((facts.AnswerLimited(900),), "answer limited to 900 tokens"),
         ((facts.Withheld(),), "no retry: too many are running"),
+        ((facts.Resent(),), "sent to another server after a failed generation"),
         (
             (facts.ClosedOut("always", "done"),),
             "close-out check after the answer: nothing was left to do",
