@@ -9,8 +9,9 @@ is a reset, after which a client sends it once more on another connection, as HT
 request is lost if it has no response byte and gets neither an answer nor a 503 with Retry-After,
 the second time included. A request that had begun may end with an error event, or break off.
 
-A whole response has no byte before its end. If its engine dies while it generates, Temper does not
-generate the answer again, and responds with 502. These requests are counted separately.
+A whole response has no byte before its end. If its engine dies while it generates, Temper sends the
+request to another engine, once; it responds with 502 if that one dies too. These requests are
+counted separately.
 """
 
 import argparse
@@ -26,13 +27,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from statistics import median
 
 import msgspec
 import uvloop
 
 from benchmarks import pages
-from benchmarks.faults.flatness import Sample
+from benchmarks.faults.flatness import Sample, of_descriptors, of_memory
 from benchmarks.faults.soak import PrintLine
 from benchmarks.faults.stage import Stage, address_of, running
 from benchmarks.load import results
@@ -343,12 +343,14 @@ def section(kills: Kills) -> str:
 
 
 def _growth(title: str, samples: Sequence[Sample]) -> Iterator[str]:
-    if fifth := len(samples) // 5:
-        parts = samples[:fifth], samples[-fifth:]
-        memory = [median(sample.memory_mb for sample in part) for part in parts]
-        descriptors = [median(sample.descriptors for sample in part) for part in parts]
-        yield f"{title}, MB: first fifth, last fifth | {memory[0]:.1f}, {memory[1]:.1f}"
-        yield f"{title}, descriptors | {descriptors[0]:.0f}, {descriptors[1]:.0f}"
+    memory, descriptors = of_memory(samples), of_descriptors(samples)
+    if memory is not None and descriptors is not None:
+        yield (
+            f"{title}, MB: second fifth, last fifth | "
+            f"{memory.second_fifth:.1f}, {memory.last_fifth:.1f}"
+        )
+        open_before, open_after = descriptors.second_fifth, descriptors.last_fifth
+        yield f"{title}, descriptors | {open_before:.0f}, {open_after:.0f}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -246,15 +246,15 @@ class Answer:
         """Begin again on another server of a pool, whose server failed during its generation.
 
         The client of a whole answer has received nothing of the failed one. This happens once: a
-        request that crashes servers must not reach all of them.
+        request that crashes servers must not reach all of them. The retry budget is for bad
+        replies; without this, the client would send the request again after its 502.
         """
-        backend, may_retry = self.backend, self.received.may_retry
-        if not isinstance(backend, PinnedMember) or not backend.leave_failed() or not may_retry():
+        if not isinstance(self.backend, PinnedMember) or not self.backend.leave_failed():
             return False
         logger.warning("%s Sending the request to another server.", failure)
         sent = (fact for fact in self.turn.facts if isinstance(fact, Asked | RejectedReply))
         self._resent_facts = (*sent, Resent())
-        self.turn = await self.preparation.fit(self.planned, may_retry)
+        self.turn = await self.preparation.fit(self.planned, self.received.may_retry)
         return True
 
     def _slot(self) -> Slot:

@@ -53,5 +53,5 @@ def test_section_has_counts_growth_and_losses() -> None:
     assert "| killed | 3 engines, 2 workers |" in text
     assert "| right answers | 2 |" in text
     assert "| not begun, and lost | 1 |" in text
-    assert "MB: first fifth, last fifth | 300.5, 308.5 |" in text
+    assert "MB: second fifth, last fifth | 302.5, 308.5 |" in text
     assert text.endswith("\n\n- status 500: no reason\n")
