@@ -16,7 +16,9 @@ import ssl
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Thread
 from typing import TypeVar, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -432,13 +434,37 @@ Connected = TypeVar("Connected")
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """Resolve a name; an address resolves to itself. Raises OSError."""
+    """Resolve a name; an address resolves to itself. Raises OSError and UnicodeError.
+
+    Each name is resolved in a separate thread, which all its waiting requests share: a lookup
+    takes 10 s if the name server does not answer, and uvloop has only four threads for lookups, so
+    requests to one server would delay those to all others (F109).
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-    return [host]
+        pass
+    else:
+        return [host]
+    if (lookup := _lookups.get(host)) is None:
+        lookup = _lookups[host] = Future()
+        resolving = Thread(target=_resolve, args=(host, port, lookup), daemon=True)
+        resolving.start()
+    return await asyncio.shield(asyncio.wrap_future(lookup))
+
+
+_lookups: dict[str, Future[list[str]]] = {}  # by name, those that are in progress
+
+
+def _resolve(host: str, port: int, lookup: Future[list[str]]) -> None:
+    try:
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        _lookups.pop(host, None)
+        lookup.set_exception(error)
+    else:
+        _lookups.pop(host, None)  # later requests see a changed address
+        lookup.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
 
 
 async def first_connected(

@@ -14,6 +14,7 @@ import os
 import re
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -251,6 +252,7 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     verdict: RecordedVerdict
 
 
+_MOST_UNWRITTEN = 64 * 1024 * 1024  # bytes that wait for a slow disk
 _TRUNCATED = "Input data was truncated"  # as msgspec words it
 
 
@@ -258,7 +260,8 @@ class Recording:
     """A destination of exchanges: a file of at most `max_bytes`, memory, or both.
 
     Several processes may append to the file. Only the file's owner can read it. `kept` has the
-    latest lines in memory, in the same format.
+    latest lines in memory, in the same format. A thread writes the file, because a disk may block
+    for seconds (F108); `close` waits for it.
     """
 
     def __init__(
@@ -273,6 +276,8 @@ class Recording:
         self._redaction = Redaction(secrets)
         self.is_over = path is None  # the file is full or unwritable, or there is none
         self._file: int | None = None
+        self._submitted = self._written = 0  # bytes; only the thread changes the second
+        self._skips = False
         if path is None:
             return
         try:
@@ -281,6 +286,7 @@ class Recording:
         except OSError as error:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recording")
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
         """Redact and write an exchange; `secrets` are those of this request."""
@@ -288,16 +294,27 @@ class Recording:
         line = json.dump(redaction.redact(json.parse(msgspec.json.encode(exchange)))) + b"\n"
         if self.kept is not None:
             self.kept.keep(number, line)
-        if self._file is not None:
-            self._append(self._file, line)
+        if self._file is None:
+            return
+        if self._submitted - self._written > _MOST_UNWRITTEN:
+            if not self._skips:
+                logger.warning("recording: skipping exchanges until the disk has caught up")
+            self._skips = True
+            return
+        self._skips = False
+        self._submitted += len(line)
+        self._thread.submit(self._append, self._file, line)
 
     def leave_out(self, number: int) -> None:
         if self.kept is not None:
             self.kept.leave_out(number)
 
     def close(self) -> None:
+        """Close the file after all writes."""
         if self._file is not None:
+            self._thread.shutdown()
             os.close(self._file)
+            self._file = None
 
     def _append(self, file: int, line: bytes) -> None:
         try:
@@ -310,6 +327,8 @@ class Recording:
                     self._end("the disk is full")
         except OSError as error:
             self._end(error.strerror or "the file cannot be written")
+        finally:
+            self._written += len(line)
 
     def _end(self, reason: str) -> None:
         if not self.is_over:

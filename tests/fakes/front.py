@@ -136,7 +136,7 @@ async def serving_all(
     *,
     tools: ToolHosting | None = None,
 ) -> AsyncGenerator[Front, None]:
-    """Run Temper in front of several models."""
+    """Run Temper in front of several models; the end closes the recording of `observers`."""
     async with (
         listening(create_app(services, serving, observers, tools=tools)) as server,
         httpx.AsyncClient(
@@ -148,6 +148,8 @@ async def serving_all(
         ) as client,
     ):
         yield Front(client, backend, server)
+    if observers is not None and observers.recording is not None:
+        observers.recording.close()
 
 
 TOOLS: list[JsonValue] = [

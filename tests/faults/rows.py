@@ -375,5 +375,26 @@ ROWS = (
             "responses continue, marked `alone`; one generation per key as soon as the store is "
             "back",
         ),
+        (
+            "F107",
+            "the host's wall clock jumps by a day or by ten years, during a stream",
+            "the stream continues; durations, limits and idempotency keys are not affected",
+        ),
+        (
+            "F108",
+            "a disk that accepts no writes, under stored responses and a recording",
+            "no request waits more than 2 s for it; what was waiting is written when it continues",
+        ),
+        (
+            "F109",
+            "a name server that does not answer, a name that vanishes or gets another address",
+            "only requests to that name wait, for at most `backend.connect_seconds`; new "
+            "connections use the new address",
+        ),
+        (
+            "F110",
+            "a network without IPv4",
+            "every dialect and failover work as with IPv4",
+        ),
     ),
 )

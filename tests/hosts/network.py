@@ -1,7 +1,9 @@
-"""Hosts of their own on this machine: network namespaces on a switch, with links that fail.
+"""Hosts simulated by network namespaces on a virtual switch, with links that can fail.
 
-A host has an address, and programs that run on it. Nothing here reaches any other network: the
-switch has no way out. Needs root, and the programs `ip` and `nft`.
+    with network("client", "temper", "engine") as (client, temper, engine):   10.77.0.1, .2, .3
+        engine.cut()                                                         drops its packets
+
+The switch has no route to any other network. Needs root, and the programs `ip` and `nft`.
 """
 
 import ctypes
@@ -9,7 +11,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,9 +20,10 @@ from typing import ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+IPV4, IPV6 = "10.77.0.", "fd77::"
 _NAMES = Path("/run/netns")  # where `ip netns` stores namespaces
 _NEW_NETWORK = 0x40000000  # of setns
-_NET = "10.77.0"
+_CONFIGURATIONS = Path("/etc/netns")  # `ip netns exec` mounts its files over those of /etc
 _TABLE = "inet faults"
 
 Arguments = ParamSpec("Arguments")
@@ -28,11 +31,11 @@ Result = TypeVar("Result")
 
 
 class NoNetwork(Exception):
-    """Namespaces cannot be made here."""
+    """Network namespaces cannot be created on this machine."""
 
 
 def run(*command: str) -> str:
-    """Run a program to its end; raises `NoNetwork` with its words if it fails."""
+    """Run a program and return its output; raises `NoNetwork` with its error output."""
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     except FileNotFoundError as error:
@@ -43,9 +46,9 @@ def run(*command: str) -> str:
 
 
 def missing() -> str:
-    """Return why there can be no hosts here, "" where there can."""
+    """Return why hosts cannot be simulated on this machine; "" if they can."""
     if os.name != "posix" or not Path("/proc/self/ns/net").exists():
-        return "network namespaces are Linux's"
+        return "network namespaces need Linux"
     if absent := [name for name in ("ip", "nft") if shutil.which(name) is None]:
         return f"there is no {' and no '.join(absent)} (Debian: iproute2, nftables)"
     try:
@@ -58,7 +61,7 @@ def missing() -> str:
 
 @dataclass
 class Host:
-    """A host on the switch."""
+    """A host on the switch; `namespace` is its network namespace, `switch` that of the switch."""
 
     name: str
     address: str
@@ -77,7 +80,7 @@ class Host:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Future[Result]:
-        """Have a function called by a thread that is on this host."""
+        """Call a function in a thread of this host."""
         if self._threads is None:
             pool = ThreadPoolExecutor(16, initializer=self._enter)
             self._threads = self._stack.enter_context(pool)
@@ -90,8 +93,23 @@ class Host:
             portal.call(self._enter)
             yield portal
 
+    def define_names(self, addresses: Mapping[str, str], name_server: str = "") -> None:
+        """Set the host's table of names, and its only name server.
+
+        Programs that run already see the change. Programs that were started before the first
+        call use the files of this machine.
+        """
+        folder = _CONFIGURATIONS / self.namespace
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            self._stack.callback(shutil.rmtree, folder)
+        lines = [f"{address} {name}\n" for name, address in addresses.items()]
+        (folder / "hosts").write_text("".join(lines))
+        server = f"nameserver {name_server}\n" if name_server else ""
+        (folder / "resolv.conf").write_text(server)
+
     def cut(self) -> None:
-        """Swallow all packets to it and from it, without a word."""
+        """Drop all packets to it and from it."""
         self.deafen()
         self.mute()
 
@@ -104,17 +122,17 @@ class Host:
         self._drop("output")
 
     def swallow_large(self, most: int) -> None:
-        """Drop larger packets to it, as a path with an unannounced MTU does."""
+        """Drop packets to it of more than `most` bytes, as a path with a smaller MTU does."""
         self._drop("input", "meta", "length", ">", str(most))
 
     def restore(self) -> None:
-        """Let everything pass again, over a cable that is plugged in."""
+        """Plug the cable in, and remove all filters."""
         run("ip", "-n", self.switch, "link", "set", self.name, "up")
         if _TABLE in run(*self.command("nft", "list", "tables")):
             run(*self.command("nft", "delete", "table", *_TABLE.split()))
 
     def unplug(self) -> None:
-        """Pull the cable out: both ends see that the link is down."""
+        """Take the link down, which both ends notice."""
         run("ip", "-n", self.switch, "link", "set", self.name, "down")
 
     def _drop(self, chain: str, *what: str) -> None:
@@ -125,7 +143,7 @@ class Host:
         run(*self.command("nft", "add", "rule", *_TABLE.split(), chain, *which, "drop"))
 
     def _enter(self) -> None:
-        """Move this thread to the host: sockets that it opens are the host's."""
+        """Move this thread to the host's namespace, in which it opens its sockets."""
         with (_NAMES / self.namespace).open("rb") as namespace:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.setns(namespace.fileno(), _NEW_NETWORK):
@@ -136,8 +154,8 @@ class Host:
 
 
 @contextmanager
-def network(*names: str) -> Iterator[Sequence[Host]]:
-    """Make hosts on a switch; they are gone when the block ends."""
+def network(*names: str, family: str = IPV4) -> Iterator[Sequence[Host]]:
+    """Create hosts on a switch, with addresses of one family; remove them at the end."""
     prefix = f"temper-{secrets.token_hex(4)}"
     switch = f"{prefix}-switch"
     with ExitStack() as stack:
@@ -146,7 +164,8 @@ def network(*names: str) -> Iterator[Sequence[Host]]:
         run("ip", "-n", switch, "link", "set", "bridge", "up")
         hosts: list[Host] = []
         for number, name in enumerate(names, start=1):
-            host = Host(name, f"{_NET}.{number}", f"{prefix}-{name}", switch)
+            address = f"{family}{number}"
+            host = Host(name, address, f"{prefix}-{name}", switch)
             _namespace(stack, host.namespace)
             _connect(host)
             stack.callback(host.close)
@@ -161,10 +180,12 @@ def _namespace(stack: ExitStack, name: str) -> None:
 
 
 def _connect(host: Host) -> None:
-    """Lay a cable from the host to the switch."""
+    """Connect the host to the switch."""
     switch, inside = host.switch, host.namespace
     peer = ("peer", "name", "eth0", "netns", inside)
     run("ip", "-n", switch, "link", "add", "name", host.name, "type", "veth", *peer)
     run("ip", "-n", switch, "link", "set", host.name, "master", "bridge", "up")
-    run("ip", "-n", inside, "address", "add", f"{host.address}/24", "dev", "eth0")
+    # without nodad, an IPv6 address is usable only after a check for duplicates
+    length = ("/64", "nodad") if ":" in host.address else ("/24",)
+    run("ip", "-n", inside, "address", "add", host.address + length[0], "dev", "eth0", *length[1:])
     run("ip", "-n", inside, "link", "set", "eth0", "up")

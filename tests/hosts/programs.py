@@ -12,14 +12,21 @@ from dataclasses import dataclass, field
 import httpx
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.quick_start import COMMAND
 from tests.fakes.sockets import Listening, listening
 from tests.hosts.network import Host
 from tests.patience import PATIENCE_SECONDS
 
-PORT, KEY, CHAT = 8367, "sk-of-the-hosts", "/v1/chat/completions"
+PORT, KEY = 8367, "sk-of-the-hosts"
+# the path of each API dialect, and the mark of a stream's successful end
+DIALECTS = {
+    "chat": ("/v1/chat/completions", b"data: [DONE]"),
+    "messages": ("/v1/messages", b"event: message_stop"),
+    "responses": ("/v1/responses", b"event: response.completed"),
+    "ollama": ("/api/chat", b'"done":true'),
+}
 LOST, STALL = 2, 2  # seconds, of the settings below
 # allows for a busy machine; without detection it would take ten minutes
 SOON = 40.0
@@ -108,9 +115,11 @@ class Client:
     host: Host
     http: httpx.Client
 
-    def ask(self, text: str = "Hi", *, stream: bool = False, **headers: str) -> "PendingResponse":
+    def ask(
+        self, text: str = "Hi", *, stream: bool = False, dialect: str = "chat", **headers: str
+    ) -> "PendingResponse":
         """Send a request on the host, and read the response in the background."""
-        answer = PendingResponse()
+        answer = PendingResponse(dialect)
         reading = self.host.later(self._read, answer, text, headers, stream=stream)
         answer.reading = reading.result
         return answer
@@ -121,13 +130,14 @@ class Client:
     def _read(
         self, answer: "PendingResponse", text: str, headers: dict[str, str], *, stream: bool
     ) -> "PendingResponse":
-        body: JsonObject = {
-            "model": "m",
-            "messages": [{"role": "user", "content": text}],
-            "stream": stream,
-        }
+        messages: JsonValue = [{"role": "user", "content": text}]
+        key = "input" if answer.dialect == "responses" else "messages"
+        body: JsonObject = {"model": "m", key: messages, "stream": stream}
+        if answer.dialect == "messages":
+            body["max_tokens"] = 8000
+        path, _ = DIALECTS[answer.dialect]
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        with self.http.stream("POST", CHAT, json=body, headers=named) as response:
+        with self.http.stream("POST", path, json=body, headers=named) as response:
             answer.status, answer.headers = response.status_code, response.headers
             try:
                 for piece in response.iter_bytes():
@@ -141,6 +151,7 @@ class Client:
 class PendingResponse:
     """A response as it arrives; `broke` is the error that ended its connection, if any."""
 
+    dialect: str = "chat"
     status: int = 0
     body: bytes = b""
     broke: str = ""
@@ -167,17 +178,26 @@ class PendingResponse:
         """The error in the body or at the end of the stream; {} if there is none."""
         # a slow whole response begins with spaces
         data = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
-        document = json.parse(data) if data.startswith(b'{"error"') else {}
+        if self.dialect == "ollama":
+            data = self.body.splitlines()[-1]
+        document = json.parse(data) if data.startswith(b"{") else {}
         assert isinstance(document, dict)
-        error = document.get("error", {})
-        assert isinstance(error, dict)
-        return error
+        if isinstance(response := document.get("response"), dict):  # `response.failed`
+            document = response
+        error = document.get("error") or {}
+        return error if isinstance(error, dict) else {"message": error}
 
     @property
     def is_whole(self) -> bool:
         """Report whether it is a complete successful response."""
-        is_done = self.body.endswith(b"data: [DONE]\n\n") or b'"chat.completion"' in self.body
-        return self.status == httpx.codes.OK and is_done and not self.broke
+        return self.status == httpx.codes.OK and self.is_done and not self.broke
+
+    @property
+    def is_done(self) -> bool:
+        """Report whether it ended as a successful response does, streamed or whole."""
+        _, end = DIALECTS[self.dialect]
+        last_event = self.body.rstrip().rsplit(b"\n\n", 1)[-1]
+        return end in last_event or b'"chat.completion"' in self.body
 
 
 @contextmanager
@@ -194,9 +214,10 @@ def client_on(host: Host, url: str) -> Iterator[Client]:
 
 
 @contextmanager
-def temper_on(host: Host, *engines: Engine, **settings: str) -> Iterator[str]:
-    """Run a Temper before engines, and yield its address."""
-    urls = [part for engine in engines for part in ("--backend-url", engine.url)]
+def temper_on(host: Host, *engines: Engine | str, **settings: str) -> Iterator[str]:
+    """Run Temper in front of engines, which a string names by their URL; yield its address."""
+    named = (engine if isinstance(engine, str) else engine.url for engine in engines)
+    urls = [part for url in named for part in ("--backend-url", url)]
     command = (*COMMAND, "serve", "--host", host.address, "--json", *urls)
     with running(host, *command, **{**SETTINGS, **settings}) as process:
         assert process.stdout is not None

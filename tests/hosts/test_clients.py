@@ -47,6 +47,15 @@ def test_generation_stops_when_the_client_host_vanishes(fault: str, *, stream: b
 
 
 @pytest.mark.fault("F95")
+@pytest.mark.parametrize("dialect", ["messages", "responses", "ollama"])
+def test_generation_stops_when_the_reader_of_any_dialect_vanishes(dialect: str) -> None:
+    with lan() as pair:
+        pair.client.ask(LONG, stream=True, dialect=dialect).begun()
+        pair.client.host.cut()
+        assert pair.engines[0].app.left.acquire(timeout=SOON)
+
+
+@pytest.mark.fault("F95")
 def test_idle_connections_of_lost_clients_are_closed() -> None:
     with lan() as pair:
         assert pair.client.ask().ended().is_whole

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.hosts.network import Host, network
+from tests.hosts.network import IPV4, Host, network
 from tests.hosts.programs import NEVER, Client, Engine, client_on, engine_on, temper_on, until
 
 # enough for a fault meanwhile, few enough for a test
@@ -30,9 +30,12 @@ class Lan:
 
 
 @contextmanager
-def lan(engines: int = 1, /, **settings: str) -> Iterator[Lan]:
+def lan(engines: int = 1, /, family: str = IPV4, **settings: str) -> Iterator[Lan]:
     names = [f"engine{number}" for number in range(engines)]
-    with network("client", "temper", *names) as (client, other, *hosts), ExitStack() as stack:
+    with (
+        network("client", "temper", *names, family=family) as (client, other, *hosts),
+        ExitStack() as stack,
+    ):
         running = [stack.enter_context(engine_on(host)) for host in hosts]
         url = stack.enter_context(temper_on(other, *running, **settings))
         yield Lan(stack.enter_context(client_on(client, url)), running, other)
@@ -112,6 +115,17 @@ def test_another_engine_replaces_a_host_lost_during_prefill(*, stream: bool) -> 
         engine.host.cut()
         assert answer.ended().is_whole
         assert answer.words == 3
+
+
+@pytest.mark.fault("F91")
+@pytest.mark.parametrize("dialect", ["messages", "responses", "ollama"])
+def test_stream_of_each_dialect_ends_with_its_error_when_the_host_is_lost(dialect: str) -> None:
+    with lan() as pair:
+        answer = pair.client.ask(LONG, stream=True, dialect=dialect).begun()
+        pair.engines[0].host.cut()
+        assert answer.ended().error["message"]
+        assert not answer.is_done
+        assert not answer.broke
 
 
 @pytest.mark.fault("F91")

@@ -121,11 +121,10 @@ async def test_direct_and_queued_content_are_identical(
 
 async def test_recording_contains_direct_content(tmp_path: Path) -> None:
     steps, file = plain_steps(), tmp_path / "recording.jsonl"
-    async with temper(steps, Observers((), recording=Recording(file, 1_000_000, ()))) as (
-        _,
-        client,
-    ):
+    recording = Recording(file, 1_000_000, ())
+    async with temper(steps, Observers((), recording=recording)) as (_, client):
         await answer(client, steps, PLAIN, {})
+    recording.close()
     (exchange,) = read_recording(file)
     assert exchange.answer.text == "So: " + "".join(WORDS)
     assert exchange.generations[0][0] == ["text", "So: " + "".join(WORDS)]

@@ -176,3 +176,24 @@ async def test_stream_that_has_begun_is_not_generated_again() -> None:
         answer = await scene.front.ask(PLAIN, stream=True)
         assert answer.error is not None
         assert sorted(scene.request_counts()) == [0, 2]
+
+
+async def test_retry_budget_does_not_apply_to_answers_that_are_generated_again() -> None:
+    dies_later, answers_later = asyncio.Event(), asyncio.Event()
+    dying = Script((sse.START, sse.text("It is"), dies_later, Ending.BREAKS))
+    slow = Script((answers_later, says("Hi.")))
+    async with fake_servers(*[[says("Hi.")]] * 2) as scene:
+        await scene.front.ask(PLAIN)
+        counts = scene.request_counts()
+        home, other = (scene.servers[counts.index(number)] for number in (1, 0))
+        home.play(*[dying] * 4)
+        other.play(*[slow] * 4)
+        waiting = [asyncio.create_task(scene.front.ask(PLAIN)) for _ in range(4)]
+        for _ in range(5):
+            await home.next_request()
+        dies_later.set()
+        for _ in range(4):  # the budget allows three retries at the same time
+            await other.next_request()
+        answers_later.set()
+        answers = await asyncio.gather(*waiting)
+        assert [answer.status for answer in answers] == [200] * 4

@@ -2,6 +2,7 @@ import asyncio
 import errno
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
@@ -408,37 +409,24 @@ def test_keepalive_probes_end_within_the_limit(seconds: float) -> None:
         assert idle + pause * count <= max(seconds, 2)
 
 
-class TwoAddresses(asyncio.SelectorEventLoop):
-    """An event loop in which every name has two addresses; the first drops all packets."""
-
-    second = ""
-
-    async def getaddrinfo(  # type: ignore[override]
-        self, host: str, port: int, **options: int
-    ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        del host, options
-        kinds = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-        return [(*kinds, (address, port)) for address in ("127.0.0.2", self.second)]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there, and swallows, on Linux")
-def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second() -> None:
-    async def scene() -> None:
-        async with raw_backend(sends(OK)) as backend:
-            loop.second, port = backend.address
-            with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
-                deaf.bind(("127.0.0.2", port))
-                deaf.listen(0)
-                for filling in (first, second):  # until nothing more fits, and packets are dropped
-                    filling.setblocking(False)
-                    filling.connect_ex(("127.0.0.2", port))
-                connections = ConnectionPool(Endpoint("two.invalid", port), SOON)
-                assert await exchange(connections) == (200, b"ok")
-                connections.close()
-
-    loop = TwoAddresses()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(scene())
+async def test_a_host_whose_first_address_drops_packets_is_reached_at_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with raw_backend(sends(OK)) as backend:
+        second_address, port = backend.address
+        addresses = ["127.0.0.2", second_address]
+        entries = [(socket.AF_INET, 0, 0, "", (address, port)) for address in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_names, **_options: entries)
+        with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+            deaf.bind(("127.0.0.2", port))
+            deaf.listen(0)
+            for filling in (first, second):  # until nothing more fits, and packets are dropped
+                filling.setblocking(False)
+                filling.connect_ex(("127.0.0.2", port))
+            connections = ConnectionPool(Endpoint("two.invalid", port), SOON)
+            assert await exchange(connections) == (200, b"ok")
+            connections.close()
 
 
 def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
@@ -634,3 +622,27 @@ async def test_each_address_of_a_host_is_listed_once(host: str) -> None:
     addresses = await addresses_of(host, 1)
     assert len(addresses) == len({*addresses})
     assert addresses == [host] or "127.0.0.1" in addresses
+
+
+@pytest.mark.fault("F109")
+async def test_silent_name_server_occupies_one_thread_for_each_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolve, answers, resolved = socket.getaddrinfo, threading.Event(), list[object]()
+
+    def resolve_late(host: str, port: int, **options: int) -> list[object]:
+        resolved.append(host)
+        if host == "silent.invalid":
+            answers.wait()
+        return [*resolve("127.0.0.1", port, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_late)
+    waiting = [asyncio.create_task(addresses_of("silent.invalid", 1)) for _ in range(40)]
+    await asyncio.sleep(0)
+    assert await addresses_of("engine.invalid", 1) == ["127.0.0.1"]
+    waiting[0].cancel()
+    answers.set()
+    assert await asyncio.gather(*waiting[1:]) == [["127.0.0.1"]] * 39
+    assert resolved == ["silent.invalid", "engine.invalid"]
+    await addresses_of("silent.invalid", 1)  # an address may change: it is resolved once more
+    assert resolved[2:] == ["silent.invalid"]

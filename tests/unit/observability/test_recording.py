@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from proxy.conversation.json import JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
+from proxy.observability import recording as recording_module
 from proxy.observability.recording import (
     REDACTED,
     KeptExchanges,
@@ -229,19 +231,45 @@ def test_a_line_that_a_full_disk_has_torn_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write = tmp_path / "recording.jsonl", os.write
+    whole = Recording(path, 1_000_000, ())
+    whole.write(EXCHANGE)
+    whole.close()
     torn = Recording(path, 1_000_000, ())
-    torn.write(EXCHANGE)
-    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[: len(line) // 2]))
-    torn.write(EXCHANGE)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, line: write(file, line[: len(line) // 2]))
+        torn.write(EXCHANGE)
+        torn.close()
     assert torn.is_over
-    torn.close()
     assert list(read_recording(path)) == [EXCHANGE]
     later = Recording(path, 1_000_000, ())  # as after a restart
     later.write(EXCHANGE)
     later.close()
     assert list(read_recording(path)) == [EXCHANGE, EXCHANGE]
     assert "line 2 is incomplete; skipping it" in caplog.text
+
+
+@pytest.mark.fault("F108")
+def test_a_blocked_disk_delays_no_exchange_and_loses_those_beyond_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, write, disk_continues = tmp_path / "recording.jsonl", os.write, threading.Event()
+
+    def write_late(file: int, line: bytes) -> int:
+        disk_continues.wait()
+        return write(file, line)
+
+    monkeypatch.setattr(recording_module, "_MOST_UNWRITTEN", 2000)
+    recording = Recording(path, 1_000_000, ())
+    monkeypatch.setattr(os, "write", write_late)
+    for _ in range(9):
+        recording.write(EXCHANGE)
+    assert not path.read_bytes()
+    disk_continues.set()
+    recording.close()
+    line = len(msgspec.json.encode(EXCHANGE)) + 1
+    assert len(list(read_recording(path))) == 2000 // line + 1
+    assert caplog.messages == ["recording: skipping exchanges until the disk has caught up"]
+    recording.close()  # a second time, without an effect
 
 
 def test_empty_lines_are_skipped(tmp_path: Path) -> None:
