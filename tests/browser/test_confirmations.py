@@ -296,7 +296,7 @@ def test_call_content_is_shown_as_text_and_keeps_the_layout(
         for width in (1440, 360):
             page = open_page(scene.url, width=width, height=740).page
             question = page.locator(".question")
-            question.locator("text=Allow").wait_for()
+            question.locator("h2").wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert question.evaluate("(one) => one.scrollWidth <= one.clientWidth")
             shown = question.inner_text()

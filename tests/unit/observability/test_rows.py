@@ -54,7 +54,7 @@ def test_a_row_has_the_fields_of_the_record() -> None:
         1.0,
         "prose",
         None,
-        "First attempt: the client's request.",
+        "The client's request.",
         "The model answered in prose instead of calling a tool.",
     )
     assert row.tools == (
