@@ -91,7 +91,7 @@ def _problem_of_advice(response: httpx.Response) -> str:
 
 
 async def _send(request: ChatRequest) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=URL, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with httpx.AsyncClient(base_url=URL, trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as client:
         return await client.post(request.path, content=request.body, headers=request.headers)
 
 
