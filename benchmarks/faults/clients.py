@@ -43,9 +43,9 @@ class Clients:
 
     def __init__(self, url: str, patience: Patience) -> None:
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
-        usual = httpx.AsyncHTTPTransport(limits=limits)
+        usual = httpx.AsyncHTTPTransport(verify=False, limits=limits)
         small = (socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
-        slow = httpx.AsyncHTTPTransport(limits=limits, socket_options=[small])
+        slow = httpx.AsyncHTTPTransport(verify=False, limits=limits, socket_options=[small])
         self._usual, self._slow = (
             httpx.AsyncClient(
                 base_url=url, transport=transport, trust_env=False, timeout=patience.answer

@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.lenient_json import as_object
 from temper_evals.scenarios.worlds import objects_in
-from tests.simulation.network import Endpoint
+from tests.simulation.network import Endpoint, context_of
 
 
 class Engines:
@@ -23,19 +23,22 @@ class Engines:
         self.prompts: defaultdict[int, list[list[JsonObject]]] = defaultdict(list)
         self.playing: dict[int, Endpoint] = {}  # the connections, by the order of the generations
         self.numbers = itertools.count()
-        self._seed = seed
+        self.seed = seed
 
     async def start(self, host: str, port: int) -> None:
-        await asyncio.start_server(_Engine(self._seed, self).serve, host, port)
+        serving = asyncio.start_server(Engine(self).serve, host, port)
+        await asyncio.get_running_loop().create_task(serving, context=context_of(host))
 
-    def open_generations(self) -> set[int]:
-        """Return the generations whose connection neither Temper nor the engine has closed."""
-        return {generation for generation, side in self.playing.items() if side.is_open}
+    def open_generations(self) -> dict[int, str]:
+        """Return the hosts of the generations whose connection no side has closed."""
+        return {number: side.host for number, side in self.playing.items() if side.is_open}
 
 
-class _Engine(FaultyBackend):
-    def __init__(self, seed: int, engines: Engines) -> None:
-        super().__init__(seed, engines.ledger)
+class Engine(FaultyBackend):
+    """One engine, or the API of a managed server."""
+
+    def __init__(self, engines: Engines) -> None:
+        super().__init__(engines.seed, engines.ledger)
         self._engines = engines
 
     async def _play(self, caller: Caller, request: bytes) -> None:

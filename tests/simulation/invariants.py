@@ -11,6 +11,8 @@ from proxy.serving.admission import WaitingQueue
 from proxy.serving.services import Service
 from tests.simulation.clock import CLOCK
 from tests.simulation.engines import Engines
+from tests.simulation.scenario import MODELS
+from tests.simulation.temper import Temper
 
 _INTERVAL = 0.25  # seconds between samples
 _END = 0.1  # seconds in which an engine notices the end of a reply that Temper has read
@@ -25,7 +27,7 @@ class Watch:
     that were seen in a queue.
     """
 
-    app: OpenedApp
+    temper: Temper
     engines: Engines
     slots: int
     gone: dict[str, float] = field(default_factory=dict)
@@ -37,25 +39,29 @@ class Watch:
             await asyncio.sleep(_INTERVAL - _END)
             playing = self.engines.open_generations()
             await asyncio.sleep(_END)
-            for service in self.app.services:
-                self._look_at_service(service)
-            count = len(playing & self.engines.open_generations())
-            if count > self.slots:
-                self.problems[f"{count} generations play for {self.slots} slots"] += 1
+            app = self.temper.app
+            for service in app.services:
+                self._look_at_service(app, service)
+            still = playing.keys() & self.engines.open_generations()
+            names = Counter(_model_at(playing[generation]) for generation in still)
+            for name, count in names.items():
+                if count > self.slots:
+                    self.problems[f"{name}: {count} generations play for {self.slots} slots"] += 1
 
-    def _look_at_service(self, service: Service) -> None:
+    def _look_at_service(self, app: OpenedApp, service: Service) -> None:
         queue = service.admission.queue
         if queue.served < 0:
             self.problems[f"{service.name}: {queue.served} running requests"] += 1
-        if service.name == NAMES[0] and queue.served > self.slots:
-            self.problems[f"{queue.served} running requests for {self.slots} slots"] += 1
+        if service.name in (NAMES[0], *MODELS) and queue.served > self.slots:
+            problem = f"{service.name}: {queue.served} running requests for {self.slots} slots"
+            self.problems[problem] += 1
         if any(load < 0 for load in loads_of(service)):
             self.problems[f"{service.name}: an engine with a load below 0"] += 1
         if queue.waiting:
-            self._look_at_queue(queue)
+            self._look_at_queue(app, queue)
 
-    def _look_at_queue(self, queue: WaitingQueue) -> None:
-        board = self.app.board
+    def _look_at_queue(self, app: OpenedApp, queue: WaitingQueue) -> None:
+        board = app.board
         assert board is not None
         clients = {row.id: row.request_id for row in board.living()}
         for ticket in queue.upcoming():
@@ -65,6 +71,17 @@ class Watch:
                 self.problems["a ticket waits whose request is over"] += 1
             elif self.gone.get(client, CLOCK.now) + _LONGEST_WAIT < CLOCK.now:
                 self.problems[f"{client} waits, but its client has disconnected"] += 1
+
+
+def _model_at(host: str) -> str:
+    """Return the model that a host serves."""
+    return next((name for name in MODELS if host.startswith(name)), NAMES[0])
+
+
+def claims_of(service: Service) -> int:
+    """Return the number of requests that hold or wait for a model that Temper loads."""
+    fleet = service.fleet
+    return len(fleet._leases) + fleet.swapping.waiting if fleet else 0  # noqa: SLF001 - at rest
 
 
 def loads_of(service: Service) -> list[int]:

@@ -4,16 +4,17 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextvars import Context, copy_context
 from typing import TypeVar, TypeVarTuple, Unpack
 
+from tests.simulation.children import Child, Children
 from tests.simulation.clock import CLOCK
-from tests.simulation.network import Listener, Network
+from tests.simulation.network import CLIENTS, HOST, Listener, ListeningSocket, Network
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-_CLIENT_HOST = "10.0.0.9"
-_SERVER_HOST = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 
 
 _MOST_SPINS = 200_000  # of the loop at one virtual time; the busiest seeds need some thousands
@@ -39,7 +40,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop without threads, sockets and waiting.
+    """An event loop without threads, sockets, processes and waiting.
 
     Functions for a thread run in the loop, after a random delay.
     """
@@ -47,10 +48,36 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, network: Network) -> None:
         super().__init__(_JumpingSelector())
         self.network = network
+        self.children: Children
         network.loop = self
+        self._handlers: dict[tuple[str, int], asyncio.Handle] = {}
 
     def time(self) -> float:
         return CLOCK.now
+
+    def add_signal_handler(
+        self, sig: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts
+    ) -> None:
+        handle = asyncio.Handle(callback, args, self, copy_context())
+        self._handlers[HOST.get(), sig] = handle
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._handlers.pop((HOST.get(), sig), None) is not None
+
+    def signal(self, host: str, number: int) -> None:
+        """Send a signal to a process that handles it."""
+        handle = self._handlers[host, number]
+        self.call_soon(handle._run, context=Context())  # noqa: SLF001 - as the base class does
+
+    async def subprocess_exec(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.SubprocessProtocol],
+        *command: str,
+        env: dict[str, str],
+        **_options: object,
+    ) -> tuple[Child, asyncio.SubprocessProtocol]:
+        child = self.children.start(protocol_factory(), command, env)
+        return child, child.protocol
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
@@ -75,16 +102,18 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         port: int,
         **_options: object,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        # Temper is the only program that connects to engines
-        own = _CLIENT_HOST if host == _SERVER_HOST else _SERVER_HOST
+        own = CLIENTS if HOST.get() == CLIENTS else _LOOPBACK
         transport = await self.network.connect(protocol_factory, (host, port), own)
         return transport, transport.protocol
 
     async def create_server(  # type: ignore[override]
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
+        host: str = "",
+        port: int = 0,
+        *,
+        sock: ListeningSocket | None = None,
         **_options: object,
     ) -> Listener:
-        return self.network.listen(protocol_factory, (host, port))
+        address = sock.address if sock is not None else (host, port)
+        return self.network.listen(protocol_factory, address)

@@ -6,6 +6,9 @@
 A flow delivers in order, after random delays, and stops while its receiver does not read. As with
 TCP, what was written before a normal close arrives, and then the end of the stream; a close with
 unread input, or a crash, resets the connection: only a part of what was written arrives.
+
+Every endpoint belongs to a process, its `host`. The variable `HOST` names the process whose code
+runs; callbacks of a protocol run in the context in which its connection or listener was made.
 """
 
 import asyncio
@@ -14,15 +17,28 @@ import os
 import random
 import socket
 from collections.abc import Callable, Iterable
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from typing import TypeVarTuple, Unpack
 
 _KERNEL = 64 * 1024  # bytes of a flow that do not count as the writer's buffer
 _HIGH, _LOW = 64 * 1024, 16 * 1024  # default limits of asyncio's write buffer
 _MOST_DELIVERED = 64 * 1024
 _SLOWEST_ACCEPT = 0.8  # seconds
 
+CLIENTS = "10.0.0.9"
+HOST: ContextVar[str] = ContextVar("HOST", default=CLIENTS)
+_Ts = TypeVarTuple("_Ts")
+
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
+
+
+def context_of(host: str) -> Context:
+    """Return a context for the code of a process."""
+    context = copy_context()
+    context.run(HOST.set, host)
+    return context
 
 
 class _Socket:
@@ -71,7 +87,7 @@ class _Flow:
 
     def schedule(self) -> None:
         if self.timer is None and not self.is_cut and (self.queue or self.has_ended):
-            self.timer = self.network.loop.call_later(self.network.delay(), self._deliver)
+            self.timer = self.network.call_later(self.network.delay(), self._deliver)
 
     def cut(self) -> None:
         """Drop all that was not delivered."""
@@ -93,28 +109,30 @@ class _Flow:
             self.network.note("data", receiver, len(piece))
             if receiver.is_closed:
                 self.cut()
-                self.sender.receive_reset()
+                self.sender.run(self.sender.receive_reset)
                 return
-            receiver.protocol.data_received(piece)  # type: ignore[attr-defined]
-            self.sender.relieve()
+            receiver.run(receiver.protocol.data_received, piece)  # type: ignore[attr-defined]
+            self.sender.run(self.sender.relieve)
             self.schedule()
         elif self.has_ended:
             self.has_ended = False
             self.network.note("reset" if self.ends_with_reset else "end", receiver, 0)
-            if self.ends_with_reset:
-                receiver.receive_reset()
-            else:
-                receiver.receive_end()
+            receiver.run(receiver.receive_reset if self.ends_with_reset else receiver.receive_end)
 
 
 class Endpoint(asyncio.Transport):
-    """One side of a connection."""
+    """One side of a connection; its protocol runs in `context`."""
 
-    def __init__(self, network: "Network", own: Address, peer: Address) -> None:
+    def __init__(
+        self, network: "Network", addresses: tuple[Address, Address], context: Context
+    ) -> None:
         super().__init__()
+        own, peer = addresses
         self.number = network.count_endpoint()
         self.network = network
         self.address = own
+        self.context = context.copy()  # one that is not entered
+        self.host = context.get(HOST, CLIENTS)
         self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
         self.incoming: _Flow
         self.outgoing: _Flow
@@ -210,12 +228,16 @@ class Endpoint(asyncio.Transport):
 
     # What the network does to it.
 
-    def accept(self, protocol: asyncio.BaseProtocol) -> None:
+    def run(self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> None:
+        """Run a callback as the process of this endpoint."""
+        self.context.run(callback, *args)
+
+    def accept(self, factory: ProtocolFactory) -> None:
         """Give a connection that the kernel has accepted to its server."""
         if self.is_closed:
             return
-        self.protocol, self.is_paused = protocol, False
-        protocol.connection_made(self)
+        self.protocol, self.is_paused = factory(), False
+        self.protocol.connection_made(self)
         self.incoming.schedule()
 
     def relieve(self) -> None:
@@ -268,17 +290,39 @@ class Endpoint(asyncio.Transport):
                 self.outgoing.has_ended = True
             self.outgoing.schedule()
         self.network.forget(self)
-        self.network.loop.call_soon(self.protocol.connection_lost, error)
+        self.network.loop.call_soon(self.protocol.connection_lost, error, context=self.context)
+
+
+@dataclass(frozen=True)
+class ListeningSocket:
+    """The part of a listening socket that `proxy.api.server` looks at."""
+
+    address: Address
+    family: int = socket.AF_INET
+
+    def getsockname(self) -> Address:
+        return self.address
+
+    def setsockopt(self, *_option: object) -> None:
+        """Accept every option; none has an effect."""
+
+    def close(self) -> None:
+        """Do nothing: the listeners are closed one by one."""
 
 
 class Listener:
     """A listening socket, as `loop.create_server` returns one."""
 
-    def __init__(self, network: "Network", address: Address) -> None:
+    def __init__(self, network: "Network", address: Address, factory: ProtocolFactory) -> None:
+        self.factory = factory
+        self.context = copy_context()
+        self.host = HOST.get()
         self._network, self._address = network, address
 
     def close(self) -> None:
-        self._network.listeners.pop(self._address, None)
+        """Stop accepting; a second call has no effect."""
+        if self in self._network.listeners.get(self._address, ()):
+            self._network.listeners[self._address].remove(self)
 
     async def wait_closed(self) -> None:
         """Return at once: connections live on."""
@@ -295,7 +339,8 @@ class Network:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.quiet, self._held = os.pipe()  # a descriptor for polling that never has data
-        self.listeners: dict[Address, ProtocolFactory] = {}
+        self.listeners: dict[Address, list[Listener]] = {}
+        self.context = copy_context()  # of no process
         self.refusing: set[str] = set()
         self.stalled: set[str] = set()
         self.slow: set[str] = set()
@@ -310,6 +355,10 @@ class Network:
         os.close(self.quiet)
         os.close(self._held)
 
+    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call the kernel's code later, even if the process that runs now has died by then."""
+        return self.loop.call_later(delay, callback, context=self.context)
+
     def note(self, event: str, endpoint: Endpoint, size: int) -> None:
         host, port = endpoint.address
         self.trace.append((self.loop.time(), event, f"{host}:{port}#{endpoint.number}", size))
@@ -317,6 +366,10 @@ class Network:
     def count_endpoint(self) -> int:
         self._count += 1
         return self._count
+
+    def count_connections(self, address: Address) -> int:
+        """Return the number of connections that the server at an address has not closed."""
+        return sum(endpoint.address == address for endpoint in self.endpoints)
 
     def delay(self) -> float:
         return self.chance.random() * self._slowest
@@ -332,34 +385,37 @@ class Network:
         return self.chance.randint(min(most, 512), min(most, _MOST_DELIVERED))
 
     def is_stalled(self, *endpoints: Endpoint) -> bool:
-        return any(endpoint.address[0] in self.stalled for endpoint in endpoints)
+        return any(endpoint.host in self.stalled for endpoint in endpoints)
 
     def forget(self, endpoint: Endpoint) -> None:
         self.endpoints.pop(endpoint, None)
 
     def listen(self, factory: ProtocolFactory, address: Address) -> Listener:
-        self.listeners[address] = factory
-        return Listener(self, address)
+        listener = Listener(self, address, factory)
+        self.listeners.setdefault(address, []).append(listener)
+        return listener
 
     async def connect(self, factory: ProtocolFactory, address: Address, own: str) -> Endpoint:
         """Connect, or raise OSError; a stalled host accepts, as its kernel does."""
         await asyncio.sleep(self.delay())
-        accept = self.listeners.get(address)
-        if accept is None or address[0] in self.refusing:
+        listeners = self.listeners.get(address)
+        if not listeners or listeners[0].host in self.refusing:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        listener = self.chance.choice(listeners) if len(listeners) > 1 else listeners[0]
         source = (own, 40_000 + self._count % 20_000)
-        client, server = Endpoint(self, source, address), Endpoint(self, address, source)
+        client = Endpoint(self, (source, address), copy_context())
+        server = Endpoint(self, (address, source), listener.context)
         client.outgoing = server.incoming = _Flow(self, server, client)
         server.outgoing = client.incoming = _Flow(self, client, server)
         for endpoint in (client, server):
             self.endpoints[endpoint] = None
         self.note("open", server, 0)
-        if address[0] in self.slow:
+        if server.host in self.slow:
             server.is_paused = True  # what the client sends waits in the kernel
             seconds = self.chance.random() * _SLOWEST_ACCEPT
-            self.loop.call_later(seconds, lambda: server.accept(accept()))
+            self.call_later(seconds, lambda: server.run(server.accept, listener.factory))
         else:
-            server.accept(accept())
+            server.run(server.accept, listener.factory)
         client.protocol = factory()
         client.protocol.connection_made(client)
         return client
@@ -368,7 +424,7 @@ class Network:
         """End the process at a host: its connections are reset, and new ones refused."""
         self.refusing.add(host)
         for endpoint in [*self.endpoints]:
-            if endpoint.address[0] == host:
+            if endpoint.host == host:
                 endpoint.crash()
 
     def restart(self, host: str) -> None:

@@ -117,4 +117,31 @@ FAULTS: Mapping[str, Planted] = {
         "        self._departure.start()\n        return True",
         "        self._departure.start()\n        return None",
     ),
+    "a model is stopped while requests use it": Planted(
+        "proxy/processes/swapping.py",
+        "        if all(map(self._is_idle, going)):",
+        "        if going:",
+    ),
+    "a lease of a model is not returned": Planted(
+        "proxy/processes/fleet.py",
+        "            del self._leases[ticket]\n"
+        "            self._obey(self.swapping.leave(ticket, now()))",
+        "            del self._leases[ticket]",
+    ),
+    "a model is loaded before the other one has ended": Planted(
+        "proxy/processes/supervisor.py",
+        "        async with self._alone:  # free when the owner has stopped the server\n"
+        "            pass",
+        "        pass",
+    ),
+    "a restart does not wait": Planted(
+        "proxy/processes/supervisor.py",
+        "                    await asyncio.sleep(waiting)",
+        "                    await asyncio.sleep(0)",
+    ),
+    "a server that ignores SIGTERM is not killed": Planted(
+        "proxy/processes/process.py",
+        "        await asyncio.sleep(self._grace_seconds)\n        self._kill()",
+        "        await asyncio.sleep(self._grace_seconds)",
+    ),
 }

@@ -4,7 +4,7 @@ A subset of the requests or of the events is a valid scenario, which is how a fa
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tests.simulation.dialects import Dialect
@@ -12,15 +12,21 @@ from tests.simulation.dialects import Dialect
 ENGINES = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 _SECONDS = 12.0  # in which events begin
 _SPANS = (1.0, 4.0, _SECONDS, _SECONDS)  # in which all requests begin; short ones fill the queue
+_MANAGED = 0.5  # share of the seeds in which Temper starts servers
 _MANY = 256  # waiting requests: more than a scenario has
 
-EventKind: TypeAlias = Literal["crash", "stall", "slow", "reload"]
+MODELS = ("alder", "birch", "cedar")  # models that Temper starts a llama-server for
+
+EventKind: TypeAlias = Literal["crash", "stall", "slow", "reload", "kill server", "stall server"]
 Manner: TypeAlias = Literal["usual", "half-closes", "continues"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the world at `time`; `host` and `seconds` are those of a fault."""
+    """An event of the world at `time`; `host` and `seconds` are those of a fault.
+
+    For a server of Temper's own, `host` is the name of the model.
+    """
 
     kind: EventKind
     time: float
@@ -30,7 +36,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The request `number` of the seed, sent at `time` in a dialect.
+    """The request `number` of the seed, sent at `time` in a dialect, to a managed `model` if any.
 
     A client that `half-closes` finishes sending before it reads; one that `continues` sends a
     second request after the answer, with `previous_response_id`. Both apply to suitable requests.
@@ -40,6 +46,18 @@ class Sending:
     time: float
     dialect: Dialect = "chat"
     manner: Manner = "usual"
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """The models that Temper loads itself: `most_loaded` at once, for `ttl` idle seconds (0: no
+    limit).
+    """
+
+    models: tuple[str, ...] = ()
+    most_loaded: int = 1
+    ttl: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,7 @@ class Scenario:
     slots: int
     most_waiting: int = _MANY
     has_keys: bool = False
+    managed: "Managed" = Managed()
 
     @property
     def can_be_full(self) -> bool:
@@ -84,7 +103,7 @@ def scenario_of(seed: int) -> Scenario:
         )
         for _ in range(chance.choice((0, 1, 2, 5)))
     ]
-    return Scenario(
+    scenario = Scenario(
         seed,
         tuple(sendings),
         tuple(events),
@@ -93,3 +112,26 @@ def scenario_of(seed: int) -> Scenario:
         most_waiting=chance.choice((1, 2, _MANY, _MANY, _MANY)),
         has_keys=chance.random() < 0.3,
     )
+    return _with_models(scenario, chance) if chance.random() < _MANAGED else scenario
+
+
+def _with_models(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Let Temper start the servers of one to three models, which get most of the requests."""
+    models = MODELS[: chance.choice((1, 2, 2, 3))]
+    sendings = [
+        replace(sending, model=chance.choice((*models, *models, "")))
+        for sending in scenario.sendings
+    ]
+    kinds: tuple[EventKind, ...] = ("kill server", "kill server", "stall server")
+    events = [
+        Event(
+            chance.choice(kinds),
+            chance.random() * _SECONDS,
+            chance.choice(models),
+            chance.random() * 6,
+        )
+        for _ in range(chance.choice((0, 1, 2, 5)))
+    ]
+    managed = Managed(models, chance.choice((1, 1, 2)), ttl=chance.choice((0, 1, 5)))
+    sent = tuple(sendings)
+    return replace(scenario, sendings=sent, events=(*scenario.events, *events), managed=managed)

@@ -2,28 +2,24 @@
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
 import random
+import sys
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import httpx
 import msgspec
-import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
-from uvicorn.server import ServerState
 
 from benchmarks.faults.clients import Clients, Patience
 from benchmarks.faults.demands import Demand, Kind, Seen, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
-from proxy.api.connections import ConnectionLimits, limit_connections
-from proxy.api.hosted import OpenedApp, open_app
 from proxy.settings import Settings
+from tests.simulation.children import Children
 from tests.simulation.clock import CLOCK
 from tests.simulation.dialects import is_convertible
 from tests.simulation.engines import Engines
@@ -35,27 +31,35 @@ from tests.simulation.exchanges import (
     Exchange,
     continued,
     exchange,
+    for_model,
     in_dialect,
     of_another_owner,
+    open_client,
 )
-from tests.simulation.invariants import Watch, loads_of
+from tests.simulation.invariants import Watch, claims_of, loads_of
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.scenario import ENGINES, Event, Scenario, Sending
+from tests.simulation.temper import Temper
 
 _ENGINE_PORT = 8080
 _NOWHERE = "http://10.0.2.1:8080"
 _KEYS = Path(__file__).with_name("keys.txt")
+_MODEL_FILE = Path(__file__).with_name("model.gguf")  # without metadata
 _PATIENCE = Patience(answer=PATIENCE_SECONDS, stall=2.0)
 _DEADLINE = 10.0  # of a response, in seconds
 _LONGEST_RUN = 600.0  # seconds; most take a tenth of it
 _SETTLE_SECONDS = 30.0
 _LONGEST_OUTLIVING = 1.0  # seconds that a generation may outlive its client
+_LOAD_WAIT = 5
+_LOAD_SECONDS = 6  # more than a good start of a managed server takes
+_LATE_OF_SERVERS = 40.0  # the same for a managed server, which is restarted with a growing delay
 _LATE = 16.0  # seconds after the end of a fault in which its consequences are permitted
 _UNAVAILABLE = frozenset({502, 503, 504})
 
 _LOGGER = logging.getLogger("proxy")  # not the root, whose handlers a reload replaces
 _POOL = logging.getLogger("proxy.backends.pool")
+_SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
 
 # a stored response belongs to its owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
@@ -67,9 +71,12 @@ _KINDS = {
     Kind.LEFT: "disconnects",
 }
 _EVENTS = {"crash": "crashes", "stall": "stalls", "slow": "slow to accept", "reload": "reloads"}
+_CHILDREN = ("starts", "failed starts", "hung starts", "stops", "killed servers", "stalled servers")
 OCCURRENCES = (
     *_KINDS.values(),
     *_EVENTS.values(),
+    *_CHILDREN,
+    "restarts given up",
     *("retried", "failovers", "queue waits", "queue full", "half-closed", "continued"),
     *("keys of another owner",),
 )
@@ -89,6 +96,7 @@ def simulate(scenario: Scenario) -> Verdict:
     """Run a scenario to its end."""
     CLOCK.restart(scenario.seed)
     random.seed(scenario.seed)  # the pool and the supervisor draw from the global generator
+    descriptors = _count_descriptors()
     network = Network(random.Random(f"network/{scenario.seed}"))
     loop = SimulatedLoop(network)
     asyncio.set_event_loop(loop)
@@ -97,29 +105,47 @@ def simulate(scenario: Scenario) -> Verdict:
         lambda _loop, context: verdict.problems.append(f"in the event loop: {context}")
     )
     gc.collect()
+    gc.freeze()  # the next collection looks only at objects of this run
     gc.disable()  # a collection would run finalizers at times that depend on memory
-    log = _ErrorLog(verdict)
-    _LOGGER.addHandler(log)
-    _POOL.setLevel(logging.WARNING)
-    _POOL.addFilter(log.count)
     try:
-        loop.run_until_complete(_run(scenario, network, verdict))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        with _watched_log(verdict):
+            loop.run_until_complete(_run(scenario, loop, verdict))
+            loop.run_until_complete(loop.shutdown_asyncgens())
     except Exception as error:  # noqa: BLE001 - any error of the run is a finding
         verdict.problems.append(f"the run ended with {error!r}")
     finally:
-        _LOGGER.removeHandler(log)
-        _POOL.removeFilter(log.count)
         gc.enable()
         asyncio.set_event_loop(None)
         loop.close()
         network.close()
         verdict.trace = network.trace
+    if _count_descriptors() > descriptors:
+        verdict.problems.append(f"open descriptors: {_count_descriptors()}, before {descriptors}")
     return verdict
 
 
+def _count_descriptors() -> int:
+    folder = Path("/proc/self/fd")
+    return len([*folder.iterdir()]) if folder.exists() else 0
+
+
+@contextlib.contextmanager
+def _watched_log(verdict: Verdict) -> Iterator[None]:
+    log = _ErrorLog(verdict)
+    _LOGGER.addHandler(log)
+    for logger in (_POOL, _SUPERVISOR):
+        logger.setLevel(logging.WARNING)
+        logger.addFilter(log.count)
+    try:
+        yield
+    finally:
+        _LOGGER.removeHandler(log)
+        for logger in (_POOL, _SUPERVISOR):
+            logger.removeFilter(log.count)
+
+
 class _ErrorLog(logging.Handler):
-    """Collects internal errors from the log, and counts requests that went to another engine."""
+    """Collects internal errors from the log; counts failovers and servers that stay down."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(logging.ERROR)
@@ -132,8 +158,10 @@ class _ErrorLog(logging.Handler):
         self._verdict.problems.append(f"in the log: {text}")
 
     def count(self, record: logging.LogRecord) -> bool:
+        is_lasting = "giving up" in record.msg
         self._verdict.occurrences["failovers"] += "next server" in record.msg
-        return record.levelno >= logging.ERROR
+        self._verdict.occurrences["restarts given up"] += is_lasting
+        return record.levelno >= logging.ERROR and not is_lasting
 
 
 def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
@@ -142,6 +170,7 @@ def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
     models: dict[str, dict[str, object]] = {
         steady: {"urls": urls, "aliases": aliases, "parallel_requests": scenario.slots},
         GONE: {"url": _NOWHERE},
+        **{name: _managed(scenario) for name in scenario.managed.models},
     }
     if is_reloaded:
         models["another"] = {"url": _NOWHERE}
@@ -151,6 +180,7 @@ def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
                 "body_seconds": 3,
                 "stall_seconds": 2,
                 "keep_alive_seconds": 1,
+                "grace_seconds": 5,
                 "max_waiting": scenario.most_waiting,
                 "api_keys_file": _KEYS if scenario.has_keys else None,
             },
@@ -159,19 +189,34 @@ def _settings(scenario: Scenario, *, is_reloaded: bool = False) -> Settings:
                 "first_byte_seconds": 3,
                 "idle_seconds": 3,
                 "deadline_seconds": _DEADLINE,
-                "load_wait_seconds": 5,
+                "load_wait_seconds": _LOAD_WAIT,
             },
             "models": models,
+            "swapping": {"max_loaded": scenario.managed.most_loaded},
             "logging": {"level": "error"},
         }
     )
 
 
-async def _run(scenario: Scenario, network: Network, verdict: Verdict) -> None:
-    """Open Temper and its engines, run the scenario, and close everything again."""
+def _managed(scenario: Scenario) -> dict[str, object]:
+    """Return the settings of a model for which Temper starts a llama-server."""
+    return {
+        "path": _MODEL_FILE,
+        "server": sys.executable,  # any program: the loop starts none
+        "parallel_requests": scenario.slots,
+        "load_seconds": _LOAD_SECONDS,
+        "ttl_seconds": scenario.managed.ttl,
+    }
+
+
+async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> None:
+    """Start Temper and its engines, run the scenario, and end everything again."""
     engines = Engines(scenario.seed)
     for host in ENGINES[: scenario.engines]:
         await engines.start(host, _ENGINE_PORT)
+    problems = Counter[str]()
+    chance = random.Random(f"children/{scenario.seed}")
+    loop.children = Children(loop.network, engines, scenario.managed, chance, problems)
     reloads = 0
 
     def reload() -> Settings:
@@ -179,18 +224,21 @@ async def _run(scenario: Scenario, network: Network, verdict: Verdict) -> None:
         reloads += 1
         return _settings(scenario, is_reloaded=reloads % 2 == 1)
 
-    faults = [
-        (event.time, event.time + event.seconds)
-        for event in scenario.events
-        if event.kind in ("crash", "stall")
-    ]
-    async with (
-        open_app(_settings(scenario), reload=reload) as app,
-        _serving(app, network) as state,
-    ):
-        watch = Watch(app, engines, scenario.slots)
-        await _World(scenario, network, verdict, engines, app, watch, faults).run(state)
-    for endpoint in [*network.endpoints]:
+    temper = Temper(loop, _settings(scenario), reload)
+    watch = Watch(temper, engines, scenario.slots, problems=problems)
+    with temper.installed():
+        await temper.start()
+        await _World(scenario, loop, verdict, engines, temper, watch).run()
+        await temper.stop()
+        if left := [child.host for child in loop.children.living()]:
+            verdict.problems.append(f"processes that did not end: {left}")
+        await _end_everything(loop, verdict)
+    verdict.problems[:0] = problems
+    verdict.occurrences += loop.children.occurrences
+
+
+async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
+    for endpoint in [*loop.network.endpoints]:
         endpoint.crash()
     await asyncio.sleep(1)
     left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -201,35 +249,28 @@ async def _run(scenario: Scenario, network: Network, verdict: Verdict) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-@contextlib.asynccontextmanager
-async def _serving(app: OpenedApp, network: Network) -> AsyncGenerator[ServerState]:
-    """Accept clients as `proxy.api.server.serving` does, without its sockets and signals."""
-    limits = ConnectionLimits(10.0, 2048, 2.0, 3.0)
-    config = uvicorn.Config(
-        app, http=limit_connections(limits), ws="none", log_config=None, access_log=False
-    )
-    config.load()
-    state = ServerState()
-    protocol = functools.partial(limit_connections(limits), config, state, {})
-    network.listen(protocol, TEMPER)
-    yield state
-
-
 @dataclass(slots=True)
 class _World:
     """A run in progress; `faults` are the times in which an engine was down or silent."""
 
     scenario: Scenario
-    network: Network
+    loop: SimulatedLoop
     verdict: Verdict
     engines: Engines
-    app: OpenedApp
+    temper: Temper
     watch: Watch
-    faults: list[tuple[float, float]]
+    faults: list[tuple[float, float]] = field(init=False)
     chats: int = 0
     perhaps: int = 0  # repeated requests that may have arrived after the failure of the first
 
-    async def run(self, state: ServerState) -> None:
+    def __post_init__(self) -> None:
+        self.faults = [
+            (event.time, event.time + event.seconds)
+            for event in self.scenario.events
+            if event.kind in ("crash", "stall")
+        ]
+
+    async def run(self) -> None:
         clients = Clients(URL, _PATIENCE)
         watching = asyncio.create_task(self.watch.run())
         try:
@@ -238,35 +279,40 @@ class _World:
                     group.create_task(self._happen(event))
                 for sending in self.scenario.sendings:
                     group.create_task(self._send(clients, sending))
-            await self._check_rest(state)
+            await self._check_rest()
         finally:
             watching.cancel()
             await clients.close()
-            self.verdict.problems[:0] = self.watch.problems
         self.verdict.occurrences["queue waits"] += len(self.watch.waited)
 
     async def _happen(self, event: Event) -> None:
         await asyncio.sleep(event.time)
-        self.verdict.occurrences[_EVENTS[event.kind]] += 1
+        self.verdict.occurrences[_EVENTS.get(event.kind, "")] += 1
+        network, children = self.loop.network, self.loop.children
         match event.kind:
             case "crash":
-                self.network.crash(event.host)
+                network.crash(event.host)
                 await asyncio.sleep(event.seconds)
-                self.network.restart(event.host)
+                network.restart(event.host)
             case "stall":
-                self.network.stall(event.host)
+                network.stall(event.host)
                 await asyncio.sleep(event.seconds)
-                self.network.resume(event.host)
+                network.resume(event.host)
             case "slow":
-                self.network.slow.add(event.host)
+                network.slow.add(event.host)
                 await asyncio.sleep(event.seconds)
-                self.network.slow.discard(event.host)
+                network.slow.discard(event.host)
             case "reload":
-                self.app.renew()
+                self.temper.hang_up()
+            case "kill server":
+                children.crash(event.host)
+            case "stall server":
+                await children.stall(event.host, event.seconds)
 
     async def _send(self, clients: Clients, sending: Sending) -> None:
         await asyncio.sleep(sending.time)
         _, plan = draw(self.scenario.seed, sending.number)
+        plan = for_model(plan, sending.model)
         exchanges = await self._exchange(clients, sending, plan)
         due = sum(self._judge(sending, exchange) for exchange in exchanges)
         made = len(self.engines.ledger.made(sending.number))
@@ -279,7 +325,7 @@ class _World:
         outlived = max(ends, default=over) - over
         # a stalled engine notices the end of a connection only after the stall
         noticed = over + _LONGEST_OUTLIVING
-        if outlived > _LONGEST_OUTLIVING and not self._is_faulty(begun, noticed):
+        if outlived > _LONGEST_OUTLIVING and not self._is_faulty(sending, begun, noticed):
             self._note(sending, f"a generation outlived its client by {outlived:.2f} s")
 
     async def _exchange(self, clients: Clients, sending: Sending, plan: Plan) -> list[Exchange]:
@@ -326,7 +372,7 @@ class _World:
         first = await exchange(plan, "responses")
         if not first.is_answered or first.response is None:
             return [first]
-        self.app.renew()
+        self.temper.hang_up()
         self.verdict.occurrences["continued"] += 1
         before = prompts[-1]
         text = f"And then? [[request {sending.number}]]"
@@ -353,7 +399,8 @@ class _World:
         problem = problem_of(demand, seen)
         is_leaving = plan.manner not in (Manner.STAYS, Manner.READS_SLOWLY, Manner.SENDS_TWICE)
         if is_leaving and (
-            self._is_faulty(exchange.begun, exchange.over) or QUEUE_IS_FULL in f"{seen.error}"
+            self._is_faulty(sending, exchange.begun, exchange.over)
+            or QUEUE_IS_FULL in f"{seen.error}"
         ):
             problem = seen.problem  # an error may arrive before the client leaves
         if problem and not self._is_cut_late(plan, demand, seen):
@@ -367,8 +414,13 @@ class _World:
             f"{fault.name}: {problem}"
         )
 
-    def _is_faulty(self, begun: float, over: float) -> bool:
-        return any(begin <= over and begun <= end + _LATE for begin, end in self.faults)
+    def _is_faulty(self, sending: Sending, begun: float, over: float) -> bool:
+        faults, late = self.faults, _LATE
+        if sending.model:
+            faults, late = self.loop.children.faults.get(sending.model, []), _LATE_OF_SERVERS
+            if over - begun >= _LOAD_WAIT - 0.1:  # it may have waited for the model
+                return True
+        return any(begin <= over and begun <= end + late for begin, end in faults)
 
     def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
         """Add the outcomes that the faults of engines and the queue permit."""
@@ -379,11 +431,15 @@ class _World:
             demand = replace(demand, attempts=demand.attempts + 1)
         if self.scenario.can_be_full:
             demand = replace(demand, failures=demand.failures | {429})
-        if engines > 1:  # before its first byte, a failed generation is sent to the next engine
+        if sending.model and 502 in demand.failures:  # a managed server may be about to restart
+            demand = replace(demand, failures=demand.failures | {503})
+        if (
+            engines > 1 and not sending.model
+        ):  # before its first byte, a failed generation is sent to the next engine
             demand = replace(demand, attempts=demand.attempts * engines)
             # engines that fail are not used for a while, which ends as if they were down
             demand = _or_unavailable(demand)
-        if self._is_faulty(exchange.begun, exchange.over):
+        if self._is_faulty(sending, exchange.begun, exchange.over):
             demand = _or_unavailable(replace(demand, attempts=demand.attempts + 2))
         if exchange.over - exchange.begun >= _DEADLINE:  # most of it in the queue
             demand = _or_cut_off(demand, exchange.seen)
@@ -398,17 +454,17 @@ class _World:
         is_broken = seen.problem.startswith("the connection broke")
         return is_broken and bool(demand.failures) and b'"stream":false' in plan.request.body
 
-    async def _check_rest(self, state: ServerState) -> None:
+    async def _check_rest(self) -> None:
         """Wait until all is idle; nothing may be left open or counted twice."""
         await asyncio.sleep(_SETTLE_SECONDS)
-        async with httpx.AsyncClient(base_url=URL, trust_env=False) as client:
+        async with open_client() as client:
             metrics = (await client.get("/metrics")).text
         sums = dict[str, float]()
         for family in text_string_to_metric_families(metrics):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
         await asyncio.sleep(5)  # longer than the connection above is kept
-        services = [*self.app.services]
+        services = [*self.temper.app.services]
         queues = [service.admission.queue for service in services]
         counted = sums.get("temper_requests_total", 0.0)
         at_rest = {
@@ -418,13 +474,19 @@ class _World:
             "share of the KV cache": round(sums["temper_kv_cache_usage_ratio"], 9),
             "load of the engines": sum(sum(loads_of(service)) for service in services),
             "generations": self.engines.ledger.playing,
-            "connections of clients": len(state.connections),
+            "connections of clients": self.loop.network.count_connections(TEMPER),
+            "claims to models": sum(map(claims_of, services)),
+            "idle models that are loaded": self._count_idle(),
             "requests that were not counted": max(0.0, self.chats - counted),
             "requests that were counted twice": max(0.0, counted - self.chats - self.perhaps),
         }
         self.verdict.problems += [
             f"at rest: {name}: {value:g}" for name, value in at_rest.items() if value
         ]
+
+    def _count_idle(self) -> int:
+        """Return the number of servers that still run although their models expire."""
+        return len([*self.loop.children.living()]) if self.scenario.managed.ttl else 0
 
 
 def _or_cut_off(demand: Demand, seen: Seen) -> Demand:
