@@ -223,13 +223,13 @@ def models(
     Without a server or model, list the models in the caches of llama.cpp, Hugging Face, Ollama
     and LM Studio.
     """
-    from proxy.serving.opening import names_nothing
+    from proxy.serving.opening import selects_no_server
 
     if tried:
         commands.show_tried(as_json=as_json)
         return
     settings = load(config, _backend_flags(flags), level="warning")
-    if cached or (not known and names_nothing(settings)):
+    if cached or (not known and selects_no_server(settings)):
         commands.show_cached(as_json=as_json)
     else:
         run(commands.show_models(settings, known=known, as_json=as_json))

@@ -100,7 +100,7 @@ def server_urls(settings: Settings) -> tuple[str, ...]:
     return settings.backend.addresses
 
 
-def names_nothing(settings: Settings) -> bool:
+def selects_no_server(settings: Settings) -> bool:
     return not (server_urls(settings) or settings.models or settings.model.source)
 
 
@@ -221,7 +221,7 @@ async def find_backend(
     can reach a managed server only through it. If no server answers, raises `InvalidConfiguration`,
     which lists the alternatives for `command`.
     """
-    if not names_nothing(settings):
+    if not selects_no_server(settings):
         return None
     if not urls:
         urls = tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
@@ -237,7 +237,7 @@ async def find_backend(
 
 def with_backend(settings: Settings, server: FoundServer | None) -> Settings:
     """Return the settings with a running server, if they name nothing else."""
-    if server is None or not names_nothing(settings):
+    if server is None or not selects_no_server(settings):
         return settings
     address = {"url": server.url, "kind": server.kind}
     return settings.model_copy(update={"backend": settings.backend.model_copy(update=address)})
