@@ -269,7 +269,7 @@ class Model:
             serving = replace(serving, context=context)
         if self._client is not None:
             window = settings.context.window_tokens or None
-            services = serving.alone(ClientBackend(self._client, window))
+            services = serving.services_for(ClientBackend(self._client, window))
         else:
             services = await opening.enter_async_context(
                 open_services(settings, serving, lambda _stage: None)

@@ -33,7 +33,7 @@ from proxy.hardware.summary import amount
 from proxy.mcp.inspection import InspectedServer, inspect_servers
 from proxy.processes.start_progress import StartProgress
 from proxy.processes.supervisor import Supervisor
-from proxy.serving.managed_server import alias_of, settle_window
+from proxy.serving.managed_server import alias_of, choose_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
 from proxy.settings import Settings, is_loopback
 from proxy.systems import open_file_limit
@@ -207,7 +207,7 @@ async def examine(
     for title, check_machine in MACHINE.items():
         yield CheckResult(title, check_machine(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        examining = _examine_server(settle_window(each), checks, on_results, on_step)
+        examining = _examine_server(choose_window(each), checks, on_results, on_step)
         async with aclosing(examining) as findings:
             async for result in findings:
                 yield result
