@@ -102,7 +102,7 @@ def examine_servers(
         if bundle is not None:
             report.write_bundle(bundle, target, results)
             echo(f"Report written to {bundle}. Check its contents before sending it.", err=True)
-        return report.is_well(results)
+        return report.has_no_failure(results)
 
     return work()
 
