@@ -1,4 +1,4 @@
-"""An agent: a model, tools and instructions; the loop between them is a run.
+"""An agent: a model, tools and instructions. A run is the loop of model replies and tool calls.
 
 @tool
 def weather(city: str) -> str:
@@ -46,13 +46,13 @@ _NO_HOOKS = Hooks()
 class Agent(Generic[Deps, Output]):
     """The configuration that runs share.
 
-    `tools` are functions, `@tool`s, toolsets, and other executors. `instructions` precede every
-    conversation. A `workflow` has the rules of order between tools; without one, those of the
-    operator for the model apply. `output` is the type of the answer. `parameters` are further
-    members of each request, such as `temperature`, or `id_slot` to stay on one slot of a
-    llama-server. The instructions can demand an `end_mark`, such as TASK_COMPLETE, after the last
-    answer; it is removed from the result. A higher `priority` gets a free slot first. Raises
-    ValueError for rules that contradict each other.
+    `tools` are functions, `@tool`s, toolsets, and other executors. `instructions` are the system
+    message. `workflow` contains rules for the order of tool calls; by default, the operator's rules
+    for the model apply. `output` is the type of the answer. `parameters` are additional members of
+    each request, such as `temperature`, or `id_slot` to use one slot of a llama-server. If the
+    instructions demand an `end_mark` after the last answer, such as TASK_COMPLETE, it is removed
+    from the result. Runs with a higher `priority` get a free slot first. Raises ValueError for
+    contradictory rules.
     """
 
     model: Model
@@ -67,17 +67,17 @@ class Agent(Generic[Deps, Output]):
     priority: Literal["high", "normal", "low"] = "normal"
 
     def __post_init__(self) -> None:
-        self._check_forms()
+        self._check_types()
         for field_name, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{field_name}: {problem}")
-        # Mistakes are reported when the agent is made, not when a model first calls the tool. Other
-        # executors, such as tool servers, may list their tools only after they have started.
+        # Reports mistakes when the agent is created, not when a model first calls the tool. Other
+        # executors, such as tool servers, cannot be checked: they list their tools after a start.
         merged = [*self._merge_groups()]
         if all(isinstance(group, Toolset) for group in merged):
             self._bind(None, _NO_HOOKS)
 
-    def _check_forms(self) -> None:
-        # Programs without a type checker pass a URL for the model, or one function for the list.
+    def _check_types(self) -> None:
+        # Without a type checker, programs pass a URL as the model, or a function as the list.
         model: object = self.model
         if not isinstance(model, Model):
             remedy = f"Agent(Model({model!r}), ...)" if isinstance(model, str) else "Agent(Model())"
@@ -113,10 +113,10 @@ class Agent(Generic[Deps, Output]):
     ) -> RunResult[Output]:
         """Answer a prompt: a text, or content parts of the chat API.
 
-        It continues a `conversation` and appends to it. `deps` is passed to tools in their context.
-        `prompt_vars` fill the placeholders in braces of `instructions`. Setting `cancel` ends the
-        run between two steps. Raises `BackendFailed` and `InvalidRequest` kinds of errors, and
-        exceptions of `hooks`; any other end is in the result.
+        The run continues `conversation` and appends its messages to it. Tools get `deps` in their
+        context. `prompt_vars` are values for placeholders like {name} in `instructions`. Setting
+        `cancel` ends the run between two steps. Raises `BackendFailed`, `InvalidRequest`, and
+        exceptions of `hooks`; every other failure is reported in the result.
         """
         running = self.stream(
             prompt,
@@ -140,7 +140,7 @@ class Agent(Generic[Deps, Output]):
         hooks: Hooks = _NO_HOOKS,
         prompt_vars: Mapping[str, object] | None = None,
     ) -> RunResult[Output]:
-        """Like `run`, in the thread of a model that was opened by `with`; also in notebooks."""
+        """Like `run`, for code without `await`: runs in the thread of a model opened by `with`."""
         work = partial(
             self.run,
             prompt,
@@ -152,11 +152,11 @@ class Agent(Generic[Deps, Output]):
         future = self.model.portal.start_task_soon(work)
         try:
             return future.result()
-        except BaseException:  # KeyboardInterrupt ends the wait, and has to end the work
+        except BaseException:  # after Ctrl-C, the thread would continue the run
             future.cancel()
             raise
 
-    def stream(  # noqa: PLR0913 - all but the first are given by name
+    def stream(  # noqa: PLR0913 - all but the first are keyword arguments
         self,
         prompt: str | Sequence[JsonObject],
         *,
@@ -167,10 +167,10 @@ class Agent(Generic[Deps, Output]):
         prompt_vars: Mapping[str, object] | None = None,
         shows_calls: bool = False,
     ) -> AbstractAsyncContextManager[RunStream[Output]]:
-        """Like `run`, with events as they happen; leaving the block ends the run.
+        """Like `run`, but yields events while they happen; leaving the block ends the run.
 
-        With `shows_calls`, calls are events while they are written (`CallDelta`). As an event is
-        never taken back, a call that was shown must then be completed by a retry.
+        With `shows_calls`, the parts of calls are events, too (`CallDelta`). Because events are
+        never retracted, a retry must then complete a call that was shown.
         """
         task: Task[Output] = Task(
             model=self.model,
@@ -192,11 +192,11 @@ class Agent(Generic[Deps, Output]):
 
     @cached_property
     def _groups(self) -> tuple[Toolset | Executor, ...]:
-        """The tools by executor, in their order."""
+        """An executor for each entry of `tools`; a function becomes a toolset with one tool."""
         return tuple(tool if _executes(tool) else Toolset([tool]) for tool in self.tools)
 
     def _merge_groups(self) -> Iterator[Toolset | Executor]:
-        """Merge adjacent toolsets: if a tool demands an order, it holds for all their calls."""
+        """Merge adjacent toolsets: a tool that requires an order also orders the others' calls."""
         for is_plain, groups in groupby(self._groups, lambda group: type(group) is Toolset):
             if is_plain:
                 yield Toolset(
@@ -207,12 +207,12 @@ class Agent(Generic[Deps, Output]):
 
     @cached_property
     def _rules(self) -> Workflow:
-        """The workflow, with the prerequisites that the tools declare."""
+        """The workflow, plus the prerequisites that the tools declare."""
         toolsets = [group for group in self._groups if isinstance(group, Toolset)]
         declared = [rule for tools in toolsets for rule in tools.prerequisites]
-        more = [rule for rule in declared if rule not in self.workflow.prerequisites]
+        added = [rule for rule in declared if rule not in self.workflow.prerequisites]
         known = tuple(self.workflow.prerequisites)
-        return replace(self.workflow, prerequisites=(*known, *more)) if more else self.workflow
+        return replace(self.workflow, prerequisites=(*known, *added)) if added else self.workflow
 
     @property
     def _aliases(self) -> Mapping[str, str]:
@@ -220,7 +220,7 @@ class Agent(Generic[Deps, Output]):
         return {alias: name for tools in toolsets for alias, name in tools.aliases.items()}
 
     def _bind(self, deps: Deps | None, hooks: Hooks) -> JoinedTools:
-        """Return the tools for a run; raises ValueError for rules about unknown tools."""
+        """Bind the tools to a run; raises ValueError for rules about unknown tools."""
         joined = JoinedTools(
             [
                 group.bound(deps, self.limits, hooks.approve)
@@ -242,7 +242,7 @@ def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Tool
 
 
 def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
-    """Fill the placeholders; raises ValueError for one without a value."""
+    """Replace placeholders by values; raises ValueError for a placeholder without a value."""
     if values is None:
         return instructions
     try:
@@ -255,11 +255,11 @@ def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
 def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:
     if isinstance(prompt, str):
         return user_message(prompt)
-    given: object = prompt  # the program may not be type-checked
-    if not isinstance(given, Sequence):
-        kind = type(given).__name__
+    untyped: object = prompt  # the program may not be type-checked
+    if not isinstance(untyped, Sequence):
+        kind = type(untyped).__name__
         raise TypeError(f"the prompt must be a text or a list of content parts, not {kind}")
-    if any(isinstance(part, dict) and "role" in part for part in given):
+    if any(isinstance(part, dict) and "role" in part for part in untyped):
         problem = "the prompt must be the new user message, not a list of messages"
         raise ValueError(f"{problem}: pass earlier messages as conversation=Conversation.of(...)")
     parts: list[JsonValue] = [*prompt]

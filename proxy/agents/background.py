@@ -1,4 +1,4 @@
-"""Temper's server in a thread of a program, for loops that need a base URL.
+"""Temper's server in a thread of a program, for clients that need a base URL.
 
 with local_server("http://127.0.0.1:8080") as server:
     client = OpenAI(base_url=f"{server.url}/v1", api_key=server.api_key)
@@ -24,10 +24,9 @@ _HOST = "127.0.0.1"
 
 
 class LocalServer:
-    """A server that runs during its block, by `with` or `async with`.
+    """A server that runs during its `with` or `async with` block.
 
-    `url` has a free port of the loopback interface, and `api_key` is the key that clients have to
-    send.
+    It listens on a free port of the loopback interface. Clients must send `api_key`.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -39,7 +38,7 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """Its address, without a path; raises RuntimeError unless it runs."""
+        """The address without a path; raises RuntimeError if the server is not running."""
         if not self._url:
             raise RuntimeError("the server is not running: use it within `with`")
         return self._url
@@ -71,22 +70,22 @@ def local_server(
     config: str | Path | None = None,
     settings: Mapping[str, Mapping[str, object]] | None = None,
 ) -> LocalServer:
-    """Create a server for a running engine, a file, or a model of Ollama.
+    """Create a server for a running engine, a model file, or a model of Ollama.
 
-    `settings` are further settings, by section and name. Everything else is read as by `temper
-    serve`: from the `config` or `temper.toml` in this folder, and the environment. Only the address
-    is always a free one, and a key is generated if none is set. Raises `InvalidConfiguration`;
-    starting it also raises `ProcessFailed` kinds of errors.
+    `settings` are additional settings, by section and name. As in `temper serve`, other settings
+    come from `config` or `temper.toml` in this folder, and from the environment. The port is always
+    a free port, and a key is generated if none is set. Raises `InvalidConfiguration`; entering the
+    block can also raise `ProcessFailed`.
     """
     address: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
-    given = settings_from_arguments(backend_url, path, ollama, settings or {})
+    overrides = settings_from_arguments(backend_url, path, ollama, settings or {})
     for name in address:
-        if name in given.get("server", {}):
+        if name in overrides.get("server", {}):
             problem = "cannot be set: local_server() listens on a free port of 127.0.0.1"
             raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
-    given["server"] = {**given.get("server", {}), **address}
-    loaded = load_settings(None if config is None else Path(config), given, "argument")
-    if loaded.server.api_key is None:  # other users of this machine can reach the port
+    overrides["server"] = {**overrides.get("server", {}), **address}
+    loaded = load_settings(None if config is None else Path(config), overrides, "argument")
+    if loaded.server.api_key is None:  # a key, because other users of this machine can connect
         key = SecretStr(secrets.token_urlsafe(32))
         server = loaded.server.model_copy(update={"api_key": key})
         loaded = loaded.model_copy(update={"server": server})

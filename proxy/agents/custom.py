@@ -1,4 +1,4 @@
-"""Parts that a program can provide: the client of an engine, and the compaction of histories."""
+"""Adapters for a program's own client of an engine, and for its own compaction."""
 
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -33,17 +33,18 @@ from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from proxy.facts import Compacted
 from proxy.tools.transcript import object_of
 
-# Sends the body of a chat request to an engine, and returns a completion, or an async iterator of
-# chunks, as dictionaries or objects of an SDK.
+# A function that receives the body of a chat request and returns a completion, or an async iterator
+# of chunks. Both may be dictionaries or objects of an SDK.
 Client: TypeAlias = Callable[[JsonObject], object]
-# Shortens messages to a number of tokens; equal input has to give equal output, for the cache.
+# A function that shortens messages to a number of tokens. Equal input must give equal output:
+# otherwise the engine's prompt cache is lost.
 Shorten: TypeAlias = Callable[[list[JsonObject], int], Sequence[Mapping[str, object]]]
 
 _NAME = "the program's client"
 
 
 class ClientBackend:
-    """A backend for the client of a program; `window` is in tokens, None if unknown."""
+    """A backend that calls the client of a program; `window` is in tokens, None if unknown."""
 
     name = _NAME
 
@@ -58,7 +59,7 @@ class ClientBackend:
         del headers, sink
         decoder = ChunkDecoder()
         try:
-            # A whole completion is decoded like a stream with one chunk.
+            # a completion is decoded like a stream with a single chunk
             async for item in _chunks(self._client(self._requests.request(upstream_request))):
                 chunk = plain(item)
                 parts = decoder.feed(json.dump_text(chunk))
@@ -100,18 +101,19 @@ class ClientBackend:
         return Health.READY
 
 
-async def _chunks(given: object) -> AsyncIterable[object]:
-    if inspect.isawaitable(given):
-        given = await given
-    if isinstance(given, AsyncIterable):
-        async for chunk in given:
+async def _chunks(returned: object) -> AsyncIterable[object]:
+    """Yield the chunks of a client's return value, which may be awaitable."""
+    if inspect.isawaitable(returned):
+        returned = await returned
+    if isinstance(returned, AsyncIterable):
+        async for chunk in returned:
             yield chunk
     else:
-        yield given
+        yield returned
 
 
 class CustomCompaction(msgspec.Struct, frozen=True):
-    """Has the program shorten prompts that take more than the share `high` of the window."""
+    """Calls the program's `shorten` for prompts that exceed the share `high` of the budget."""
 
     shorten: Shorten
     counts: TokenCounts
@@ -124,11 +126,12 @@ class CustomCompaction(msgspec.Struct, frozen=True):
         if size <= self.high * budget.room:
             return leave_unchanged(messages, size, budget.window)
         room = max(0, budget.room - self.counts.count_besides(tools))
-        chosen = self.shorten([*map(object_of, messages)], room)
-        sent = decode_messages([msgspec.json.encode(message) for message in chosen])
-        left = self.counts.estimate(sent, tools)
-        if left > budget.most:  # the engine would refuse it, or silently truncate it
-            problem = f"the program's compaction leaves too many tokens: {left} of {size}"
+        shortened = self.shorten([*map(object_of, messages)], room)
+        sent = decode_messages([msgspec.json.encode(message) for message in shortened])
+        sent_size = self.counts.estimate(sent, tools)
+        if sent_size > budget.most:  # the engine would reject it, or silently truncate it
+            problem = f"the program's compaction leaves too many tokens: {sent_size} of {size}"
             raise errors.ContextOverflow(problem, size, budget.window)
-        done = Compacted(1, 0, max(0, len(messages) - len(sent)), 1, left, size, budget.window)
-        return Fitted(sent, compacted=replace(done, is_new=left < size))
+        removed = max(0, len(messages) - len(sent))
+        compacted = Compacted(1, 0, removed, 1, sent_size, size, budget.window)
+        return Fitted(sent, compacted=replace(compacted, is_new=sent_size < size))

@@ -1,7 +1,7 @@
-"""The guardrails for the loop of another program: they return requests, and judge replies.
+"""Guardrails for programs with their own agent loop: they return requests, and judge replies.
 
-No I/O, no threads, no clock: the program talks to the engine. Requests and replies have the form of
-chat completions, as SDKs have it.
+There is no I/O, thread or clock here: the program sends the requests. Requests and replies have the
+format of chat completions, as dictionaries or objects of an SDK.
 
     turn = Guardrails(tools=[weather]).turn(messages)
     while (request := turn.next_request()) is not None:
@@ -49,14 +49,14 @@ from proxy.tools.function import FunctionTool, expect_positive
 from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
 
-Offered: TypeAlias = Mapping[str, object] | FunctionTool | Function
+ToolLike: TypeAlias = Mapping[str, object] | FunctionTool | Function
 
 ENGINE = "the engine"
 LLAMA_SERVER = "llama-server"
 
-# Members that are removed: the program chooses the model and streaming itself, and SDKs reject the
-# parameters that only llama-server has.
-_NOT_ASKED = ("model", "stream", "stream_options", "return_progress", "cache_prompt")
+# Members that are removed from requests. The program chooses the model and streaming itself, and
+# SDKs reject the parameters of llama-server.
+_REMOVED_MEMBERS = ("model", "stream", "stream_options", "return_progress", "cache_prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class SdkRequests:
     book: TokenBook
 
     def request(self, upstream_request: UpstreamRequest) -> JsonObject:
-        """Return the upstream request as the arguments of an SDK's call."""
+        """Return the keyword arguments for `client.chat.completions.create`."""
         if self.engine == LLAMA_SERVER:
             upstream_request = simplify_tools(upstream_request)
             extra = llama_server_directives(upstream_request)
         else:
             extra = directives(upstream_request)
         body = cast("JsonObject", json.parse(encode_request(upstream_request, extra)))
-        return {name: value for name, value in body.items() if name not in _NOT_ASKED}
+        return {name: value for name, value in body.items() if name not in _REMOVED_MEMBERS}
 
     def learn(self, upstream_request: UpstreamRequest, completion: JsonObject) -> None:
         usage = completion.get("usage")
@@ -85,22 +85,22 @@ class SdkRequests:
             self.book.observe_total(messages, tools, total, self.window)
 
     def is_unreadable(self, error: Exception) -> bool:
-        """Return whether the parser of llama-server rejected the text of the model."""
+        """Return whether llama-server failed because it could not parse the model's reply."""
         response: object = getattr(error, "response", None)
         status: object = getattr(response, "status_code", None)
         if self.engine != LLAMA_SERVER or not isinstance(status, int):
             return False
         content: object = getattr(response, "content", b"")
         refusal = Refusal(status, decode_error(content if isinstance(content, bytes) else b""))
-        meant = as_error(ENGINE, refusal)
-        return isinstance(meant, errors.BackendRefused) and is_unreadable(meant)
+        typed_error = as_error(ENGINE, refusal)
+        return isinstance(typed_error, errors.BackendRefused) and is_unreadable(typed_error)
 
 
 class GuardedAnswer(msgspec.Struct, frozen=True):
     """The result of a turn: text, or calls to execute, or both.
 
-    `message` is the assistant's message for the history; `outcome` summarizes the repairs, which
-    are listed in `facts`.
+    `message` is the assistant message for the history. `facts` lists the repairs, and `outcome`
+    summarizes them.
     """
 
     text: str
@@ -113,9 +113,9 @@ class GuardedAnswer(msgspec.Struct, frozen=True):
 
 
 class GuardedTurn:
-    """One prompt to a model until its answer is valid: send requests while there are any.
+    """The attempts for one prompt: the program sends requests until `next_request` returns None.
 
-    Deltas may be shown to a user at once, and are never taken back.
+    The returned deltas may be shown to a user at once; they are never retracted.
     """
 
     def __init__(self, turn: Turn, requests: SdkRequests) -> None:
@@ -131,8 +131,8 @@ class GuardedTurn:
     def next_request(self) -> JsonObject | None:
         """Return the request for the next attempt, None if there is an answer.
 
-        It has `messages`, and `tools`, `tool_choice` and `response_format` if needed. Raises the
-        failure of the last attempt if no answer can be made from it.
+        The request contains `messages`, and `tools`, `tool_choice` and `response_format` if needed.
+        Raises the error of the last attempt if there is no usable reply.
         """
         if not self._is_finished:
             self.fail(errors.BackendUnavailable(ENGINE, "ended in the middle of its reply"))
@@ -145,10 +145,10 @@ class GuardedTurn:
         return self._requests.request(self._upstream_request)
 
     def receive(self, reply: object) -> list[JsonObject]:
-        """Take a whole completion, or a chunk of one; return the deltas to show.
+        """Process a completion or one chunk of it; return the deltas to show.
 
-        Both may be objects of an SDK or plain dictionaries. Raises `GuardrailsExhausted` if the
-        guardrails are strict, or if a call was shown that cannot be completed.
+        Both may be objects of an SDK or plain dictionaries. If the attempts are used up, raises
+        `GuardrailsExhausted` with `strict`, or if a call that was shown cannot be completed.
         """
         if self._upstream_request is None:
             raise RuntimeError("there is no pending request: call next_request() first")
@@ -168,39 +168,39 @@ class GuardedTurn:
         return self._take(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:
-        """Report that a request failed; return the deltas that remain to be shown.
+        """Report that a request failed; return the remaining deltas to show.
 
         Raises the error if no earlier attempt gave an answer. If llama-server could not parse the
-        reply, the next request asks for the raw text.
+        reply, the next request disables its parser to get the text of the model.
         """
         self._is_finished = True
         if self._requests.is_unreadable(error):
             return self._take([replies.ReplyUnreadable(str(error))])
-        rest = self._turn.abandon()
-        if not rest:
+        remaining = self._turn.abandon()
+        if not remaining:
             self._error = error
             raise error
-        return self._show(rest)
+        return self._show(remaining)
 
     @property
     def answer(self) -> GuardedAnswer:
-        """The answer; raises RuntimeError before there is one."""
+        """The answer; raises RuntimeError while requests remain to be sent."""
         if self._turn.state is not TurnState.DONE or not self._reason:
             raise RuntimeError(
                 "there is no answer yet: send requests until next_request() returns None"
             )
-        whole, facts = self._reply.finish(self._reason), self._turn.facts
+        reply, facts = self._reply.finish(self._reason), self._turn.facts
         calls = tuple(
-            ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls
+            ToolCall(call.id or "", call.name, str(call.arguments)) for call in reply.calls
         )
-        typed = assistant_message(whole.text, calls, reasoning=whole.reasoning)
+        typed = assistant_message(reply.text, calls, reasoning=reply.reasoning)
         message = cast("JsonObject", json.parse(typed.source))
         return GuardedAnswer(
-            whole.text, calls, message, facts, outcome(facts), whole.reasoning, self._reason
+            reply.text, calls, message, facts, outcome(facts), reply.reasoning, self._reason
         )
 
     def _take(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
-        """Feed the turn with events; an error is the last of them."""
+        """Pass events to the turn, then a streamed error, which is always the last part."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
         shown: list[replies.ReplyEvent] = []
@@ -235,16 +235,15 @@ class GuardedTurn:
 class Guardrails:
     """The guardrails for one model and its tools; each prompt is a turn.
 
-    `tools` are functions, tools made of them, or entries of a chat request. The `model`'s name and
-    its chat `template` select its profile. With a `window`, in tokens, histories are shortened to
-    an estimate. `engine` decides the syntax of the constraint of the last attempt: that of
-    llama-server, or the common one. A turn has at most `attempts` generations. With `strict`,
-    exhausted retries raise `GuardrailsExhausted` instead of returning the most faithful reply.
-    Without `rescue`, text is never a call. Raises `InvalidRequest` for invalid tools, `ValueError`
-    for a `workflow` with unknown tools.
+    `tools` are functions, `@tool`s, or entries of `tools` in a chat request. The name of the
+    `model` and its chat `template` select the profile. With a `window` in tokens, histories are
+    shortened, based on estimates. `engine` is the syntax for constraining the last attempt. A turn
+    has at most `attempts` generations. If they are used up, `strict` raises `GuardrailsExhausted`
+    instead of returning the best reply. Without `rescue`, calls in text are not recognized. Raises
+    `InvalidRequest` for invalid tools, and `ValueError` for a `workflow` with unknown tools.
     """
 
-    tools: Toolset | Sequence[Offered] = ()
+    tools: Toolset | Sequence[ToolLike] = ()
     model: str = ""
     template: str = ""
     workflow: Workflow = NO_RULES
@@ -257,10 +256,10 @@ class Guardrails:
 
     def __post_init__(self) -> None:
         expect_positive("attempts", self.attempts)
-        self._offered, aliases = _read_tools(self.tools)
-        # Decoding any request checks the tools as a client's would be.
-        nothing: JsonObject = {"messages": [{"role": "user", "content": ""}]}
-        known = {tool.name for tool in self._request(nothing).tools}
+        self._tool_members, aliases = _read_tools(self.tools)
+        # decodes an arbitrary request, because that checks the tools
+        request: JsonObject = {"messages": [{"role": "user", "content": ""}]}
+        known = {tool.name for tool in self._request(request).tools}
         for rule, name in self.workflow.tools():
             if name not in known:
                 raise ValueError(f"workflow.{rule}: unknown tool {name!r}")
@@ -286,16 +285,16 @@ class Guardrails:
         parameters: Mapping[str, JsonValue] | None = None,
         stream: bool = False,
     ) -> GuardedTurn:
-        """Start a turn with the whole history, which is never changed.
+        """Start a turn with the whole history, which is not modified.
 
-        Messages may be dictionaries or objects of an SDK. `parameters` are further members of each
-        request, such as `max_tokens`. With `stream`, calls are shown while they are written, and
-        then have to be completed. Raises `InvalidRequest` for an invalid history, `ContextOverflow`
-        if it cannot fit into the window.
+        Messages may be dictionaries or objects of an SDK. `parameters` are additional members of
+        each request, such as `max_tokens`. With `stream`, the parts of calls are deltas, too; a
+        retry must then complete a call that was shown. Raises `InvalidRequest` for an invalid
+        history, and `ContextOverflow` if it does not fit into the window.
         """
         members: JsonObject = {**(parameters or {}), "messages": [*map(plain, messages)]}
         members["stream"] = stream
-        if self._offered:
+        if self._tool_members:
             members["tool_choice"] = tool_choice
         if response_format is not None:
             members["response_format"] = response_format
@@ -309,18 +308,19 @@ class Guardrails:
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 
     def plan(self, messages: Iterable[object]) -> RequestPlan:
-        """Return the plan by which a reply to a history is judged; raises `InvalidRequest`."""
+        """Return the plan for judging a reply to a history; raises `InvalidRequest`."""
         return self._plan({"messages": [*map(plain, messages)]})
 
     def _plan(self, members: JsonObject) -> RequestPlan:
         return plan_request(self._request(members), self._policy)
 
     def _request(self, members: JsonObject) -> Request:
-        offered: JsonObject = {"tools": [*self._offered]} if self._offered else {}
-        return decode_request(json.dump({"model": self.model, **members, **offered}))
+        tools: JsonObject = {"tools": [*self._tool_members]} if self._tool_members else {}
+        return decode_request(json.dump({"model": self.model, **members, **tools}))
 
 
 def plain(value: object) -> JsonObject:
+    """Convert an object of an SDK to a dictionary; raises TypeError for other types."""
     if isinstance(value, BaseModel):  # objects of SDKs
         value = value.model_dump(mode="json", exclude_none=True, warnings=False)
     if not isinstance(value, dict):
@@ -329,17 +329,19 @@ def plain(value: object) -> JsonObject:
 
 
 def is_over(completion: JsonObject) -> bool:
-    """Return whether nothing follows: a whole completion, or a chunk with a finish reason."""
+    """Return whether this is a whole completion, or a chunk with a finish reason."""
     choices = completion.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else {}
     return isinstance(first, dict) and bool(first.get("finish_reason") or "message" in first)
 
 
-def _read_tools(tools: Toolset | Sequence[Offered]) -> tuple[list[JsonObject], Mapping[str, str]]:
+def _read_tools(tools: Toolset | Sequence[ToolLike]) -> tuple[list[JsonObject], Mapping[str, str]]:
     """Return tools as members of a chat request, and their aliases."""
     if isinstance(tools, Toolset):
         return tools.openai(), tools.aliases
     functions = Toolset(tool for tool in tools if not isinstance(tool, Mapping))
-    made = iter(functions.openai())
-    offered = [dict(tool) if isinstance(tool, Mapping) else next(made) for tool in tools]
-    return cast("list[JsonObject]", offered), functions.aliases
+    entries_of_functions = iter(functions.openai())
+    entries = [
+        dict(tool) if isinstance(tool, Mapping) else next(entries_of_functions) for tool in tools
+    ]
+    return cast("list[JsonObject]", entries), functions.aliases

@@ -1,6 +1,6 @@
-"""The guardrails one by one, for loops that need only some of them; `foreign` combines them.
+"""The parts of the guardrails, for loops that need only some of them; `foreign` combines them.
 
-No I/O and no clock: the input is a reply or calls, the output has the messages for the model.
+There is no I/O or clock here: the input is a reply or calls, the output messages for the model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from proxy.agents.foreign import Guardrails, Offered, plain
+from proxy.agents.foreign import Guardrails, ToolLike, plain
 from proxy.conversation import json
 from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject
@@ -31,10 +31,10 @@ from proxy.tools.transcript import object_of
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A judged reply: its text and calls to execute, or a `defect`.
+    """A judged reply: its text and the calls to execute, or a `defect`.
 
-    With a defect, `nudge` holds the messages with which to prompt the model again; they need not
-    stay in the history.
+    With a defect, `nudge` contains messages to append for a retry. They may be removed from the
+    history after it.
     """
 
     text: str = ""
@@ -49,14 +49,14 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class ReplyValidator:
-    """Judges replies: calls in text are rescued, names and arguments checked and repaired.
+    """Judges replies: rescues calls from text, checks and repairs names and arguments.
 
-    `tools`, `model`, `template` and `rescue` are those of `Guardrails`.
+    The parameters have the same meaning as in `Guardrails`.
     """
 
     def __init__(
         self,
-        tools: Toolset | Sequence[Offered],
+        tools: Toolset | Sequence[ToolLike],
         *,
         model: str = "",
         template: str = "",
@@ -70,18 +70,18 @@ class ReplyValidator:
         )
 
     def check(self, reply: object, messages: Iterable[object] = ()) -> Checked:
-        """Judge a completion, as an object of an SDK or a dictionary, or a text alone.
+        """Judge a completion (an object of an SDK or a dictionary), or the text of a reply.
 
-        With the `messages` that it answers, repetitions, steps and quotations are detected too.
-        Raises ValueError for anything else.
+        `messages` is the history before the reply. It is needed to detect repeated calls, missing
+        steps and quoted calls. Raises ValueError if the reply is an error.
         """
         if isinstance(reply, str):
             message: JsonObject = {"role": "assistant", "content": reply}
             reply = {"choices": [{"index": 0, "message": message, "finish_reason": STOP}]}
-        history = [*messages] or [{"role": "user", "content": ""}]  # a request has a message
+        history = [*messages] or [{"role": "user", "content": ""}]  # a request needs a message
         offer = self._guard.plan(history).offer
-        assert offer is not None  # noqa: S101 - there are tools
-        # A completion is decoded like a stream with one chunk, so that both are read alike.
+        assert offer is not None  # noqa: S101 - `tools` is not empty
+        # a completion is decoded like a stream with a single chunk
         reader, reason, decoder = ReplyReader(offer), STOP, ChunkDecoder()
         for part in (*decoder.feed(json.dump_text(plain(reply))), *decoder.finish()):
             if isinstance(part, StreamedError):
@@ -102,9 +102,9 @@ class ReplyValidator:
 
 
 class StepEnforcer:
-    """Enforces the order of a workflow: `record` finished calls, `check` new ones.
+    """Enforces the order of a workflow: `record` finished calls, and `check` new calls.
 
-    It `is_exhausted` after `attempts` consecutive premature replies.
+    `is_exhausted` is True after `attempts` consecutive replies with premature calls.
     """
 
     def __init__(self, workflow: Workflow, *, attempts: int = 3) -> None:
@@ -112,54 +112,54 @@ class StepEnforcer:
             raise ValueError(f"workflow.{rule}: {problem}")
         expect_positive("attempts", attempts)
         self._workflow = workflow
-        self._most = attempts
-        self._done: list[CompletedCall] = []
+        self._attempts = attempts
+        self._finished: list[CompletedCall] = []
         self._objections = 0
 
     @property
     def completed(self) -> tuple[str, ...]:
         """The tools that were called successfully, in the order of their first calls."""
-        return tuple(dict.fromkeys(call.name for call in self._done if not call.has_failed))
+        return tuple(dict.fromkeys(call.name for call in self._finished if not call.has_failed))
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The required steps that were not taken yet."""
-        return missing_steps(self._workflow, self._done)
+        """The required steps that were not called yet."""
+        return missing_steps(self._workflow, self._finished)
 
     @property
     def is_exhausted(self) -> bool:
-        return self._objections >= self._most
+        return self._objections >= self._attempts
 
     @property
     def summary_hint(self) -> str:
-        """A sentence about the state of the steps, for a summary that replaces earlier messages."""
-        done = f"Completed steps: {', '.join(self.completed) or 'none'}."
-        return f"{done} Still required: {', '.join(self.pending)}." if self.pending else done
+        """A text about the state of the steps, for a summary that replaces earlier messages."""
+        text = f"Completed steps: {', '.join(self.completed) or 'none'}."
+        return f"{text} Still required: {', '.join(self.pending)}." if self.pending else text
 
     def reset(self) -> None:
-        """Forget the premature replies, but not the recorded calls."""
+        """Reset the count of premature replies; the recorded calls remain."""
         self._objections = 0
 
     def record(self, call: ToolCall, *, failed: bool = False) -> None:
-        """Note a finished call; a failed one does not count as a step."""
-        self._done.append(CompletedCall(call.name, parse_arguments(call.arguments), "", failed))
+        """Store a finished call; a failed call does not count as a step."""
+        self._finished.append(CompletedCall(call.name, parse_arguments(call.arguments), "", failed))
 
     def check(self, calls: Sequence[ToolCall]) -> Checked:
-        """Return the calls if all may be made now, otherwise a message for the model."""
+        """Return the calls if all are allowed now, otherwise a defect and a nudge."""
         for call in calls:
             arguments = parse_arguments(call.arguments) or {}
-            steps = steps_before(call.name, arguments, self._workflow, self._done)
+            steps = steps_before(call.name, arguments, self._workflow, self._finished)
             if steps:
-                words = describe_missing_steps(call.name, steps, self._objections)
+                text = describe_missing_steps(call.name, steps, self._objections)
                 self._objections += 1
-                nudge = (object_of(user_message(words)),)
+                nudge = (object_of(user_message(text)),)
                 return Checked("", (), Defect.STEP_MISSING.value, nudge)
         self._objections = 0
         return Checked("", tuple(calls))
 
 
 class ErrorTracker:
-    """Counts failures in a row: rejected replies, and rounds with a failed call."""
+    """Counts consecutive failures: rejected replies, and rounds with a failed call."""
 
     def __init__(self, *, rejected: int = 3, failed_rounds: int = 3) -> None:
         self._most = (rejected, failed_rounds)
@@ -170,7 +170,7 @@ class ErrorTracker:
         self.rejected = 0 if checked.is_fit else self.rejected + 1
 
     def finish_round(self, outcomes: Iterable[Outcome]) -> None:
-        """Note the outcomes of a round; an uncounted failure, such as no hits, is ignored."""
+        """Count a failed round; failures with `counted=False`, such as no hits, are ignored."""
         has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self.failed_rounds = self.failed_rounds + 1 if has_failed else 0
 

@@ -1,4 +1,4 @@
-"""The models of `temper serve`, opened inside a program: the same settings, without HTTP."""
+"""Opens the models of `temper serve` inside a program: with the same settings, but without HTTP."""
 
 import asyncio
 import secrets
@@ -44,12 +44,12 @@ class Spans(Protocol):
     """The trace of one run; see `observability.tracing`."""
 
     def attempt(self, headers: Headers, number: int, defect: str | None) -> ContextManager[Headers]:
-        """Trace a generation, the first or a retry after a `defect`; yields the headers to send."""
+        """Trace a generation; yields the headers to send. A retry has the `defect` before it."""
 
     def tool_started(self, call: ToolCall, number: int) -> None: ...
     def tool_finished(self, outcome: Outcome) -> None: ...
     def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
-        """Note how the run ended, and the tokens of its prompts and replies."""
+        """Record the stop reason, and the tokens of all prompts and of all replies."""
 
 
 class RunTracer(Protocol):
@@ -78,19 +78,19 @@ class NoTracing:
 
 
 def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
-    """Return a tracer for `collector`, else for the program's own OpenTelemetry, if it has any.
+    """Return a tracer for `collector`, or for OpenTelemetry if the program has imported its SDK.
 
-    The tracer is closed with `opened`.
-    Raises `InvalidConfiguration` if a collector is configured and OpenTelemetry is not installed.
+    Closing `opened` closes the tracer. Raises `InvalidConfiguration` if a collector is configured
+    but OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
-        return NoTracing()  # the program does not trace, so the SDK is not imported for it
+        return NoTracing()  # does not import the SDK, as the program has not
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
 
         tracing = RunTracing(None if collector is None else exporter_to(collector))
     except ImportError as missing:
-        if collector is None:  # the program has a version of the SDK that Temper does not support
+        if collector is None:  # the program's version of the SDK is not supported
             return NoTracing()
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing
@@ -104,7 +104,7 @@ _STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """An open model: it prepares requests, which share a budget of retries."""
+    """An open model; its requests share a retry budget."""
 
     settings: Settings
     preparation: RequestPreparation
@@ -116,7 +116,7 @@ class OpenModel:
     async def lease(self, request: Request) -> AsyncGenerator[Resolved, None]:
         """Select the model for a request, and keep it loaded while the block runs.
 
-        Raises RuntimeError in an event loop other than that in which it was opened.
+        Raises RuntimeError if the model was opened in another event loop.
         """
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
@@ -133,12 +133,12 @@ class OpenModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What an open model can do, as far as its engine reports it.
+    """The properties of an open model, as far as its engine reports them.
 
-    `tools` is the mode in effect: "template" if the engine describes tools to the model, or the
-    format in which Temper describes them in the prompt, such as "hermes". `window` is the tokens of
-    one of its `slots`, prompt and answer together; None if unknown. `text_policy` decides about
-    answers in prose, and `thinks` is whether reasoning can be switched.
+    `tools` is "template" if the chat template describes tools to the model, or the format in which
+    Temper describes them in the prompt, such as "hermes". `window` is the size of a slot in tokens,
+    for prompt and answer together; None if unknown. `text_policy` is the handling of replies
+    without a call. `thinks` means that reasoning can be turned on and off.
     """
 
     name: str
@@ -152,7 +152,7 @@ class ModelDescription:
 
     @property
     def budget(self) -> int:
-        """The most tokens of a prompt; raises `InvalidConfiguration` if the window is unknown."""
+        """The maximum tokens of a prompt; raises `InvalidConfiguration` without a known window."""
         if self.window is None:
             problem = f"is required: the engine of {self.name} does not report its window"
             raise InvalidConfiguration("context.window_tokens", problem)
@@ -160,19 +160,19 @@ class ModelDescription:
 
 
 class Model:
-    """A model, configured as an operator would: a running server, a file, or a model of Ollama.
+    """A model: on a running server, in a file, or of Ollama.
 
-    With a `config` it is the model of that file; if the file has several, `name` selects one.
-    `settings` are further settings, by section and name. Everything else is read as by `temper
-    serve`: from the environment, and from `temper.toml` in this folder, if it exists. A `client`
-    replaces the engine: a function that takes the body of a chat request, and returns a completion
-    or yields its chunks. Its window is `context.window_tokens`. `compaction` takes messages and a
-    number of tokens, and returns the messages to send.
+    `config` is a settings file with the model; if it has several models, `name` selects one.
+    `settings` are additional settings, by section and name. As in `temper serve`, other settings
+    come from the environment, and from `temper.toml` in this folder if it exists. `client` replaces
+    the engine: a function that receives the body of a chat request, and returns a completion or
+    yields its chunks. Its window is `context.window_tokens`. `compaction` is a function that
+    receives messages and a number of tokens, and returns the messages to send.
 
     Open it with `async with`, or with `with`, which runs an event loop in a thread.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first are given by name
+    def __init__(  # noqa: PLR0913 - all but the first are keyword arguments
         self,
         backend_url: str | None = None,
         *,
@@ -189,7 +189,7 @@ class Model:
         self._client, self._shorten = client, compaction
         self.name = name
         self._config = None if config is None else Path(config)
-        self._given = settings_from_arguments(backend_url, path, ollama, settings or {})
+        self._overrides = settings_from_arguments(backend_url, path, ollama, settings or {})
         self._opened: OpenModel | None = None
         self._stack = AsyncExitStack()
         self._portal: BlockingPortal | None = None
@@ -204,7 +204,7 @@ class Model:
 
     @property
     def portal(self) -> BlockingPortal:
-        """The portal to its thread; raises RuntimeError unless it was opened by `with`."""
+        """The portal to the thread of the model; raises RuntimeError if not opened by `with`."""
         if self._portal is None:
             raise RuntimeError("run_sync() requires a model opened with `with`, not `async with`")
         return self._portal
@@ -215,7 +215,7 @@ class Model:
         return decode_request(json.dump({**named, **members}))
 
     async def describe(self) -> ModelDescription:
-        """Return the mode, window and budget in effect; raises `BackendFailed`."""
+        """Return the properties of the model; raises `BackendFailed`."""
         opened = self.opened
         async with opened.lease(self.request(_NOTHING)) as resolved:
             planned = await opened.preparation.plan(resolved, {})
@@ -236,12 +236,12 @@ class Model:
     async def count_tokens(
         self, messages: Conversation | Iterable[JsonObject], *, tools: Sequence[JsonObject] = ()
     ) -> TokenCount:
-        """Count the prompt of these messages and of `tools`, in the form of chat requests.
+        """Count the tokens of a prompt with these messages and tools, in the form of chat requests.
 
-        Raises `InvalidRequest`, or `ContextOverflow` if it does not fit the window.
+        Raises `InvalidRequest`, or `ContextOverflow` if the prompt does not fit into the window.
         """
-        given = messages.messages if isinstance(messages, Conversation) else messages
-        members: JsonObject = {"messages": [*given]}
+        objects = messages.messages if isinstance(messages, Conversation) else messages
+        members: JsonObject = {"messages": [*objects]}
         if tools:
             members["tools"] = [*tools]
         opened = self.opened
@@ -258,7 +258,7 @@ class Model:
         return self
 
     async def _open(self, opening: AsyncExitStack) -> OpenModel:
-        settings = load_settings(self._config, self._given, "argument")
+        settings = load_settings(self._config, self._overrides, "argument")
         serving = service_options_of(settings)
         tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
         if self._shorten is not None:
@@ -269,15 +269,15 @@ class Model:
             serving = replace(serving, context=context)
         if self._client is not None:
             window = settings.context.window_tokens or None
-            services = serving.alone(ClientBackend(self._client, window))
+            services = serving.services_for(ClientBackend(self._client, window))
         else:
             services = await opening.enter_async_context(
                 open_services(settings, serving, lambda _stage: None)
             )
         for service in services:
             opening.push_async_callback(service.models.close)
-        # The calls are executed in this process, so the guardrails are the only check before that,
-        # whatever mode the operator's settings have.
+        # Mode.ON regardless of the settings: this process executes the calls, and the guardrails
+        # are the only check before that.
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )
@@ -311,7 +311,8 @@ def settings_from_arguments(
     ollama: str | None,
     settings: Mapping[str, Mapping[str, object]],
 ) -> dict[str, dict[str, object]]:
-    given = {section: dict(values) for section, values in settings.items()}
+    """Return `settings` with the values of the other arguments, by section and name."""
+    merged = {section: dict(values) for section, values in settings.items()}
     for section, name, value in (
         ("backend", "url", backend_url),
         ("backend", "kind", "ollama" if ollama else None),
@@ -319,5 +320,5 @@ def settings_from_arguments(
         ("model", "path", None if path is None else Path(path)),
     ):
         if value is not None:
-            given.setdefault(section, {})[name] = value
-    return given
+            merged.setdefault(section, {})[name] = value
+    return merged

@@ -22,7 +22,7 @@ Output = TypeVar("Output", default=str)
 class Usage(msgspec.Struct, frozen=True):
     """The tokens of all generations of a run, including retries, as reported by the backend.
 
-    `cached_tokens` are the part of prompts that the engine had cached.
+    `cached_tokens` are those `prompt_tokens` that came from the engine's cache.
     """
 
     requests: int = 0
@@ -38,15 +38,15 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """A part of the reasoning, or text next to tool calls."""
+    """A part of the reasoning, or of the text in a reply with tool calls."""
 
     text: str
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A part of the arguments of a call that the model is writing, after its tool's `name`.
+    """A part of the arguments of a call of the tool `name`; the first part is empty.
 
-    `index` is the number of the call in its reply.
+    `index` is the position of the call in the reply.
     """
 
     index: int
@@ -55,16 +55,16 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class AskedAgain(msgspec.Struct, frozen=True):
-    """A reply was rejected because of this `defect`, and the model is prompted again."""
+    """A reply was rejected because of `defect`, and a retry begins."""
 
     defect: str
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a generation before there is anything to show.
+    """The progress of a generation before the first token of output.
 
-    While the engine reads the prompt, `share` is the finished part, from 0 to 1, if it reports
-    that. `defect` is the reason of a retry, "" in a first attempt.
+    While the engine reads the prompt, `share` is the finished part, from 0 to 1, or None if the
+    engine does not report it. `defect` is the reason for a retry, "" in the first attempt.
     """
 
     stage: Literal["reading", "generating"]
@@ -77,10 +77,10 @@ class RunResult(Generic[Output]):
     """The result of a run.
 
     `output` is the answer in the requested type, or the return value of the terminal tool, else
-    None. `messages` are those that the run added to the conversation. If it was `EXHAUSTED` after
-    so many `attempts`, `defect` and `objection` describe the problem of the last reply, and `reply`
-    is its text as the model wrote it. Of the `required` steps, which include the prerequisites of a
-    call that came too early, `completed` ones were taken.
+    None. `messages` are the messages that the run added to the conversation. If `stop` is
+    EXHAUSTED, `defect` and `objection` describe the problem of the last of `attempts` replies, and
+    `reply` is its text as the model wrote it. `required` are the steps of the workflow, and the
+    prerequisites of a premature call; `completed` are the tools that were called successfully.
     """
 
     stop: Stop
@@ -100,7 +100,7 @@ class RunResult(Generic[Output]):
 
     @property
     def success(self) -> bool:
-        """Whether there is an answer, or a terminal tool has succeeded."""
+        """True if there is an answer, or if a terminal tool succeeded."""
         return self.stop in (Stop.ANSWERED, Stop.TERMINAL)
 
     @property
@@ -110,12 +110,12 @@ class RunResult(Generic[Output]):
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The required steps that were not taken."""
+        """The required steps that were not completed."""
         return tuple(step for step in self.required if step not in self.completed)
 
     @property
     def metadata(self) -> JsonObject:
-        """The other fields as plain JSON, for logs and storage."""
+        """The stop reason, steps, defect and usage as JSON, for logs and storage."""
         return {
             "stop": self.stop.value,
             "iterations": self.iterations,
@@ -126,29 +126,28 @@ class RunResult(Generic[Output]):
         }
 
     def raise_for_stop(self) -> "RunResult[Output]":
-        """Return the result if there is an answer; raises `RunStopped` kinds of errors if not."""
+        """Return the result if there is an answer; otherwise raise a subclass of `RunStopped`."""
         missing = f" Not called yet: {', '.join(self.pending)}." if self.pending else ""
         match self.stop:
             case Stop.ANSWERED | Stop.TERMINAL:
                 return self
             case Stop.ROUNDS:
-                most = f"The limit of {len(self.rounds)} tool rounds was reached"
-                raise errors.RoundsExhausted(self, f"{most} (Limits.rounds).{missing}")
+                problem = f"The limit of {len(self.rounds)} tool rounds was reached"
+                raise errors.RoundsExhausted(self, f"{problem} (Limits.rounds).{missing}")
             case Stop.FAILURES:
                 last = [outcome for outcome in self.rounds[-1].outcomes if outcome.is_failure][-1]
                 cause = f"the last failure was {last.call.name}: {last.text}"
                 problem = f"Tools failed in too many rounds; {cause}"
                 raise errors.ToolsFailed(self, problem, last.call.name) from last.error
             case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
-                early = f" before {self.objection}" if self.objection else ""
-                problem = f"The model skipped required steps{early}.{missing}"
+                before = f" before {self.objection}" if self.objection else ""
+                problem = f"The model skipped required steps{before}.{missing}"
                 raise errors.StepsSkipped(self, problem, self.objection)
             case Stop.EXHAUSTED:
-                wrong = self.defect.replace("_", " ") + f" ({self.objection})" * bool(
-                    self.objection
-                )
+                details = f" ({self.objection})" if self.objection else ""
                 problem = (
-                    f"None of {self.attempts} attempts gave a usable reply; last defect: {wrong}."
+                    f"None of {self.attempts} attempts gave a usable reply; "
+                    f"last defect: {self.defect.replace('_', ' ')}{details}."
                 )
                 raise errors.NoValidReply(self, problem, self.objection.split(":")[0])
             case Stop.CANCELLED:
@@ -177,7 +176,7 @@ RunEvent: TypeAlias = (
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:
     usages = [event.usage for event in reported]
-    # OpenAI's member for cached tokens, which many engines omit
+    # many engines omit this member of OpenAI's usage
     details = [usage.get("prompt_tokens_details") for usage in usages]
 
     def total(name: str, counts: Sequence[JsonValue] = usages) -> int:

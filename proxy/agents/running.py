@@ -1,6 +1,6 @@
 """One run of an agent: from the prompt to its result.
 
-Its turns are sent to a model of this process, through the same preparation as a client's request.
+The turns of a run are prepared like requests of a client, but without HTTP.
 """
 
 import asyncio
@@ -66,11 +66,11 @@ from proxy.tools.transcript import Append, Conversation, object_of
 
 @dataclass(slots=True, kw_only=True)
 class ModelTurns(RunTurns):
-    """The turns of one run, which queue for a slot under `key`.
+    """The turns of one run, which wait for a slot under the queue key `key`.
 
-    `aliases` are further names of its tools. A turn may take `deadline` seconds, and a reply
-    `attempts` generations, if given. `notify` receives events that precede the text of a turn,
-    `show` the parts of calls, `spans` all attempts, and `report` their progress.
+    `aliases` are additional names of tools. A turn may take `deadline` seconds, and a reply
+    `attempts` generations, if set. `notify` receives events that precede the text of a turn, `show`
+    the parts of calls, `spans` all attempts, and `report` the progress of attempts.
     """
 
     key: str
@@ -95,7 +95,7 @@ class ModelTurns(RunTurns):
         return usage_of(usage for turn in self.turns for usage in turn.spent)
 
     async def plan(self, request: Request) -> Planned:
-        # without arguments `super` finds the class as it was before it had slots
+        # not `super()`: `slots=True` replaces the class, and `super()` finds the original class
         planned = await RunTurns.plan(self, request)
         plan = planned.plan
         if self.attempts is not None:
@@ -109,7 +109,7 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         planned = self.planned
         service, known = planned.service, planned.known
-        # All attempts of a turn go to one server of a pool: it has the prompt in its cache.
+        # all attempts of a turn go to the same server of a pool, which has the prompt in its cache
         backend = service.pin()
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)
@@ -121,7 +121,7 @@ class ModelTurns(RunTurns):
         async with service.admission.slot(self.key, self.priority):
             attempt = partial(self._attempt, turn)
             running = run_turn(turn, backend, planned.headers, attempt, policies=policies)
-            async with aclosing(_within(running, self.deadline, backend.name)) as batches:
+            async with aclosing(_limit_duration(running, self.deadline, backend.name)) as batches:
                 async for batch in batches:
                     self.note(batch)
                     yield batch
@@ -134,14 +134,15 @@ class ModelTurns(RunTurns):
         defect = defects[-1] if defects else None
         if self.last_reply is not None:
             self.last_reply.defect = defect or ""
-        is_check = turn.facts[-1:] == (Asked("close_out"),)  # its answer was accepted
+        # a close-out check follows an accepted reply, so it is not a retry
+        is_check = turn.facts[-1:] == (Asked("close_out"),)
         if defect is not None and not is_check:
             self.notify(AskedAgain(defect))
         return self.spans.attempt(headers, len(self.turns), defect)
 
 
 def _call_deltas(batch: Batch, names: dict[int, str]) -> Iterator[CallDelta]:
-    """Yield the parts of calls in a batch; `names` holds the tools of the calls so far."""
+    """Yield the parts of calls in a batch; `names` stores the tool names by call index."""
     for event in batch:
         match event:
             case ToolCallStarted(index, _, name):
@@ -158,7 +159,7 @@ def _call_deltas(batch: Batch, names: dict[int, str]) -> Iterator[CallDelta]:
 class LastReply(BackendPolicy):
     """Stores the last reply as the backend sent it, and reports the progress of each attempt.
 
-    `defect` is the reason of the current attempt, "" for the first one.
+    `defect` is the reason for the current attempt, "" for the first attempt.
     """
 
     def __init__(self, report: Callable[[Progress], object] = lambda _: None) -> None:
@@ -169,14 +170,14 @@ class LastReply(BackendPolicy):
 
     @property
     def raw(self) -> str:
-        """The reply as the model wrote it, calls as `name(arguments)`."""
+        """The reply as the model wrote it, with calls in the form `name(arguments)`."""
         reply = self._reply.finish("")
         return "\n".join(
             (reply.text, *(f"{call.name}({call.arguments})" for call in reply.calls))
         ).strip()
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> None:
-        """Begin an attempt without the sink: content that it takes would be missing here."""
+        """Begin an attempt. The sink is not used: its content would be missing from the reply."""
         del upstream_request, sink
         self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
@@ -189,8 +190,8 @@ class LastReply(BackendPolicy):
         return batch, None
 
     def _report_reading(self, event: ReplyEvent) -> bool:
-        """Report the progress of an event; return whether the prompt is still being read."""
-        # any other event shows that the prompt was read
+        """Report the progress of an event; return whether the engine still reads the prompt."""
+        # after the prompt, the engine sends other events
         share = event.share if isinstance(event, PromptProgress) else 1.0
         is_reading = share < 1.0
         stage: Literal["reading", "generating"] = "reading" if is_reading else "generating"
@@ -198,10 +199,10 @@ class LastReply(BackendPolicy):
         return is_reading
 
 
-async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:
-    """Limit the duration of a reply; raises `BackendTimedOut` beyond it.
+async def _limit_duration(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:
+    """Limit the duration of a reply; raises `BackendTimedOut` after `seconds`.
 
-    Only waiting for the backend counts: the consumer between two batches must not be canceled.
+    The timeout cancels only the wait for a batch, not the consumer that processes the batch.
     """
     end = asyncio.get_running_loop().time() + seconds
     async with aclosing(batches):
@@ -240,9 +241,9 @@ class JoinedTools:
         outcomes: dict[int, executor.Outcome] = {}
 
         async def execute(indexes: list[int]) -> None:
-            some = [calls[index] for index in indexes]
-            _, owner = self._tools[some[0].name]
-            outcomes.update(zip(indexes, await owner.execute(some, context), strict=True))
+            group = [calls[index] for index in indexes]
+            _, owner = self._tools[group[0].name]
+            outcomes.update(zip(indexes, await owner.execute(group, context), strict=True))
 
         await run_together(partial(execute, indexes) for indexes in groups.values())
         return tuple(outcomes[index] for index in range(len(calls)))
@@ -250,10 +251,9 @@ class JoinedTools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Generic[Output]):
-    """The task of a run, in its final form.
+    """The checked arguments of a run; see `Agent` and `Agent.stream`.
 
-    `prompt` is the user's message, after the `conversation`. The `end_mark` is removed from the
-    text. With `shows_calls`, calls are emitted while they are written.
+    `prompt` is the user's message, which follows the `conversation`.
     """
 
     model: Model
@@ -272,12 +272,12 @@ class Task(Generic[Output]):
     shows_calls: bool = False
 
     def request(self) -> Request:
-        """Make the first request; raises `InvalidRequest` for invalid parameters."""
-        # The decoder of requests checks the parameters and needs a message. The real messages are
-        # typed already, and are added with their exact bytes.
+        """Create the first request; raises `InvalidRequest` for invalid parameters."""
+        # The decoder, which checks the parameters, requires a message. The messages of the
+        # conversation are decoded already; they are added later with their exact bytes.
         placeholder: JsonObject = {"role": "user", "content": ""}
         members: JsonObject = {**self.parameters, "messages": [placeholder]}
-        if self.shows_calls:  # the guardrails release calls early only to a streaming client
+        if self.shows_calls:  # the guardrails stream calls only if the client streams
             members["stream"] = True
         if specs := self.tools.specs():
             members["tools"] = [json.parse(spec.source) for spec in specs]
@@ -324,7 +324,7 @@ class Running(Generic[Output]):
         """End the run between two steps: the conversation can be continued."""
         if not self._is_cancelled:
             self._is_cancelled = True
-            # A hook of the run itself may call this, and its own task must not be canceled here.
+            # `call_soon`, because a hook may call this in the task that would be canceled
             asyncio.get_running_loop().call_soon(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -333,39 +333,42 @@ class Running(Generic[Output]):
             self._task_in_progress.cancel()
 
     async def work(self) -> RunResult[Output]:
-        """Do the task; raises exceptions of the backend, the request or a hook of the program."""
+        """Run to the end; raises exceptions of the backend, of the request or of a hook."""
         with self._task.conversation.hold() as self._append:
             try:
                 if not self._is_cancelled:
                     self._task_in_progress = asyncio.current_task()
-                    await self._carry()
+                    await self._run_with_model()
             except asyncio.CancelledError:
-                # undo the cancellation of `cancel`; another one may remain
-                doing = self._task_in_progress
-                if not self._is_interrupted or doing is None or doing.uncancel() > 0:
+                # undo the cancellation by `cancel`; raise if the program canceled the task, too
+                current = self._task_in_progress
+                if not self._is_interrupted or current is None or current.uncancel() > 0:
                     raise
             except GuardrailsExhausted as failure:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
                     raise
-                # An end of the run like any other: the result says so, not an exception.
+                # reported in the result, like any other end of a run
                 self._failure = failure
                 await self._show([TextDelta(self._run.text)])
             finally:
                 self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
-                rest = added[max(0, len(self._committed) - 1) :]  # notes for calls, the last answer
+                # the last answer, or notes for calls that were not executed
+                uncommitted = added[max(0, len(self._committed) - 1) :]
                 number = 0 if self._run is None else len(self._run.rounds)
-                fresh = [event for message in rest for event in self._commit(message, number)]
-            for added_event in fresh:
+                events = [
+                    event for message in uncommitted for event in self._commit(message, number)
+                ]
+            for added_event in events:
                 await self._emit(added_event)
         return self._result()
 
-    async def _carry(self) -> None:
+    async def _run_with_model(self) -> None:
         task, opened = self._task, self._task.model.opened
         with opened.budget.request() as ticket:
             async with opened.lease(task.request()) as resolved:
-                named = resolved.request.model or resolved.service.title
-                with opened.tracing.run(task.name, named) as self._spans:
+                model = resolved.request.model or resolved.service.title
+                with opened.tracing.run(task.name, model) as self._spans:
                     turns = self._turns = ModelTurns(
                         preparation=opened.preparation,
                         resolved=resolved,
@@ -380,13 +383,12 @@ class Running(Generic[Output]):
                         aliases=task.aliases,
                         priority=task.priority,
                     )
-                    run = self._run = await self._make_run(turns, resolved.request)
-                    await self._carry_out(run, turns)
+                    run = self._run = await self._create_run(turns, resolved.request)
+                    await self._run_to_end(run, turns)
 
-    async def _carry_out(self, run: Run, turns: ModelTurns) -> None:
-        carrying = carry_out(run, turns, self._task.tools, self._notice)
+    async def _run_to_end(self, run: Run, turns: ModelTurns) -> None:
         try:
-            async with aclosing(carrying) as batches:
+            async with aclosing(carry_out(run, turns, self._task.tools, self._notice)) as batches:
                 async for batch in batches:
                     await self._show(batch)
         finally:
@@ -394,18 +396,18 @@ class Running(Generic[Output]):
             tokens = usage.prompt_tokens, usage.completion_tokens
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
-    async def _make_run(self, turns: ModelTurns, request: Request) -> Run:
-        """Fix the terms of the run; its rules may be those of the operator for this model.
+    async def _create_run(self, turns: ModelTurns, request: Request) -> Run:
+        """Create the run with its limits and with the rules of the agent or of the operator.
 
-        With a terminal tool, prose is not an answer: the run ends with a call of that tool.
+        With a terminal tool, text is not an answer: the run ends with a call of that tool.
         """
         planned = await turns.plan(request)
         _check_thinking(request, planned)
         offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
-            strict = Client(headers={"x-temper-text-policy": "require"})
-            turns.resolved = replace(turns.resolved, client=strict)
+            client = Client(headers={"x-temper-text-policy": "require"})
+            turns.resolved = replace(turns.resolved, client=client)
         terms = RunTerms(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,
@@ -434,12 +436,12 @@ class Running(Generic[Output]):
         await self._emit(delta)
 
     async def _report_retries(self) -> None:
-        """Report retries before any event of the next attempt."""
+        """Emit the retries, which must precede any event of the next attempt."""
         while self._unreported:
             await self._emit(self._unreported.pop(0))
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
-        """Emit text of the model, except the text that a run without an answer ends with."""
+        """Emit the text of the model, except for a run that ends without an answer in text."""
         await self._report_retries()
         run = self._run
         is_answer = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
@@ -453,15 +455,15 @@ class Running(Generic[Output]):
                     pass
 
     def _commit(self, message: Message, number: int) -> list[executor.Added]:
-        """Add a message to the conversation; the user message precedes the first one."""
-        assert self._append is not None  # noqa: S101 - it is held while the run goes on
-        fresh = [executor.Added(message, number)]
+        """Append a message to the conversation; the first time, the user's message before it."""
+        assert self._append is not None  # noqa: S101 - `work` has set it
+        events = [executor.Added(message, number)]
         if not self._committed:
-            fresh.insert(0, executor.Added(self._task.prompt))
-        for added in fresh:
+            events.insert(0, executor.Added(self._task.prompt))
+        for added in events:
             self._append(added.message)
             self._committed.append(added.message)
-        return fresh
+        return events
 
     def _result(self) -> RunResult[Output]:
         run, turns, committed = self._run, self._turns, tuple(map(object_of, self._committed))
@@ -469,8 +471,8 @@ class Running(Generic[Output]):
         if run is None or turns is None or run.stop is None:  # canceled before the first request
             return RunResult(Stop.CANCELLED, None, "", (), committed, conversation)
         stop, text, defect, failure = run.stop, run.text, run.defect, self._failure
-        if task_mark := self._task.end_mark:
-            text = text.replace(task_mark, "").strip()
+        if end_mark := self._task.end_mark:
+            text = text.replace(end_mark, "").strip()
         output: object = None
         if run.output is not None:
             text = run.output.text
@@ -479,9 +481,9 @@ class Running(Generic[Output]):
             text = ""
         elif stop in (Stop.ANSWERED, Stop.ROUNDS):
             try:
-                # The schema was checked before; validators of a pydantic model are only known here.
-                form = self._task.output
-                output = text if form is None else form.validate_json(text)
+                # the guardrails have checked the schema; this runs the validators of the type, too
+                output_type = self._task.output
+                output = text if output_type is None else output_type.validate_json(text)
             except ValidationError:
                 stop, defect = Stop.EXHAUSTED, "invalid_answer"
         return RunResult(
@@ -510,9 +512,9 @@ class Running(Generic[Output]):
 
 
 def _check_thinking(request: Request, planned: Planned) -> None:
-    """Raise `InvalidRequest` if a program requests reasoning that the model does not have.
+    """Raise `InvalidRequest` if a program requests reasoning that the model does not support.
 
-    An engine ignores such a request, so that the program would not notice.
+    Engines ignore such a request, so the program would not notice its mistake.
     """
     thinking, template = request.thinking, planned.known.evidence.template
     is_wanted = thinking.is_on or thinking.effort or thinking.budget
@@ -522,7 +524,7 @@ def _check_thinking(request: Request, planned: Planned) -> None:
         raise InvalidRequest(problem, EFFORT)
 
 
-def _list_required(workflow: Workflow, early: str) -> tuple[str, ...]:
+def _list_required(workflow: Workflow, premature_tool: str) -> tuple[str, ...]:
     """Return the required steps, and the prerequisites of a tool that was called too early."""
-    needed = (rule.needs for rule in workflow.prerequisites if rule.tool == early)
-    return tuple(dict.fromkeys((*workflow.required_steps, *needed)))
+    prerequisites = (rule.needs for rule in workflow.prerequisites if rule.tool == premature_tool)
+    return tuple(dict.fromkeys((*workflow.required_steps, *prerequisites)))

@@ -1,4 +1,4 @@
-"""A run as an async iterator of events, with the result at its end."""
+"""A run as an async iterator of events; afterwards, `result` contains the result."""
 
 import asyncio
 import inspect
@@ -17,11 +17,12 @@ from proxy.tools.executor import Added
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Functions of a program, async or not; their exceptions end the run.
+    """Callbacks of a program, async or not; their exceptions end the run.
 
-    `on_message` receives each committed message, `on_chunk` each event, `on_compact` each
-    compaction of a prompt. `approve` decides about calls of tools that need approval; without it
-    they are refused. `on_progress`, which is never async, receives the progress of each generation.
+    `on_message` receives each message that is added to the conversation, `on_chunk` each event, and
+    `on_compact` each compaction of a prompt. `approve` decides about calls of tools that need
+    approval; without it, they are refused. `on_progress`, which must not be async, receives the
+    progress of each generation.
     """
 
     on_message: Callable[[Message], object] | None = None
@@ -49,10 +50,9 @@ async def _await_if_needed(outcome: object) -> None:
 
 
 class RunStream(AsyncIterable[RunEvent], Generic[Output]):
-    """A run that continues whether its events are read or not.
+    """The events of a run, which continues even if the program does not read them.
 
-    An event is never taken back. Iterating raises the exception that ended the run, if there was
-    one.
+    Events are never retracted. If an exception ends the run, iterating raises it.
     """
 
     def __init__(self, task: Task[Output], hooks: Hooks) -> None:
@@ -72,17 +72,17 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
 
     @property
     def result(self) -> RunResult[Output]:
-        """The result, once all events were read; raises RuntimeError before."""
+        """The result; raises RuntimeError before the run has ended."""
         if not self._work.done():
             raise RuntimeError("the run has not finished: read all its events first")
         return self._work.result()
 
     def cancel(self) -> None:
-        """End the run between two steps; its last events and its result still follow."""
+        """End the run between two steps; its last events and its result remain available."""
         self._running.cancel()
 
     async def close(self) -> None:
-        """End the run at once, if it is not over."""
+        """End the run at once."""
         self._work.cancel()
         await asyncio.wait((self._work,))
         if not self._work.cancelled():
@@ -107,7 +107,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
 async def open_stream(
     task: Task[Output], hooks: Hooks, cancel: asyncio.Event | None
 ) -> AsyncGenerator[RunStream[Output], None]:
-    """Run a task while the block runs; leaving the block ends it."""
+    """Start a run; leaving the block ends it."""
     stream = RunStream(task, hooks)
 
     async def cancel_when_set(cancel: asyncio.Event) -> None:

@@ -303,7 +303,7 @@ class Answer:
         live, fitting = self.live, self.planned.service.fitting
         measured = live.until_first_token
         reading = PromptReading(turn.spent[0], self.backend_name, turn.facts, measured)
-        reread = fitting.note_reading(watched, reading)
+        reread = fitting.record_reading(watched, reading)
         if reread is not None and live.reread is None:
             live.reread, self._reread = reread, watched
 

@@ -110,8 +110,8 @@ class ToolRun(Answer):
             self._reasoning = self._turns.planned.reasoning
         return self.turn
 
-    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        turn = await self._turns.shorter(overflow)
+    async def shorten(self, overflow: ContextOverflow) -> Turn | None:
+        turn = await self._turns.shorten(overflow)
         self.turn = turn or self.turn
         return turn
 

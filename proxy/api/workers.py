@@ -41,7 +41,7 @@ from proxy.observability.metrics import forget_process, share_folder
 from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
-from proxy.serving.managed_server import server_name, settle_window
+from proxy.serving.managed_server import choose_window, server_name
 from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
@@ -80,7 +80,7 @@ async def run_workers(
         examine_keeping(settings)
         examine_state(settings)
         read = reload or (lambda: settings)
-        loaded = LoadedConfiguration(read, settle_window(settings), settings)
+        loaded = LoadedConfiguration(read, choose_window(settings), settings)
         settings = loaded.serving
         crew = _Crew(settings, sockets, counts)
 

@@ -3,8 +3,8 @@
 Flags become settings, and errors become one sentence and an exit code.
 """
 
-# Commands import their dependencies when they run: the web framework takes most of a second,
-# which `temper --version` and errors in settings should not cost.
+# Commands import their dependencies when they run, so that `temper --version` and errors in the
+# settings appear at once. Importing the web framework takes most of a second.
 
 import os
 import signal
@@ -33,7 +33,7 @@ from proxy.settings import (
 from proxy.settings.values import usable_repository
 from proxy.systems import prepare_console
 
-CLIENTS = ("claude-code", "codex")  # of `doctor.clients`, which takes too long to import here
+CLIENTS = ("claude-code", "codex")  # as in `doctor.clients`, which takes too long to import here
 
 # \b keeps click from joining the lines
 _EPILOG = """\b
@@ -48,7 +48,7 @@ _CONFIG = click.option(
 )
 _KEPT_MEGABYTES = 50
 _OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
-# hidden: only tests search other addresses than the usual ports of engines
+# hidden: it is for tests; without it, the default ports of known engines are searched
 _LOOK_AT = click.option(
     "--look-at", multiple=True, hidden=True, help="Address to search for a running server."
 )
@@ -63,19 +63,19 @@ def _repository(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 def _keep_standard_streams() -> None:
-    """Open closed standard streams on /dev/null, so that no socket gets their file numbers.
+    """Open /dev/null for each closed standard stream, so that no socket gets its file number.
 
-    libuv aborts the process when it has to close a socket with one of these numbers.
+    libuv aborts the process when it closes a socket with a number below 3.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
-            os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
+            opened = os.open(os.devnull, os.O_RDWR)  # returns the lowest free number: `number`
+            os.set_inheritable(opened, True)  # noqa: FBT003 - it accepts no keyword arguments
 
 
-def _print_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click passes it by position
+def _print_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click passes positional arguments
     if is_requested:
         commands.show_version(as_json=False)
         context.exit()
@@ -87,7 +87,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_reque
 @click.option(
     "--version",
     is_flag=True,
-    is_eager=True,  # before a missing command is an error
+    is_eager=True,  # runs before click reports a missing command
     expose_value=False,
     callback=_print_version,
     help="Print the versions of Temper, Python and the engine.",
@@ -128,7 +128,7 @@ def main() -> None:
 @click.option("--workers", type=int, help="Worker processes; 1 is usually enough.")
 @click.option(
     "--text-policy",
-    help="Treatment of replies without a tool call: auto, accept, respond, require.",
+    help="Handling of replies without a tool call: auto, accept, respond, require.",
 )
 @click.option(
     "--strict", is_flag=True, default=None, help="Return 502 if no attempt gave a valid call."
@@ -164,7 +164,7 @@ def serve(
         raise click.UsageError(
             "--watch requires a settings file (--config FILE), and does not work on Windows."
         )
-    given: Flags = {
+    overrides: Flags = {
         **_backend_flags({**flags, "backend_url": None}),
         "server": {
             **{name: flags[name] for name in ("host", "port", "workers")},
@@ -176,11 +176,11 @@ def serve(
         "recording": {"keep_bytes": None if keep is None else keep * 1_000_000},
     }
     urls = [*backend_urls]
-    given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
-    given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
-    given["model"]["slots"] = flags["slots"]
-    # for SIGHUP: the file and the environment are read again, the flags stay
-    settings, reload = load(config, given), partial(load_settings, config, given)
+    overrides["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
+    overrides["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
+    overrides["model"]["slots"] = flags["slots"]
+    # SIGHUP calls `reload`, which reads the file and the environment again and keeps the flags
+    settings, reload = load(config, overrides), partial(load_settings, config, overrides)
     watched = file if watch else None
     run(serve_requests(settings, reload, look_at, as_json=as_json, watched=watched))
 
@@ -223,13 +223,13 @@ def models(
     Without a server or model, list the models in the caches of llama.cpp, Hugging Face, Ollama
     and LM Studio.
     """
-    from proxy.serving.opening import names_nothing
+    from proxy.serving.opening import selects_no_server
 
     if tried:
         commands.show_tried(as_json=as_json)
         return
     settings = load(config, _backend_flags(flags), level="warning")
-    if cached or (not known and names_nothing(settings)):
+    if cached or (not known and selects_no_server(settings)):
         commands.show_cached(as_json=as_json)
     else:
         run(commands.show_models(settings, known=known, as_json=as_json))
@@ -315,17 +315,17 @@ def chat(
     """
     from proxy.cli.chat import ChatOptions, open_chat
 
-    given = _backend_flags(flags)
-    settings = load(config, given, level="critical")  # the chat itself shows errors
+    overrides = _backend_flags(flags)
+    settings = load(config, overrides, level="critical")  # the chat itself shows errors
     options = ChatOptions(
         files=files,
-        places=look_at,
+        addresses=look_at,
         name=str(flags["name"]),
         instructions=str(flags["instructions"]),
         question=question,
         shows_reasoning=thoughts,
     )
-    run(open_chat(settings, config, given, options), FAILED)
+    run(open_chat(settings, config, overrides, options), FAILED)
 
 
 @main.command()
@@ -367,12 +367,12 @@ def launch(
     Starts Temper and the model server as needed, configures the AGENT for this run only, and stops
     everything when it exits. ARGUMENTS after -- are passed to the agent.
     """
-    given = _backend_flags(flags)
-    given["ollama" if flags["ollama"] else "model"]["context_tokens"] = context_tokens
-    settings = load(config, given, level="critical")
-    usual = type(settings.model).model_fields["context_tokens"].default
-    if settings.model.source is not None and settings.model.context_tokens == usual:
-        context_tokens = context_tokens or LEAST_WINDOW  # the usual window is for short chats
+    overrides = _backend_flags(flags)
+    overrides["ollama" if flags["ollama"] else "model"]["context_tokens"] = context_tokens
+    settings = load(config, overrides, level="critical")
+    default = type(settings.model).model_fields["context_tokens"].default
+    if settings.model.source is not None and settings.model.context_tokens == default:
+        context_tokens = context_tokens or LEAST_WINDOW  # the default is too small for an agent
     values = {**flags, "config": config, "context_tokens": context_tokens}
     options = [
         word
@@ -392,7 +392,7 @@ def launch(
 @click.option(
     "--url", default="http://127.0.0.1:8367", show_default=True, help="URL of the running Temper."
 )
-# no option with the key itself, because other users can read command lines
+# a file, not the key itself: other users of the machine can read command lines
 @click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 def top(url: str, key_file: Path | None) -> None:
     """Show the requests of a running Temper; q quits."""
@@ -501,8 +501,8 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
     """Call SERVER.TOOL with ARGUMENTS (a JSON object); exit code 1 on failure."""
     from proxy.dialects.raw_json import read_object
 
-    settings, given = load(config, level="critical"), read_object(arguments.encode())
-    run(commands.call_tool(settings, tool, given, as_json=as_json), FAILED)
+    settings, parsed = load(config, level="critical"), read_object(arguments.encode())
+    run(commands.call_tool(settings, tool, parsed, as_json=as_json), FAILED)
 
 
 @main.command(name="version")
@@ -513,7 +513,7 @@ def show_version(*, as_json: bool) -> None:
 
 
 def _backend_flags(flags: Mapping[str, object]) -> Flags:
-    """Return the settings of the flags that select a server or model."""
+    """Translate the flags that select a server or model into settings."""
     return {
         "backend": {"url": flags["backend_url"], "kind": "ollama" if flags["ollama"] else None},
         "ollama": {"model": flags["ollama"]},

@@ -128,7 +128,7 @@ class ChatWriter:
     line_is_open: bool = False
     shows_reasoning: bool = False
     status: StatusLine = field(default_factory=StatusLine)
-    running_tools: int = 0  # includes those of stopped answers, as threads cannot be ended
+    running_tools: int = 0  # also counts tools of stopped answers: a thread cannot be ended
 
     def show(self, event: RunEvent) -> None:
         match event:
@@ -149,15 +149,15 @@ class ChatWriter:
                 pass
 
     def show_progress(self, progress: Progress) -> None:
-        """Describe a generation that has not led to any output yet."""
-        is_begin = progress.stage == "reading" and progress.share is None
+        """Update the status line while the model has not produced any output yet."""
+        is_start = progress.stage == "reading" and progress.share is None
         if progress.defect:
-            if is_begin:  # keep this line while the retry is generated
+            if is_start:  # the line stays while the retry is generated
                 self.status.begin(describe_retry(progress.defect))
         elif progress.share is not None:
             self.status.update(describe_reading(progress.share))
         else:
-            self.status.begin(describe_reading(None) if is_begin else "generating")
+            self.status.begin(describe_reading(None) if is_start else "generating")
 
     def note(self, text: str) -> None:
         self.end_line()
@@ -175,17 +175,18 @@ class ChatWriter:
         self.line_is_open = False
 
     def _write(self, text: str, *, dim: bool = False) -> None:
-        seen = visible(text, has_lines=True)
+        escaped = visible(text, has_lines=True)
         self.status.clear()
-        echo(seen, nl=False, has_lines=True, dim=dim or None)
-        self.status.follow(seen)
-        self.line_is_open = not seen.endswith("\n") if seen else self.line_is_open
+        echo(escaped, nl=False, has_lines=True, dim=dim or None)
+        self.status.follow(escaped)
+        self.line_is_open = not escaped.endswith("\n") if escaped else self.line_is_open
 
 
 def describe_call(call: ToolCall, longest: int | None = None) -> str:
-    """Format a call on one line, each name and value cut to `longest` characters (None: no cut).
+    """Format a call on one line; each name and value is cut to `longest` characters (None: no cut).
 
-    A name that is not an identifier, such as `a=1, b`, is written as JSON to avoid confusion.
+    A name that is not an identifier, such as `a=1, b`, is written as JSON: unquoted, it would look
+    like two arguments.
     """
 
     def shorten(text: str) -> str:
@@ -261,9 +262,9 @@ class Chat:
                 return line
 
     async def answer(self, question: str, agent: Agent) -> bool:
-        """Print the answer to a message; returns whether there is one.
+        """Print the answer to a message; returns False if the run stopped without an answer.
 
-        Raises `BackendFailed` and `InvalidRequest` kinds of errors.
+        Raises `BackendFailed` and `InvalidRequest`.
         """
         self._last_message = len(self._conversation), question
         hooks = Hooks(approve=self._approve, on_progress=self._writer.show_progress)
@@ -305,7 +306,7 @@ class Chat:
         return Decision.ALLOWED if await self._approve(call) else Decision.REFUSED
 
     async def _approve(self, call: ToolCall) -> bool:
-        # the whole call: a model could hide an argument behind the end of a cut line (F103)
+        # shows all arguments: a model could hide one beyond the end of a cut line (F103)
         self._writer.end_line()
         self._status.end()
         described = describe_call(call)
@@ -338,8 +339,8 @@ class Chat:
                 for command, description in COMMANDS.items():
                     self._writer.note(f"{command:8} {description}")
             case _:
-                near = get_close_matches(line, COMMANDS, 1) or ["/help"]
-                self._writer.fail(f"unknown command {line}; did you mean {near[0]}?")
+                similar = get_close_matches(line, COMMANDS, 1) or ["/help"]
+                self._writer.fail(f"unknown command {line}; did you mean {similar[0]}?")
 
 
 def _specs(agent: Agent) -> Iterator[Tool]:
@@ -365,7 +366,7 @@ def _list_specs(agent: Agent) -> Iterator[str]:
 def open_terminal() -> Callable[[str], Awaitable[str]]:
     """Return a function that reads lines, with history and completion on a terminal."""
     if not sys.stdin.isatty():
-        # read at once: a blocking read between answers would stop the event loop
+        # all lines are read now: a blocking read between answers would stop the event loop
         lines = iter(sys.stdin.read().splitlines())
 
         async def read(_prompt: str) -> str:
@@ -380,10 +381,10 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
 
     async def read_from_terminal(prompt: str) -> str:
         try:
-            # `handle_sigint` would replace our handler, which stops a running answer
+            # `handle_sigint=True` would replace the handler that stops a running answer
             return await session.prompt_async(prompt, handle_sigint=False)
         finally:
-            block_on_terminal()  # uvloop makes it non-blocking
+            block_on_terminal()  # uvloop has set the terminal to non-blocking mode
 
     return read_from_terminal
 
@@ -392,12 +393,12 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
 class ChatOptions:
     """Options of a chat.
 
-    `files` contain tools, `name` selects a model, and `places` are searched for a server if none
-    is configured. With a `question`, the chat ends after its answer.
+    `files` contain tools, and `name` selects a model. Without a configured server, the chat looks
+    for one at `addresses`. With a `question`, the chat ends after its answer.
     """
 
     files: Sequence[Path] = ()
-    places: Sequence[str] = ()
+    addresses: Sequence[str] = ()
     name: str = ""
     instructions: str = ""
     question: str = ""
@@ -407,25 +408,25 @@ class ChatOptions:
 async def open_chat(
     settings: Settings, config: Path | None, flags: Flags, options: ChatOptions
 ) -> bool:
-    """Run a chat, or answer a single question; returns whether the question was answered.
+    """Run a chat, or answer a single question; returns False if that question got no answer.
 
-    `config` and `flags` are the sources of `settings`. Raises `InvalidConfiguration` if a tool
+    `settings` were loaded from `config` and `flags`. Raises `InvalidConfiguration` if a tool
     cannot be used, and `BackendFailed` if the model cannot.
     """
     file_tools = read_tools(options.files)
-    server = await find_backend(settings, options.places, "chat")
+    server = await find_backend(settings, options.addresses, "chat")
     if server is not None:
         flags = {**flags, "backend": {"url": server.url, "kind": server.kind}}
     async with AsyncExitStack() as stack:
         status = stack.enter_context(open_status_line(is_wanted=sys.stdout.isatty()))
         chat = Chat(open_terminal(), shows_reasoning=options.shows_reasoning, status=status)
-        stack.push(partial(_leave_tools, chat, options))
+        stack.push(partial(_abandon_tools, chat, options))
         status.begin("starting tool servers" if settings.mcp else "starting")
-        served = await _open_servers(settings, chat, stack)
+        server_tools = await _open_servers(settings, chat, stack)
         model = Model(config=config, name=options.name, settings=flags)
         await stack.enter_async_context(model)
         status.end()
-        agent = Agent(model, [file_tools, *served], options.instructions)
+        agent = Agent(model, [file_tools, *server_tools], options.instructions)
         handle_interrupts(chat)
         if options.question:
             return await chat.answer(options.question, agent)
@@ -433,11 +434,11 @@ async def open_chat(
     return True
 
 
-def _leave_tools(
+def _abandon_tools(
     chat: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
 ) -> None:
-    """End the process at once if Python would wait for the thread of an abandoned tool."""
-    # other exceptions are errors that `temper chat` still has to print
+    """End the process at once if a tool still runs: Python would wait for its thread."""
+    # any other exception is an error, which the caller prints
     if chat.has_abandoned_tools and raised in (None, asyncio.CancelledError):
         end_process(INTERRUPTED if raised or options.question else 0)
 
@@ -448,8 +449,8 @@ async def _open_servers(
     """Start the configured tool servers, and return their tools."""
     if not settings.mcp:
         return ()
-    specs = specs_of(settings)  # raises without the SDK
-    from proxy.mcp.fleet import open_fleet  # the SDK takes a second
+    specs = specs_of(settings)  # raises if the MCP SDK is not installed
+    from proxy.mcp.fleet import open_fleet  # importing the SDK takes a second
 
     fleet = await stack.enter_async_context(open_fleet(specs))
     await fleet.wait_settled(_START_SECONDS)
@@ -463,7 +464,7 @@ async def _open_servers(
 
 
 def handle_interrupts(chat: Chat) -> None:
-    """Let Ctrl-C stop the running answer, or else the command."""
+    """Let Ctrl-C stop the running answer, or the whole command if no answer is running."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 

@@ -1,7 +1,8 @@
 """Implementation of the commands; flags and exit codes are in `app`."""
 
-# Imports are inside the functions, which keeps the start fast, but before the event loop starts:
-# outside of it a signal ends the process at once (`signals`), inside only after the import.
+# Imports are inside the functions, so that every command starts fast. They run before the event
+# loop starts: there, Ctrl-C ends the process at once (`signals`). Inside the event loop it would
+# have no effect until the import is complete.
 
 import asyncio
 import contextlib
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from proxy.processes.model_caches import CachedModel
 
 Work: TypeAlias = Coroutine[None, None, bool]
-"""The work of a command in the event loop; returns whether it succeeded."""
+"""The asynchronous part of a command; returns whether the command succeeded."""
 
 
 def watch(url: str, key_file: Path | None) -> Work:
@@ -67,15 +68,15 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
 def examine_servers(
     settings: Settings,
     bundle: Path | None,
-    places: tuple[str, ...],
+    addresses: tuple[str, ...],
     *,
     client: str | None,
     as_json: bool,
 ) -> Work:
-    """Run the checks and print each finding; returns whether no check failed.
+    """Run the checks and print each finding; returns True if no check failed.
 
-    Without a configured server, search for one. `client` adds the checks for that client. On a
-    terminal, the running check is shown.
+    Without a configured server, look for one at `addresses`. `client` adds the checks for that
+    client. On a terminal, a status line shows the running check.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.doctor import report
@@ -92,21 +93,22 @@ def examine_servers(
     async def work() -> bool:
         with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
             status.begin("searching for a server")
-            named = with_backend(settings, await find_backend(settings, places, "doctor"))
-            examining = examine(named, CLIENTS.get(client or ""), keep, status.begin)
-            examined = await _show_findings(examining, None if as_json else status)
+            found = await find_backend(settings, addresses, "doctor")
+            target = with_backend(settings, found)
+            examining = examine(target, CLIENTS.get(client or ""), keep, status.begin)
+            results = await _show_findings(examining, None if as_json else status)
         if as_json:
-            print_json(report.document(examined))
+            print_json(report.document(results))
         if bundle is not None:
-            report.write_bundle(bundle, named, examined)
+            report.write_bundle(bundle, target, results)
             echo(f"Report written to {bundle}. Check its contents before sending it.", err=True)
-        return report.is_well(examined)
+        return report.has_no_failure(results)
 
     return work()
 
 
 def examine_recording(settings: Settings, recording: Path, *, as_json: bool) -> Work:
-    """Show which prompts of a recording were read again, and why."""
+    """Show which prompts of a recording the engine read again, and why."""
     from proxy.cli.safe_console import SafeConsole
     from proxy.doctor import prompt_cache
 
@@ -128,22 +130,22 @@ def examine_recording(settings: Settings, recording: Path, *, as_json: bool) -> 
 async def _show_findings(
     examining: "AsyncGenerator[CheckResult, None]", status: "StatusLine | None"
 ) -> "list[CheckResult]":
-    """Collect all findings; with a `status`, print each one, and a summary."""
+    """Return all findings; with a `status`, also print each finding and a summary."""
     from proxy.cli.safe_console import SafeConsole
     from proxy.doctor import report
 
     console = SafeConsole()
-    examined: list[CheckResult] = []
+    results: list[CheckResult] = []
     async with contextlib.aclosing(examining) as findings:
         async for result in findings:
             if status is not None:
                 status.clear()
-                console.print(report.line(result, examined), soft_wrap=True)
-            examined.append(result)
+                console.print(report.line(result, results), soft_wrap=True)
+            results.append(result)
     if status is not None:
         status.end()
-        console.print(f"\n{report.summary(examined)}")
-    return examined
+        console.print(f"\n{report.summary(results)}")
+    return results
 
 
 def launch_agent(
@@ -151,8 +153,8 @@ def launch_agent(
 ) -> Work:
     """Run a coding agent in the foreground, and exit with its exit code.
 
-    `options` are those of `temper serve`, if one has to be started, `arguments` the agent's, and
-    `name` selects one of several models.
+    If no Temper is running, one is started with the `options` of `temper serve`. `arguments` are
+    passed to the agent, and `name` selects one of several models.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.launch.agents import AGENTS, LEAST_WINDOW
@@ -203,7 +205,7 @@ def configure_agent(agent: str, settings: Settings, name: str, *, is_installed: 
 
 
 def remove_agent(agent: str) -> None:
-    """Restore the file of the user that `configure_agent` changed."""
+    """Undo the change that `configure_agent` made to the agent's own file."""
     from proxy.launch.agents import AGENTS, Endpoint
     from proxy.launch.user_files import path_of, remove
 
@@ -251,7 +253,7 @@ command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/path/to/fol
 
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
-    """Print the tool servers and their tools; returns whether all are ready."""
+    """Print the tool servers and their tools; returns whether all servers are ready."""
     from proxy.mcp.inspection import inspect_servers
 
     async def work() -> bool:
@@ -283,7 +285,7 @@ def _show_tool_server(server: "InspectedServer") -> None:
 
 
 def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
-    """Call a tool and print its result; returns whether it succeeded."""
+    """Call a tool and print its result; returns whether the call succeeded."""
     from proxy.mcp.inspection import call_once
 
     async def work() -> bool:
@@ -316,7 +318,8 @@ def print_json(value: JsonObject) -> None:
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     """Download a model and print its path; raises `LaunchFailed` and `DownloadFailed`.
 
-    llama-server downloads into its own cache. Without one that can, Temper downloads by itself.
+    llama-server downloads into its own cache. If the installed llama-server cannot download, Temper
+    downloads into the cache of Hugging Face.
     """
     from proxy.cli.terminal import open_terminal
     from proxy.processes.hub import download_from_hub
@@ -343,7 +346,10 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
 
 
 def _downloader(settings: Settings) -> tuple[str, ...] | None:
-    """Return the llama-server that can download, None if there is none."""
+    """Return the command of a llama-server that can download models, or None.
+
+    The embedded llama-server cannot.
+    """
     from proxy.processes.launch import embedded_program, find_program
 
     try:

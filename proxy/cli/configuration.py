@@ -63,11 +63,14 @@ def describe_sources(loaded: LoadedSettings) -> str:
     files = sum(model.path is not None for model in (settings.model, *settings.models.values()))
     models_found = f" Model files found: {files}." if files else ""
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
-    besides = f", {others} set by the environment" if others else ""
+    from_environment = f", {others} set by the environment" if others else ""
     if loaded.file is None:
-        return f"No {DEFAULT_FILE} in this folder; using the defaults{besides}.{models_found}"
+        return (
+            f"No {DEFAULT_FILE} in this folder; using the defaults{from_environment}.{models_found}"
+        )
     count = len(loaded.origins) - others
-    return f"{loaded.file}: {count} setting{'' if count == 1 else 's'}{besides}.{models_found}"
+    settings_count = f"{count} setting{'' if count == 1 else 's'}"
+    return f"{loaded.file}: {settings_count}{from_environment}.{models_found}"
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
@@ -82,17 +85,17 @@ def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
                 else None
             )
             for inner, inner_value in (nested or {name: value}).items():
-                whole = f"{section}.{inner}"
-                # None is written as an empty string, as in the file
+                path = f"{section}.{inner}"
+                # a setting without a value is an empty string in the file
                 shown = (
-                    HIDDEN if whole in loaded.hidden else "" if inner_value is None else inner_value
+                    HIDDEN if path in loaded.hidden else "" if inner_value is None else inner_value
                 )
-                listed.append(EffectiveSetting(whole, shown, loaded.origins.get(whole, _DEFAULT)))
+                listed.append(EffectiveSetting(path, shown, loaded.origins.get(path, _DEFAULT)))
     return listed
 
 
 def as_toml(settings: list[EffectiveSetting]) -> str:
-    """Write settings as TOML that can be loaded again, except for hidden values."""
+    """Write settings as TOML with their sources as comments; hidden values stay hidden."""
     lines: list[str] = []
     section = ""
     for entry in settings:
@@ -133,7 +136,7 @@ def _problems_of_model(
 
 
 def toml_value(value: JsonValue) -> str:
-    """Write a value as TOML; a value that is not set becomes an empty string."""
+    """Write a value as TOML; None becomes an empty string."""
     match value:
         case None:
             return '""'

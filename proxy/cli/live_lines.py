@@ -1,9 +1,9 @@
 """Lines below the output of a terminal, such as one for each running request.
 
-Theory of operation: after the lines are drawn, the cursor returns to the first column of the first
-line. Erasing everything below the cursor then removes them, even if the terminal was resized and
-has wrapped them in the meantime. All output to standard error passes through here: it replaces the
-lines, which are drawn again after it, so log lines scroll above them unchanged.
+Theory of operation: after drawing the lines, the cursor returns to the first column of the first
+line. Erasing from the cursor to the end of the screen then removes the lines, even if the terminal
+was resized and has wrapped them. `LiveLines` replaces `sys.stderr`: it erases the lines, writes the
+log line, and draws the lines again, so that log lines scroll above them.
 """
 
 import asyncio
@@ -19,27 +19,27 @@ from contextlib import contextmanager
 from typing import TextIO, cast
 
 _TICK_SECONDS = 0.25
-_IDLE_SECONDS = 0.5  # between two looks while no request is running
+_IDLE_SECONDS = 0.5  # between two checks while no request is running
 _ERASE = "\r\x1b[J"
-# without wrapping, a character that is wider than expected cannot add a line
+# disables wrapping: a character that is wider than `cell_len` computed cannot add a line
 _BEGIN, _END = "\x1b[?7l\x1b[2m", "\x1b[0m\x1b[?7h\r"
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _USUAL_SIZE = os.terminal_size((80, 24))
 
 
 class LiveLines(io.TextIOBase):
-    """A terminal `stream` with lines at its end that `show` replaces."""
+    """A terminal `stream` whose last lines are replaced by each call of `show`."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
         self._lines: tuple[str, ...] = ()
         self._is_drawn = False
-        self._is_in_line = False  # after output that has not ended its line
+        self._is_in_line = False  # the last output did not end with a line break
         self._lock = threading.Lock()  # other threads log as well
 
     def show(self, lines: Iterable[str]) -> None:
-        """Replace the lines; each is cut to the width. Draws nothing if the terminal is paused."""
+        """Replace the lines, cut to the width. A paused terminal (Ctrl-S) keeps the old lines."""
         cut = tuple(cut_to_cells(line, self.size.columns - 1) for line in lines)
         with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal is closed
             if (cut == self._lines and self._is_drawn == bool(cut)) or self._is_paused:
@@ -77,7 +77,7 @@ class LiveLines(io.TextIOBase):
 
     @property
     def _is_paused(self) -> bool:
-        """Whether a write would block, for example after Ctrl-S: it would block every request."""
+        """True if a write would block the event loop, and with it all requests (after Ctrl-S)."""
         try:
             return not select.select([], [self.fileno()], [], 0)[1]
         except (OSError, ValueError):  # Windows supports only sockets
@@ -92,8 +92,8 @@ class LiveLines(io.TextIOBase):
 
 
 def cut_to_cells(text: str, room: int) -> str:
-    """Cut a text to columns of a terminal; wide characters take two."""
-    from rich.cells import cell_len, set_cell_size  # rich takes 2 MB
+    """Cut a text to `room` columns of a terminal; a wide character takes two columns."""
+    from rich.cells import cell_len, set_cell_size  # imported late: rich takes 2 MB
 
     return text if cell_len(text) <= room else set_cell_size(text, room).rstrip()
 
@@ -116,8 +116,8 @@ def open_live_lines(*, is_wanted: bool) -> Generator[LiveLines | None]:
 async def keep_drawing(
     lines: LiveLines, compose: Callable[[int], Sequence[str]], is_idle: Callable[[], bool]
 ) -> None:
-    """Draw the composed lines a few times per second; `compose` receives their maximum number."""
+    """Draw the lines of `compose` a few times per second; its argument is the maximum number."""
     while True:
-        # half of the screen stays for the log lines
+        # half of the screen remains for log lines
         lines.show(() if is_idle() else compose(max(1, lines.size.lines // 2)))
         await asyncio.sleep(_IDLE_SECONDS if is_idle() else _TICK_SECONDS)

@@ -1,7 +1,7 @@
-"""Printing that escapes foreign text: a model id, for example, may contain escape sequences.
+"""Prints text with escaped control characters: a model id may contain terminal sequences.
 
-Every command prints with `echo` or a `SafeConsole`, even its own text, so that no line is missed.
-Use `echo` where rich is not imported yet: rich takes 2 MB.
+Commands print everything with `echo` or a `SafeConsole`, including constant text, so that no
+untrusted text is printed by mistake. Use `echo` where rich is not imported yet: rich takes 2 MB.
 """
 
 from typing import TypedDict, Unpack
@@ -12,7 +12,7 @@ from proxy.observability.sentences import visible
 
 
 class Style(TypedDict, total=False):
-    """Styles of click."""
+    """Keyword arguments of `click.style`."""
 
     fg: str
     bold: bool
@@ -27,6 +27,6 @@ def echo(
     has_lines: bool = False,
     **style: Unpack[Style],
 ) -> None:
-    """Print a line, or several if it `has_lines`; other control characters are escaped."""
+    """Print escaped text; with `has_lines`, line breaks are printed unchanged."""
     shown = visible(text, has_lines=has_lines)
     click.echo(click.style(shown, **style) if style else shown, err=err, nl=nl)

@@ -22,7 +22,7 @@ FAILED = 1
 
 
 def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None:
-    """Run `work`, and exit with `otherwise` if it returns False (usually after a signal)."""
+    """Run `work`; exit with code `otherwise` if it returns False, which is usual after a signal."""
     try:
         with keep_handlers(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_signalled(work))
@@ -33,9 +33,9 @@ def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None
 
 
 async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Cancel the work at the first signal, so that it cleans up; a second one aborts.
+    """Cancel `work` at the first signal, so that it cleans up; a second signal aborts it.
 
-    A server that is ready installs its own handlers.
+    `temper serve` installs its own handlers as soon as it is ready.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task

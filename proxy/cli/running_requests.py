@@ -13,17 +13,17 @@ from proxy.observability.rows import Row
 from proxy.observability.sentences import escape
 
 _LEAST_SECONDS = 1.0  # a request that ends earlier would only flicker
-_SECONDS_WIDTH = 5  # of 119 s; minutes take more
+_SECONDS_WIDTH = 5  # characters of "119 s"; durations in minutes are wider
 
 
 def describe_reading(share: float | None) -> str:
-    """Describe the reading of a prompt; many engines report a share only every 2,048 tokens."""
-    # 0 % would look like a stall
+    """Describe the reading of a prompt; without a `share`, no percentage is shown."""
+    # many engines report a share only every 2,048 tokens: 0 % would look like a stall
     return f"reading the prompt {100 * share:.0f} %" if share else "reading the prompt"
 
 
 def describe_retry(defect: str) -> str:
-    """Describe a retry after a reply with this defect, "" if the attempt failed otherwise."""
+    """Describe a retry after a reply with this defect; "" if the attempt failed without a reply."""
     _, reason = WORDS.defects.get(defect, ("", defect))
     return f"retrying: {reason}" if reason else "retrying"
 

@@ -14,7 +14,7 @@ from proxy.observability.sentences import visible
 
 
 class SafeConsole(Console):
-    """Prints renderables that may contain foreign text; only the renderables define styles."""
+    """Prints renderables that may contain untrusted text; markup inside that text has no effect."""
 
     def __init__(
         self,

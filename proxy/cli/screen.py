@@ -1,4 +1,4 @@
-"""The screen of `temper top`: the state of the dashboard's feed, drawn for a terminal. No I/O.
+"""The screen of `temper top`: draws the state of the dashboard's feed for a terminal. No I/O.
 
 Text from clients and models is escaped and never interpreted as markup.
 """
@@ -23,7 +23,7 @@ _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
 _FLEXIBLE = ("What was done", "Model", "Stage", "Client", "Tool server")  # cut on narrow terminals
-_NARROW = 64  # columns; below that the secondary columns of each table are left out
+_NARROW = 64  # columns of the terminal; below that, tables omit their secondary columns
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
@@ -66,15 +66,15 @@ class Screen:
         )
 
     def _take(self, state: InitialState) -> None:
-        """Merge a state, which has only the newest and the running rows, so finished rows stay."""
-        is_same = state.instance == self._state.instance
+        """Replace the state, but keep finished rows: the feed sends only new and running rows."""
+        is_same = state.instance == self._state.instance  # False after a restart of Temper
         over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
         self._rows = over | {row.id: row for row in reversed(state.requests)}
         self._state = state
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the oldest rows; running rows changed last, so they stay."""
+        """Drop the rows with the oldest changes; running rows have changed recently."""
         while len(self._rows) > MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 
@@ -185,7 +185,7 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
 def _table(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
     for name in names:
-        # rich narrows columns without `no_wrap` first; their cells are cut nevertheless
+        # rich narrows columns without `no_wrap` first; the cells set `no_wrap` themselves
         table.add_column(name, no_wrap=name not in _FLEXIBLE, overflow="ellipsis")
     return table
 

@@ -1,6 +1,6 @@
 """`temper serve`: announces the address, and shows the running requests on a terminal."""
 
-# Imports are inside the functions, as in `commands`.
+# Imports are inside the functions for the reason that `commands` states.
 
 import asyncio
 import logging
@@ -36,20 +36,20 @@ _NOT_READY = {
     "loading": (logging.INFO, "backend %s is loading its model: requests wait for it"),
     "unreachable": (logging.WARNING, _UNREACHABLE),
 }
-_LOOK_SECONDS = 1.0  # between two checks of a backend that is not ready yet
+_CHECK_SECONDS = 1.0  # between two checks of a backend that is not ready yet
 
 
 def serve(
     settings: Settings,
     reload: "ReadSettings",
-    places: tuple[str, ...],
+    addresses: tuple[str, ...],
     *,
     as_json: bool,
     watched: Path | None = None,
 ) -> Work:
-    """Serve until a signal; without a configured server, search for one at `places`.
+    """Serve until a signal; without a configured server, look for one at `addresses`.
 
-    A change of the settings file `watched` has the effect of SIGHUP.
+    With `watched`, a change of that settings file reloads the settings, as SIGHUP does.
     """
     hurry()
     import_libraries()
@@ -63,7 +63,7 @@ def serve(
     terminal = open_terminal(logs_events=settings.logging.format != "text")
 
     async def work() -> bool:
-        server = await find_backend(settings, places)
+        server = await find_backend(settings, addresses)
         if server is not None:
             terminal.write(f"Found a server at {server.url} ({server.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
@@ -74,8 +74,8 @@ def serve(
         def show_address(address: "PublicAddress") -> None:
             _announce(address, settings, terminal, as_json=as_json)
             settle()
-            beside = _work_beside(settings, address, None if as_json else terminal, lines)
-            tasks.update(map(asyncio.create_task, [*beside, *_watch(settings, watched)]))
+            reports = _report_state(settings, address, None if as_json else terminal, lines)
+            tasks.update(map(asyncio.create_task, [*reports, *_watch(settings, watched)]))
 
         chosen = with_backend(settings, server)
         with open_live_lines(is_wanted=settings.logging.format != "json") as lines, terminal:
@@ -100,7 +100,7 @@ def _announce(
 
 
 def next_steps(settings: Settings, url: str) -> Sequence[str]:
-    """Return a line with commands to try; none if they need a key."""
+    """Return a line with commands to try; () if Temper requires an API key."""
     server = settings.server
     if server.api_key is not None or server.api_keys_file is not None:
         return ()
@@ -109,13 +109,13 @@ def next_steps(settings: Settings, url: str) -> Sequence[str]:
     return ("Try it in another terminal: temper chat, or: temper launch claude-code",)
 
 
-def _work_beside(
+def _report_state(
     settings: Settings,
     address: "PublicAddress",
     terminal: "Terminal | None",
     lines: "LiveLines | None",
 ) -> Iterator[Coroutine[None, None, None]]:
-    """Yield the coroutines that report to the operator while Temper serves."""
+    """Yield the coroutines that show the state of the backend and of running requests."""
     if settings.model.source is None:
         yield follow_backend(address, terminal)
     if lines is not None and (board := address.board) is not None:
@@ -138,25 +138,25 @@ def _watch(settings: Settings, file: Path | None) -> Iterator[Coroutine[None, No
 
 
 async def follow_backend(address: "PublicAddress", terminal: "Terminal | None") -> None:
-    """Report whether the backend is ready, and on a `terminal` also when it has become so."""
+    """Log a backend that is not ready; on a `terminal`, also print when it becomes ready."""
     from proxy.backends.transport import BackendClient
 
-    # asks Temper's own address: with several workers, this process has no backend
+    # the request goes to Temper itself: with several workers, this process has no backend
     client = BackendClient(address.url)
     try:
-        looking = asyncio.create_task(_backend_state(client))
-        await asyncio.wait([looking], timeout=_LOOK_SECONDS)
-        state, before = looking.result() if looking.done() else "unknown", ""
+        check = asyncio.create_task(_backend_state(client))
+        await asyncio.wait([check], timeout=_CHECK_SECONDS)
+        state, logged = check.result() if check.done() else "unknown", ""
         while state in _NOT_READY:
-            if terminal is not None and not before:
+            if terminal is not None and not logged:
                 terminal.listen(address)
-            if state != before:
+            if state != logged:
                 logger.log(*_NOT_READY[state], address.backend)
-            if terminal is None and looking.done():
-                return  # programs look at /readyz themselves
-            before = state
-            await asyncio.sleep(_LOOK_SECONDS)
-            state = await (_backend_state(client) if looking.done() else looking)
+            if terminal is None and check.done():
+                return  # a program that started Temper polls /readyz itself
+            logged = state
+            await asyncio.sleep(_CHECK_SECONDS)
+            state = await (_backend_state(client) if check.done() else check)
         if terminal is not None:
             terminal.serve(address, awaits_model=False)
     except BackendFailed:

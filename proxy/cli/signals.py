@@ -1,11 +1,11 @@
 """Signal handling outside of an event loop: Ctrl-C and SIGTERM end the process at once.
 
-At that time nothing runs that would have to be stopped. This module is imported first, so it
-imports almost nothing.
+Outside of an event loop, no task or child process needs cleanup. `proxy.__main__` imports this
+module first, so it imports only small modules.
 """
 
-# By default, Ctrl-C raises KeyboardInterrupt at an arbitrary place. During an import it prints a
-# traceback; in a destructor, a weak reference callback or a broad `except` it is lost.
+# Python's default handler raises KeyboardInterrupt at an arbitrary line. During an import, that
+# prints a traceback. In a destructor, a weak reference callback or a broad `except`, it is lost.
 
 import os
 import signal
@@ -20,19 +20,19 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Return the handled signals; shells ignore SIGINT for background processes."""
+    """Return the signals to handle, without SIGINT if a shell started Temper in the background."""
     return tuple(number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def exit_when_signalled() -> None:
     """Install handlers that end this process at once."""
     for number in ending_signals():
-        signal.signal(number, _leave)
+        signal.signal(number, _exit)
 
 
 @contextmanager
 def keep_handlers() -> Iterator[None]:
-    """Restore the handlers after the block: an event loop leaves Python's defaults."""
+    """Restore the handlers after the block: an event loop resets them to Python's defaults."""
     before = {number: signal.getsignal(number) for number in ENDING}
     try:
         yield
@@ -42,11 +42,11 @@ def keep_handlers() -> Iterator[None]:
 
 
 def end_process(exit_code: int) -> NoReturn:
-    """Exit without joining threads: Python would wait even for those of abandoned tools."""
+    """Exit without joining threads: Python would wait for abandoned tools, too."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
+def _exit(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)

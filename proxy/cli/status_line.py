@@ -1,8 +1,8 @@
 """A line at the end of the terminal output with the current activity and its duration.
 
 The event loop redraws it, so no lock is needed. Call `clear` before printing anything else; the
-line reappears after a pause. It is erased from its first column on, because the terminal may have
-echoed keys such as ^C after it.
+line reappears after a pause. Erasing starts at the first column of the line and extends to the end
+of the row, because the terminal may have echoed keys such as ^C after it.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from typing import TextIO, TypeAlias
 from proxy.cli.live_lines import cut_to_cells
 from proxy.observability.sentences import escape
 
-# A function returns the whole line, including times; it is called for each redraw.
+# A string gets its duration appended. A function is called for each redraw and returns all text.
 Activity: TypeAlias = str | Callable[[], str]
 
 _TICK_SECONDS = 0.25
-_QUIET_SECONDS = 1.0  # after the last output, so that the line does not flicker between tokens
-_LEAST_CELLS = 16  # of free space; a shorter line is not useful
-_USUAL_COLUMNS = 80  # of a terminal that does not report its width
+_QUIET_SECONDS = 1.0  # pause after other output, so that the line does not flicker between tokens
+_LEAST_CELLS = 16  # free columns needed to draw; a shorter line is not useful
+_USUAL_COLUMNS = 80  # for a terminal that does not report its width
 
 
 class StatusLine:
@@ -63,13 +63,13 @@ class StatusLine:
         self._printed = self._clock()
 
     def follow(self, text: str) -> None:
-        """Record printed `text`, so that the line is drawn after it if there is space."""
+        """Advance the column past printed `text`; the line is drawn there if it has space."""
         if self._stream is None:
             return
-        from rich.cells import cell_len  # rich takes 2 MB
+        from rich.cells import cell_len  # imported late: rich takes 2 MB
 
-        *ended, last = text.split("\n")
-        self._column = 0 if ended else self._column
+        *complete_lines, last = text.split("\n")
+        self._column = 0 if complete_lines else self._column
         columns = self._columns
         for character in last:
             width = cell_len(character) if character != "\t" else 8 - self._column % 8
@@ -134,6 +134,6 @@ def open_status_line(*, is_wanted: bool = True) -> StatusLine:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration of at least 0 seconds, such as `12 s` or `3 min 20 s`."""
+    """Write a duration, such as `12 s` or `3 min 20 s`; a negative one is `0 s`."""
     whole = max(0, int(seconds))
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"

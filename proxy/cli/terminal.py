@@ -1,7 +1,7 @@
 """Output of `temper serve`: progress while a model loads, and the address when it is ready.
 
 A terminal shows a progress bar. Otherwise each stage is a line, or a log line if logs are JSON.
-Results for programs are not printed here.
+The JSON output for programs is not printed here.
 """
 
 import logging
@@ -24,15 +24,16 @@ logger = logging.getLogger(__name__)
 
 _WIDE = 70  # minimum columns for a full-length progress bar
 _OTHER_COLUMNS = 16  # columns of the spinner, percentage, seconds and gaps
-# variables with which rich treats any output as a terminal
+# environment variables with which rich treats any output as a terminal
 _FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 class Terminal:
-    """Shows the progress of a start; a context manager that removes the bar at its end.
+    """Shows the progress of a start; as a context manager, it removes the progress bar on exit.
 
-    Without a `console`, the output is not a terminal; with `logs_events` it gets log lines then.
-    Only a terminal gets the `next_steps`, lines after the address. `clock` returns seconds.
+    `console` is None if standard error is not a terminal. `logs_events` then writes log lines
+    instead of plain lines. The lines of `next_steps` follow the address on a terminal only.
+    `clock` returns seconds.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Terminal:
     ) -> None:
         self._console, self._logs_events, self._clock = console, logs_events, clock
         self.next_steps: Sequence[str] = ()
-        self.task = "llama-server"  # named in the lines of an output that is not a terminal
+        self.task = "llama-server"  # prefix of plain lines, as in "llama-server: loading"
         self._begun: dict[str, float] = {}
         self._stages: dict[str, StartStage] = {}
         self._tasks: dict[str, TaskID] = {}
@@ -113,12 +114,13 @@ class Terminal:
         )
 
     def _finish(self, name: str) -> None:
-        took = f"{name}, loaded in {self._clock() - self._begun.get(name, self._clock()):.1f} s"
+        seconds = self._clock() - self._begun.get(name, self._clock())
+        text = f"{name}, loaded in {seconds:.1f} s"
         address, self._address = self._address, None
         if address is not None:
-            self._announce(address, took)
+            self._announce(address, text)
         elif self._bar is not None:
-            self.write(took)
+            self.write(text)
 
     def _announce(self, address: "PublicAddress", backend: str) -> None:
         self.write(f"ready at {address.url}/v1 ({backend})")
@@ -129,7 +131,7 @@ class Terminal:
 
 
 def open_terminal(*, logs_events: bool) -> Terminal:
-    """Return the output for the operator; rich (2 MB) is imported only for a terminal."""
+    """Return a `Terminal` on standard error; rich (2 MB) is imported only if it is a terminal."""
     if not (sys.stderr.isatty() or _FORCED.intersection(os.environ)):
         return Terminal(None, logs_events=logs_events)
     from proxy.cli.safe_console import SafeConsole

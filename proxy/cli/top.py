@@ -30,7 +30,7 @@ _KINDS: dict[str, type[Change]] = {
 
 
 async def watch_feed(url: str, key: str) -> bool:
-    """Draw the feed until the user quits; raises `InvalidConfiguration` without a feed.
+    """Draw the feed until the user quits; raises `InvalidConfiguration` if `url` has no feed.
 
     If the output is not a terminal, print the current state once.
     """
@@ -59,26 +59,26 @@ async def watch_feed(url: str, key: str) -> bool:
 
 async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, live: Live) -> None:
     is_live = True
-    coming = asyncio.ensure_future(anext(changes))
+    next_change = asyncio.ensure_future(anext(changes))
     try:
         while True:
             picture = screen.draw(live.console.width, time.time(), is_live=is_live)
             live.update(picture, refresh=True)
-            # a second, as the durations on the screen change even if nothing happens
-            await asyncio.wait((coming,), timeout=1.0)
-            if coming.done():
-                change = coming.result()
+            # redraws every second, because the screen shows durations
+            await asyncio.wait((next_change,), timeout=1.0)
+            if next_change.done():
+                change = next_change.result()
                 is_live = change is not None
                 if change is not None:
                     screen.apply(change)
-                coming = asyncio.ensure_future(anext(changes))
+                next_change = asyncio.ensure_future(anext(changes))
     finally:
-        coming.cancel()
-        await asyncio.wait((coming,))
+        next_change.cancel()
+        await asyncio.wait((next_change,))
 
 
 async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
-    """Yield the changes, and None when the connection was lost and is retried."""
+    """Yield the changes of the feed; None means a lost connection, which is then reopened."""
     has_begun = False
     while True:
         try:
@@ -98,13 +98,14 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeouts = httpx.Timeout(5.0, read=_SILENCE_SECONDS)
     async with (
-        # the environment's proxies are for other machines, and certificates take long to load
+        # trust_env=False skips proxies, which a local address does not need, and certificates,
+        # which take long to load
         httpx.AsyncClient(timeout=timeouts, trust_env=False, headers=headers) as client,
         client.stream("GET", f"{url.rstrip('/')}/ui/api/events") as response,
     ):
         if response.status_code != 200:
             raise _refusal(url, response.status_code, await response.aread())
-        decoder = EventDecoder(limit=64_000_000)  # a state has more rows than an event of an engine
+        decoder = EventDecoder(limit=64_000_000)  # the state is larger than any event of an engine
         async for piece in response.aiter_bytes():
             for event in decoder.feed(piece):
                 if (kind := _KINDS.get(event.event)) is not None:
@@ -125,7 +126,7 @@ def _no_answer(url: str, error: httpx.HTTPError) -> str:
 
 
 def _refusal(url: str, status: int, body: bytes) -> InvalidConfiguration:
-    """Return the reason for a missing feed, with the server's own message if there is one."""
+    """Explain a response without a feed; uses the error message of the server if it sent one."""
     if status == HTTPStatus.NOT_FOUND:
         problem = f"{url} is not a Temper, or its dashboard is disabled (ui.enabled)"
         return InvalidConfiguration("--url", problem)

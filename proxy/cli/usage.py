@@ -19,7 +19,7 @@ _MISSING = (
     "'temper {}' requires the package temper_evals. Install it with: pip install temper-proxy"
 )
 
-_NEAR = 0.7  # similarity for a suggestion; click's own threshold is lower
+_NEAR = 0.7  # minimum similarity for a suggestion; click suggests less similar flags
 
 
 class Command(click.Command):
@@ -30,8 +30,8 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             flags = [flag for parameter in self.get_params(ctx) for flag in parameter.opts]
-            near = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
-            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
+            similar = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
+            raise click.NoSuchOption(error.option_name, possibilities=similar, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -47,7 +47,7 @@ class Group(Command, click.Group):
 
 
 class CommandGroup(Group):
-    """The root command, including commands of other packages."""
+    """The command `temper`; other packages add subcommands with entry points."""
 
     group_class = Group
 
@@ -55,13 +55,13 @@ class CommandGroup(Group):
         return sorted({*super().list_commands(ctx), *_entry_points()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; entry points are read only for commands that `proxy` lacks."""
+        """Return a command; entry points are read only if `proxy` does not define it."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             return command
         if (entry_point := _entry_points().get(cmd_name)) is not None:
             command = entry_point.load()
-            assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
+            assert isinstance(command, click.Command), entry_point  # noqa: S101 - our pyproject.toml
             return command
         # entry points of temper_evals, which a checkout may lack (decision 0005)
         if cmd_name in ("demo", "eval", "tune"):
@@ -71,8 +71,8 @@ class CommandGroup(Group):
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return the commands of other packages by name; the lookup takes milliseconds."""
-    # a checkout may have newer commands than its installation
+    """Return the commands of other packages by name; cached, as a lookup takes milliseconds."""
+    # a checkout may have commands that its installed metadata lacks
     points = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
     return {point.name: point for point in points if find_spec(point.module.partition(".")[0])}
 

@@ -1,8 +1,8 @@
 """`temper doctor`: checks for common problems of local models and their servers.
 
-`checks` runs all checks in order against a `target`: this machine and the tool servers (defined
-there), the `server`, `exchanges` with its model, and one of the `clients`. Each check returns a
-finding. `report` prints the findings, writes a bug report, and stores the measurements. `versions`
-reports the versions of Temper, Python and the engine. With --cache, `prompt_cache` examines a
-recording instead.
+`checks` defines the checks of this machine and of the tool servers, and runs all checks in order
+against a `target`. The other checks are in `server`, `exchanges` (which generate replies) and
+`clients`. Each check returns a finding. `report` prints the findings, writes a bug report, and
+builds the stored measurements. `versions` reports the versions of Temper, Python and the engine.
+With --cache, `prompt_cache` analyzes a recording instead.
 """

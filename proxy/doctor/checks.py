@@ -1,4 +1,4 @@
-"""The list of checks and their execution; a failed vital check ends the list."""
+"""Runs all checks in order. If a vital check fails, the remaining checks are skipped."""
 
 import asyncio
 import sys
@@ -33,15 +33,15 @@ from proxy.hardware.summary import amount
 from proxy.mcp.inspection import InspectedServer, inspect_servers
 from proxy.processes.start_progress import StartProgress
 from proxy.processes.supervisor import Supervisor
-from proxy.serving.managed_server import alias_of, settle_window
+from proxy.serving.managed_server import alias_of, choose_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
 from proxy.settings import Settings, is_loopback
 from proxy.systems import open_file_limit
 
 
 def judge_descriptors(limit: int, streams: int) -> Finding:
-    """Check the limit of open files against the number of streams; negative means no limit."""
-    # 64 for Temper itself, and two sockets for each stream: the client's and the backend's
+    """Compare the limit of open files with the number of streams; negative means no limit."""
+    # 64 for Temper itself; each stream needs a socket to the client and a socket to the backend
     needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:
         return ok(f"{'unlimited' if limit < 0 else limit} open files are allowed")
@@ -52,7 +52,7 @@ def judge_descriptors(limit: int, streams: int) -> Finding:
 
 
 def judge_memory(memory: Memory) -> Finding:
-    """Check free main memory; full GPU memory is normal while a model is loaded."""
+    """Check the free main memory. GPU memory is only listed: a loaded model may fill it."""
     parts = [f"{amount(memory.free)} of {amount(memory.total)} of main memory"]
     parts += [
         f"{amount(device.free)} of {amount(device.total)} of {device.name}"
@@ -64,9 +64,10 @@ def judge_memory(memory: Memory) -> Finding:
     return ok(summary)
 
 
-def reachability(settings: Settings) -> Finding:
-    """Report where Temper listens; settings without a key beyond loopback are invalid anyway."""
+def check_address(settings: Settings) -> Finding:
+    """Report the address of Temper, and check the port for Ollama clients."""
     host, port = settings.server.host, settings.server.ollama_port
+    # the settings are invalid with an address other than loopback but without a key
     access = (
         ", reachable from this machine only" if is_loopback(host) else ", an API key is required"
     )
@@ -83,10 +84,10 @@ def reachability(settings: Settings) -> Finding:
     return ok(f"{summary}, and on port {port} for Ollama clients")
 
 
-def owners_of(package: str, folders: list[str]) -> Iterator[str]:
-    """Yield the distributions in these folders that contain a package.
+def find_distributions(package: str, folders: list[str]) -> Iterator[str]:
+    """Yield the names of the distributions in these folders that contain a package.
 
-    `importlib.metadata.packages_distributions` takes seconds: it reads every file list.
+    Not `importlib.metadata.packages_distributions`, which takes seconds: it reads every file list.
     """
     for distribution in Distribution.discover(path=folders):
         declared = (distribution.read_text("top_level.txt") or "").split()
@@ -95,7 +96,7 @@ def owners_of(package: str, folders: list[str]) -> Iterator[str]:
 
 
 def judge_package_name(owners: Iterable[str]) -> Finding:
-    """Check that no other distribution installs a package `proxy`: they would conflict."""
+    """Check that only Temper installs a package `proxy`: two such packages would conflict."""
     others = sorted({*owners} - {DISTRIBUTION})
     if not others:
         return ok("no other distribution installs a package `proxy`")
@@ -109,7 +110,7 @@ async def tool_servers(target: Target) -> Finding:
 
 
 def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
-    """Check tool servers and their tools; `window` in tokens, None if it is unknown."""
+    """Check tool servers and their tools; `window` is in tokens, None if it is unknown."""
     for tool_server in servers:
         if tool_server.state != "ready":
             problem = tool_server.problem or f"is {tool_server.state}"
@@ -133,13 +134,13 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
     summary = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
     remedy = "list fewer tools in mcp.NAME.tools; models choose worse among many"
-    # a gateway that offers 95 tools confuses a model of 30B parameters (decision 0023)
+    # with 95 tools of a gateway, a model of 30B parameters chose wrong tools (decision 0023)
     is_large = window is not None and tokens > window * 0.2
     return warn(summary, remedy) if is_large or len(offered) > 20 else ok(summary)
 
 
 _CHECK_SECONDS = 120.0
-_LONG_CHECK_SECONDS = 600.0  # for a dozen requests: on a processor each takes 10 s and more
+_LONG_CHECK_SECONDS = 600.0  # for a dozen requests: without a GPU, each takes 10 s or more
 
 RunCheck: TypeAlias = Callable[[Target], Awaitable[Finding]]
 OnResults: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
@@ -148,7 +149,7 @@ OnStep: TypeAlias = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check with a time limit in `seconds`; if it is vital, its failure ends the list."""
+    """A check with a time limit in `seconds`; if a vital check fails, later checks are skipped."""
 
     title: str
     run: RunCheck
@@ -157,28 +158,28 @@ class Check:
 
 
 MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
-    "package": lambda _: judge_package_name(owners_of("proxy", sys.path)),
+    "package": lambda _: judge_package_name(find_distributions("proxy", sys.path)),
     "open files": lambda settings: judge_descriptors(
         open_file_limit(), settings.server.max_waiting
     ),
     "memory": lambda _: judge_memory(detect_hardware()),
-    "Temper's address": reachability,
+    "Temper's address": check_address,
 }
 CHECKS: tuple[Check, ...] = (
-    Check("readiness", server.readiness, is_vital=True),
-    Check("version", server.version, is_vital=True),
-    Check("window", server.window),
-    Check("chat template", server.template),
-    Check("forced call", exchanges.force_call),
-    Check("disconnect", exchanges.disconnect),
-    Check("prompt cache", exchanges.repeat_prompt),
-    Check("token count", exchanges.counting),
-    Check("overflow", exchanges.overflow),
-    Check("speed", exchanges.speed),
-    Check("constraints", exchanges.constraints, seconds=_LONG_CHECK_SECONDS),
-    Check("refusals", exchanges.refusals),
-    Check("web pages", server.web_pages),
-    Check("server access", server.key),
+    Check("readiness", server.check_readiness, is_vital=True),
+    Check("version", server.check_version, is_vital=True),
+    Check("window", server.check_window),
+    Check("chat template", server.check_template),
+    Check("forced call", exchanges.check_forced_call),
+    Check("disconnect", exchanges.check_disconnect),
+    Check("prompt cache", exchanges.check_prompt_cache),
+    Check("token count", exchanges.check_token_count),
+    Check("overflow", exchanges.check_overflow),
+    Check("speed", exchanges.check_speed),
+    Check("constraints", exchanges.check_constraints, seconds=_LONG_CHECK_SECONDS),
+    Check("refusals", exchanges.list_refusals),
+    Check("web pages", server.check_web_pages),
+    Check("server access", server.check_key),
 )
 
 
@@ -188,26 +189,26 @@ async def examine(
     on_results: OnResults = lambda _target, _results: None,
     on_step: OnStep = lambda _step: None,
 ) -> AsyncGenerator[CheckResult, None]:
-    """Check this machine, then the server; a configured model file is started first.
+    """Check this machine, then each configured model; a server is started for a model file.
 
-    Several models are checked one after the other, each also for a `client`. `on_results` receives
-    all results of a model that could be checked. `on_step` receives the name of each long step
+    With a `client`, each model is also checked for that client. `on_results` receives all results
+    of a model, unless a vital check failed. `on_step` receives a description of each long step
     before it begins. Raises `InvalidConfiguration` if no server or model is configured.
     """
     checks = CHECKS
     if client is not None:
         checks += (
-            Check(f"{client.title} answer", client.answers),
-            Check(f"{client.title} call", client.calls),
-            Check(client.title, client.window),
-            Check("settings", client.settings),
+            Check(f"{client.title} answer", client.check_answer),
+            Check(f"{client.title} call", client.check_call),
+            Check(client.title, client.check_window),
+            Check("settings", client.show_settings),
         )
     if settings.mcp:
         checks += (Check("tool servers", tool_servers),)
     for title, check_machine in MACHINE.items():
         yield CheckResult(title, check_machine(settings))
-    for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        examining = _examine_server(settle_window(each), checks, on_results, on_step)
+    for single in [settings_of(settings, name) for name in settings.models] or [settings]:
+        examining = _examine_server(choose_window(single), checks, on_results, on_step)
         async with aclosing(examining) as findings:
             async for result in findings:
                 yield result
@@ -234,42 +235,42 @@ async def _examine_server(
                 results.append(CheckResult(check.title, finding, model))
                 yield results[-1]
                 if check.is_vital and finding.status == "fail":
-                    return  # nothing was measured
+                    return  # without `on_results`: nothing was measured
             on_results(target, results)
     except ProcessFailed as error:
-        # the last log lines often contain the actual cause
-        last = " | ".join(("last log lines:", *error.log[-3:])) if error.log else "see above"
-        yield CheckResult("start", fail(str(error), last), alias_of(settings.model))
+        # the last log lines of llama-server often contain the cause
+        remedy = " | ".join(("last log lines:", *error.log[-3:])) if error.log else "see above"
+        yield CheckResult("start", fail(str(error), remedy), alias_of(settings.model))
 
 
 async def _open_target(
     settings: Settings, managed: Supervisor | None, stack: AsyncExitStack
 ) -> Target:
-    """Open two clients for a server once it is ready: direct, and through Temper."""
+    """Wait until the server is ready; open an HTTP client for it, and one for Temper."""
     address = await managed.ready() if managed is not None else address_of(settings)
     serving = server_options_of(settings)
     opening = open_services(settings, serving, lambda _stage: None, remote=managed)
     services = await stack.enter_async_context(opening)
-    through = httpx.ASGITransport(create_app(services, serving))
+    app_transport = httpx.ASGITransport(create_app(services, serving))
     temper_key = next(iter(serving.access.keys.values()), None)
     headers = {"authorization": f"Bearer {temper_key}"} if temper_key else {}
-    patience = httpx.Timeout(100.0, connect=5.0)
+    timeout = httpx.Timeout(100.0, connect=5.0)
     # no keep-alive: a server may close an idle connection just as the next request is sent
     direct = httpx.AsyncClient(
         base_url=address.base_url,
-        timeout=patience,
+        timeout=timeout,
         limits=httpx.Limits(max_keepalive_connections=0),
         trust_env=False,
     )
-    # localhost, which passes Temper's check of the Host header (F38)
+    # localhost: Temper rejects unknown names in the Host header (F38)
     temper = httpx.AsyncClient(
-        base_url="http://localhost", transport=through, timeout=patience, headers=headers
+        base_url="http://localhost", transport=app_transport, timeout=timeout, headers=headers
     )
     await stack.enter_async_context(direct)
     await stack.enter_async_context(temper)
-    answer = await temper.get("/v1/models")
-    listed = answer.json().get("data") if answer.is_success else None
-    model = str(listed[0]["id"]) if listed else "default"  # without a list, any name works
+    response = await temper.get("/v1/models")
+    listed = response.json().get("data") if response.is_success else None
+    model = str(listed[0]["id"]) if listed else "default"  # a server without a list takes any name
     known = await services.find(model).look_up(model)
     requested = settings.model.context_tokens if managed is not None else None
     window = settings.context.window_tokens or requested
@@ -277,7 +278,7 @@ async def _open_target(
 
 
 async def _run_check(check: Check, target: Target) -> Finding:
-    """Run a check; its errors and timeouts become findings."""
+    """Run a check; errors and timeouts are returned as findings."""
     try:
         async with asyncio.timeout(check.seconds):
             return await check.run(target)

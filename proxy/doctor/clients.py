@@ -18,17 +18,18 @@ from proxy.launch.agents import (
 
 _QUESTION = "Say OK."
 _REQUEST = "Call the tool `report` and say that you are fine."
-_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - only compared with the setting
 _LOG = "check the server's log"
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client: its requests for an `answer` in text and for a streamed `call` of a tool.
+    """A client, with test requests in its API dialect, sent to `path`.
 
-    The stream of the call contains `mark`, and `end` in its last event. `configuration` writes the
-    client's configuration for copying, which `instruction` introduces. The client makes wrong
-    assumptions (window, features) about models with a name that begins with one of `prefixes`.
+    `answer` requests text. `call` requests a streamed tool call: the stream must contain `mark`,
+    and its last event `end`. `configuration` returns the client's configuration, which is printed
+    after `instruction`. If the model's name begins with one of `prefixes`, the client assumes that
+    it is a hosted model, with another window and other features.
     """
 
     title: str
@@ -41,13 +42,13 @@ class Client:
     instruction: str
     configuration: Callable[[Target, int | None], str]
 
-    async def answers(self, target: Target) -> Finding:
-        response = await target.ask(self.answer, path=self.path)
+    async def check_answer(self, target: Target) -> Finding:
+        response = await target.post_to_temper(self.answer, path=self.path)
         if response.status >= 400:
             return fail(f"{self.path} failed: {response.error_message}", _LOG)
         return ok(f"{self.path} works")
 
-    async def calls(self, target: Target) -> Finding:
+    async def check_call(self, target: Target) -> Finding:
         body: JsonObject = {"model": target.model, "stream": True, **self.call}
         response = await target.temper.post(self.path, json=body)
         if response.is_error or self.end not in response.content:
@@ -59,8 +60,8 @@ class Client:
             )
         return ok("a streamed call was received completely")
 
-    async def window(self, target: Target) -> Finding:
-        """Check the window size, and that the client cannot mistake the model for a hosted one."""
+    async def check_window(self, target: Target) -> Finding:
+        """Check the window, and that the model does not have the name of a hosted model."""
         window = target.known.window
         if target.model.startswith(self.prefixes):
             return warn(
@@ -76,7 +77,7 @@ class Client:
             )
         return ok(f"the window has {window} tokens")
 
-    async def settings(self, target: Target) -> Finding:
+    async def show_settings(self, target: Target) -> Finding:
         return ok(self.instruction, self.configuration(target, target.known.window))
 
 
@@ -95,9 +96,10 @@ def _endpoint(target: Target, window: int | None) -> Endpoint:
 
 def _address(target: Target) -> str:
     server = target.settings.server
-    host = "127.0.0.1" if server.host in _ANYWHERE else server.host
+    host = "127.0.0.1" if server.host in _ALL_ADDRESSES else server.host
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{server.port or 8367}"  # a free port is known only to the running server
+    # the doctor does not know the free port that port 0 picks
+    return f"http://{name}:{server.port or 8367}"
 
 
 def _has_keys(target: Target) -> bool:

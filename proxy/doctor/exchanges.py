@@ -1,4 +1,4 @@
-"""Checks with generations: forced call, prompt cache, token count, overflow, disconnect, speed."""
+"""Checks that generate replies: forced call, prompt cache, overflow, disconnect and others."""
 
 import asyncio
 import re
@@ -27,20 +27,20 @@ REPORT: JsonObject = {
 _TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
 _LINES = 60  # a few hundred tokens
-_MOST_TOKENS = 65536  # larger windows are not filled, as that takes too long
-_SLOW_SECONDS = 1.5  # a llama-server needs 3 to 190 ms (decision 0004)
+_MOST_TOKENS = 65536  # filling a larger window takes too long
+_SLOW_SECONDS = 1.5  # until a slot is free; llama-server needs 3 to 190 ms (decision 0004)
 _POLL_SECONDS = 0.05
 _TOLERANCE = 0.02  # share of the prompt
-_LEAST_TOKENS = 8  # with fewer, the speed is mostly that of the connection
+_LEAST_TOKENS = 8  # a shorter reply would mostly measure the connection
 _CACHE_OPTIONS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
 # vLLM has no /slots, but counts its requests in /metrics
 _RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
-# measures the engine: neither a retry nor a shortened prompt may be part of the result
+# headers for measurements of the engine, which a retry or a shortened prompt would falsify
 _UNCHANGED = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
-async def force_call(target: Target) -> Finding:
-    answer = await target.ask(
+async def check_forced_call(target: Target) -> Finding:
+    answer = await target.post_to_temper(
         {
             "messages": [_user_message("Call the tool `report` and say that you are fine.")],
             "tools": [_TOOL],
@@ -76,11 +76,11 @@ async def force_call(target: Target) -> Finding:
     )
 
 
-async def repeat_prompt(target: Target) -> Finding:
-    """Send a prompt twice; most of the second one should come from the prompt cache."""
+async def check_prompt_cache(target: Target) -> Finding:
+    """Send a prompt twice; the second time, most tokens should come from the prompt cache."""
     body = _long_request("repeated")
-    first = await target.ask(body)
-    second = await target.ask(body)
+    first = await target.post_to_temper(body)
+    second = await target.post_to_temper(body)
     total = count(second.document, "usage", "prompt_tokens")
     cached = count(second.document, "usage", "prompt_tokens_details", "cached_tokens")
     if first.status >= 400 or total is None:
@@ -99,35 +99,35 @@ async def repeat_prompt(target: Target) -> Finding:
     return ok(summary, caches_prompts=True)
 
 
-async def counting(target: Target) -> Finding:
+async def check_token_count(target: Target) -> Finding:
     """Compare the token count of a prompt with the usage in the response."""
-    # the prompt of `repeat_prompt`: it is cached already, which saves time on slow machines
+    # the prompt of `check_prompt_cache` is cached already, which saves time on slow machines
     body = _long_request("repeated")
-    counting = await target.ask(body, path=COUNT, headers=_UNCHANGED)
-    answer = await target.ask(body, headers=_UNCHANGED)
-    counted = count(counting.document, "input_tokens")
-    charged = count(answer.document, "usage", "prompt_tokens")
-    if counted is None or charged is None:
+    count_response = await target.post_to_temper(body, path=COUNT, headers=_UNCHANGED)
+    answer = await target.post_to_temper(body, headers=_UNCHANGED)
+    counted = count(count_response.document, "input_tokens")
+    reported = count(answer.document, "usage", "prompt_tokens")
+    if counted is None or reported is None:
         return skip("this server does not report the number of prompt tokens")
-    summary = f"Temper counted {counted} tokens for a prompt, and the server reported {charged}"
-    if abs(counted - charged) > _TOLERANCE * charged:
+    summary = f"Temper counted {counted} tokens for a prompt, and the server reported {reported}"
+    if abs(counted - reported) > _TOLERANCE * reported:
         remedy = "compaction uses estimates; reserve some space with context.window_tokens"
         return warn(summary, remedy, counts_exactly=False)
     return ok(summary, counts_exactly=True)
 
 
-async def speed(target: Target) -> Finding:
+async def check_speed(target: Target) -> Finding:
     """Measure the speed of a reply: the server's timings, or else the total time."""
     body = _long_request("timed", "Count from one to a hundred, in words.", 64)
     began = time.monotonic()
-    answer = await target.ask(body, headers=_UNCHANGED)
+    answer = await target.post_to_temper(body, headers=_UNCHANGED)
     seconds = time.monotonic() - began
     tokens = count(answer.document, "usage", "completion_tokens") or 0
-    by_the_clock = tokens / max(seconds, 1e-6)
-    writes = _number(answer.document, "timings", "predicted_per_second") or by_the_clock
+    tokens_per_second = tokens / max(seconds, 1e-6)
+    writes = _number(answer.document, "timings", "predicted_per_second") or tokens_per_second
     reads = _number(answer.document, "timings", "prompt_per_second")
     if (count(answer.document, "timings", "prompt_n") or 0) < _LEAST_TOKENS:
-        reads = None  # the rest of the prompt was in the cache
+        reads = None  # nearly all of the prompt came from the cache
     if answer.status >= 400 or (tokens < _LEAST_TOKENS and reads is None):
         return skip("the reply was too short to measure the speed")
     if tokens < _LEAST_TOKENS and reads is not None:
@@ -147,19 +147,20 @@ def _number(document: JsonObject, *path: str | int) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-async def overflow(target: Target) -> Finding:
-    """Send a prompt beyond the window: it must be rejected, not truncated silently."""
+async def check_overflow(target: Target) -> Finding:
+    """Send a prompt that exceeds the window: the server must reject it, not truncate it."""
     window = target.known.window
     if window is None or window > _MOST_TOKENS:
         return skip("the window is unknown, or too large to fill in a test")
-    too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
-    body: JsonObject = {"messages": [_user_message(too_much)], "max_tokens": 1}
-    answer = await target.ask(body, headers=_UNCHANGED)
-    # Temper's own error for a prompt that the engine has truncated (F18)
-    is_cut = member(answer.document, "error", "n_read") is not None
-    if member(answer.document, "error", "code") == "context_length_exceeded" and not is_cut:
+    # each word has two or more tokens
+    long_text = " ".join(f"word{number}" for number in range(window))
+    body: JsonObject = {"messages": [_user_message(long_text)], "max_tokens": 1}
+    answer = await target.post_to_temper(body, headers=_UNCHANGED)
+    # `n_read` is a field of Temper's error for a prompt that the engine truncated (F18)
+    is_truncated = member(answer.document, "error", "n_read") is not None
+    if member(answer.document, "error", "code") == "context_length_exceeded" and not is_truncated:
         return ok("a prompt beyond the window is rejected")
-    if answer.status < 400 or is_cut:
+    if answer.status < 400 or is_truncated:
         return fail(
             "a prompt beyond the window was truncated silently",
             'Ollama: set backend.kind = "ollama"; llama-server: remove --context-shift',
@@ -170,31 +171,31 @@ async def overflow(target: Target) -> Finding:
     )
 
 
-async def disconnect(target: Target) -> Finding:
-    """Disconnect during a reply; the slot should become free soon."""
+async def check_disconnect(target: Target) -> Finding:
+    """Disconnect during a reply, and measure how soon the slot is free."""
     if await _busy(target) != 0:
         return skip("the server does not report its slots, or they are in use")
     body: JsonObject = {
         "messages": [_user_message("Count from one to a thousand, in words.")],
         "stream": True,
         "max_tokens": 2048,
-        "ignore_eos": True,  # so that it is still generating when the client disconnects
+        "ignore_eos": True,  # so that the server still generates when the client disconnects
     }
     sending = target.direct.stream("POST", CHAT, json=body, headers=target.authorization)
     async with sending as reply:
         await anext(reply.aiter_raw(), b"")
     clock = asyncio.get_running_loop().time
-    left = clock()
+    disconnected_at = clock()
     while await _busy(target):
-        if clock() - left > 3.0:
+        if clock() - disconnected_at > 3.0:
             return fail(
                 "the server keeps generating after a client has disconnected",
                 "update the server",
             )
         await asyncio.sleep(_POLL_SECONDS)
-    needed = clock() - left
-    summary = f"a slot is free {needed * 1000:.0f} ms after its client disconnects"
-    if needed > _SLOW_SECONDS:
+    seconds = clock() - disconnected_at
+    summary = f"a slot is free {seconds * 1000:.0f} ms after its client disconnects"
+    if seconds > _SLOW_SECONDS:
         return warn(
             summary, "use a smaller --ubatch-size: the server checks for disconnects once per batch"
         )
@@ -202,7 +203,7 @@ async def disconnect(target: Target) -> Finding:
 
 
 async def _busy(target: Target) -> int | None:
-    """Count running requests; None if the server reports neither slots nor requests."""
+    """Return the number of running requests; None if the server does not report it."""
     metrics = await target.direct.get("/metrics", headers=target.authorization)
     if metrics.is_success and (running := _RUNNING.findall(metrics.content)):
         return int(sum(map(float, running)))
@@ -225,33 +226,32 @@ def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
 
 
-# each of them can constrain a call
+# names in PROBES; each of these constraints can make calls match their schema
 _CALL_CONSTRAINTS = ("required_arguments", "strict", "schema_beside_tools")
 
 
-async def constraints(target: Target) -> Finding:
-    """Test which constraints the engine enforces, by its responses."""
-    answers: dict[bytes, httpx.Response] = {}
-    shown: dict[str, bool] = {}
+async def check_constraints(target: Target) -> Finding:
+    """Send each probe to the engine, and list the constraints that its responses respect."""
+    answers: dict[bytes, httpx.Response] = {}  # by request, because probes may share one
+    is_enforced: dict[str, bool] = {}
     for name, probe in PROBES.items():
         body = write_probe(probe, target.model)
         if body not in answers:
             headers = {"content-type": "application/json", **target.authorization}
             answers[body] = await target.direct.post(probe.path, content=body, headers=headers)
         answer = answers[body]
-        shown[name] = answer.is_success and probe.shows(documents_in(answer.content))
-    kept, ignored = (
-        [name for name in shown if shown[name] is is_kept] for is_kept in (True, False)
-    )
-    summary = f"enforced: {', '.join(kept) or 'none'}; ignored: {', '.join(ignored) or 'none'}"
-    if not any(shown[name] for name in _CALL_CONSTRAINTS):
+        is_enforced[name] = answer.is_success and probe.shows(documents_in(answer.content))
+    enforced = [name for name in is_enforced if is_enforced[name]]
+    ignored = [name for name in is_enforced if not is_enforced[name]]
+    summary = f"enforced: {', '.join(enforced) or 'none'}; ignored: {', '.join(ignored) or 'none'}"
+    if not any(is_enforced[name] for name in _CALL_CONSTRAINTS):
         remedy = "calls cannot be constrained to their schema; use a model that is good at calls"
-        return warn(summary, remedy, engine_honours=kept, engine_ignores=ignored)
-    return ok(summary, engine_honours=kept, engine_ignores=ignored)
+        return warn(summary, remedy, engine_honours=enforced, engine_ignores=ignored)
+    return ok(summary, engine_honours=enforced, engine_ignores=ignored)
 
 
-async def refusals(target: Target) -> Finding:
-    """Report features that the engine lacks or has rejected so far, and the workarounds."""
+async def list_refusals(target: Target) -> Finding:
+    """List the features that the engine lacks or has rejected so far, with Temper's workarounds."""
     answer = await target.temper.get(f"/v1/models/{quote(target.model, safe='')}")
     lacks = member(answer.json(), "engine", "lacks")
     if not isinstance(lacks, list):

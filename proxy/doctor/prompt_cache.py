@@ -1,11 +1,12 @@
-"""`temper doctor --cache`: which prompts of a recording an engine read again, and why.
+"""`temper doctor --cache`: lists the prompts of a recording that an engine read again, and why.
 
-A recording has the engine's counts of each prompt. A llama-server that has the same model can also
-render and tokenize the prompts, as it does to answer them. The first token that differs from the
-conversation's previous prompt is the first one that had to be read: an engine reads everything
-after it, and at least the last token. If a prompt continues the whole previous one, only the engine
-knows how many tokens of the reply continue as well, because the text of a reply may have been
-generated with other tokens than a tokenizer would choose.
+A recording contains, for each prompt, the token counts that the engine reported. A llama-server
+with the same model can also tokenize the prompts, which shows the first token that differs from
+the conversation's previous prompt. From that token on, the engine had to read the prompt; it always
+reads at least the last token.
+
+If a prompt continues the previous prompt, the number of cached tokens is taken from the engine's
+report: a model may generate the text of a reply with other tokens than the tokenizer chooses.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -49,11 +50,11 @@ _SILENT = "The engine does not report cached tokens; vLLM does with --enable-pro
 
 
 class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt of one request: `tokens`, of which `cached` were not read, and the `seconds`.
+    """The prompt of one request: it has `tokens`; `cached` is how many of them were not read.
 
-    `offset` is the first token that differs from the previous prompt, None if it is unknown;
-    `section` is the part of the prompt that the client changed first. `reason` is "" for a prompt
-    that was not read again.
+    `seconds` is the time for reading. `offset` is the index of the first token that differs from
+    the previous prompt, None if it is unknown. `section` is the first part of the prompt that the
+    client changed. `reason` is "" for a prompt that was not read again.
     """
 
     id: str
@@ -68,27 +69,27 @@ class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def read(self) -> int | None:
-        """The tokens that the engine read, as it reported them."""
+        """The number of tokens that the engine read, according to its report."""
         return None if self.tokens is None or self.cached is None else self.tokens - self.cached
 
     @property
     def unavoidable(self) -> int | None:
-        """The tokens that had to be read, counted from the first difference."""
+        """The number of tokens from the first difference on, which had to be read."""
         if self.tokens is None or self.offset is None:
             return None
         return max(1, self.tokens - self.offset)
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """The prompts of a conversation, which begins with the message `title`."""
+    """The prompts of a conversation; `title` is its first user message, shortened."""
 
     model: str
     title: str
     rows: list[PromptRow]
 
 
-class _Sent(msgspec.Struct, frozen=True):
-    """A prompt as it was sent, with the `trace` of what the client sent."""
+class _SentPrompt(msgspec.Struct, frozen=True):
+    """A request to the engine, and the `trace` of the client's request."""
 
     trace: PromptTrace
     request: UpstreamRequest
@@ -96,27 +97,29 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class CacheExamination:
-    """Examines exchanges in their order; `server` renders the prompts, if there is one."""
+    """Examines exchanges in chronological order; an optional `server` tokenizes the prompts."""
 
     def __init__(self, profiles: Sequence[Profile], server: LlamaServer | None = None) -> None:
         self.conversations: dict[tuple[str, str], Conversation] = {}
         self._profiles = profiles
         self._server = server
-        self._last: dict[tuple[str, str], _Sent] = {}
+        self._last: dict[tuple[str, str], _SentPrompt] = {}
 
     async def add(self, exchange: RecordedExchange) -> None:
         try:
             request = decode_request(msgspec.json.encode(exchange.request))
-            sent = _sent(exchange, request, self._profiles)
+            sent = _read_exchange(exchange, request, self._profiles)
         except (InvalidRequest, ValueError, LookupError):
-            return  # a recording may contain requests that were refused
-        first = next((each.text for each in request.messages if each.role == "user"), "")
+            return  # a recording may contain rejected requests
+        first = next((message.text for message in request.messages if message.role == "user"), "")
         key = (request.model or next(iter(exchange.model.names), ""), first)
         before, self._last[key] = self._last.get(key), sent
         conversation = self.conversations.setdefault(key, Conversation(key[0], cut(first), []))
         conversation.rows.append(await self._row(exchange, before, sent))
 
-    async def _row(self, exchange: RecordedExchange, before: _Sent | None, now: _Sent) -> PromptRow:
+    async def _row(
+        self, exchange: RecordedExchange, before: _SentPrompt | None, now: _SentPrompt
+    ) -> PromptRow:
         row = PromptRow(id=exchange.id, at=exchange.at)
         if (reading := exchange.reading) is not None:
             counts = (reading.tokens, reading.cached, reading.seconds)
@@ -130,7 +133,9 @@ class CacheExamination:
         causer, reason = _cause(exchange, broken, before.tokens, row)
         return structs.replace(row, causer=causer, reason=reason)
 
-    async def _first_difference(self, before: _Sent, now: _Sent, cached: int) -> int | None:
+    async def _first_difference(
+        self, before: _SentPrompt, now: _SentPrompt, cached: int
+    ) -> int | None:
         if self._server is None:
             return None
         earlier = await self._server.prompt_tokens(before.request, {})
@@ -141,20 +146,22 @@ class CacheExamination:
         return max(offset, cached) if offset == len(earlier) else offset
 
 
-def _sent(exchange: RecordedExchange, request: Request, profiles: Sequence[Profile]) -> _Sent:
+def _read_exchange(
+    exchange: RecordedExchange, request: Request, profiles: Sequence[Profile]
+) -> _SentPrompt:
     upstream, reading = upstream_requests(exchange, profiles)[0], exchange.reading
     sent = upstream
-    if reading is not None and reading.messages is not None:  # Temper had shortened it
+    if reading is not None and reading.messages is not None:  # Temper shortened the conversation
         shortened = decode_request(msgspec.json.encode({"messages": reading.messages}))
         sent = structs.replace(upstream, messages=shortened.messages)
     tokens = reading.tokens if reading is not None else None
-    return _Sent(trace(upstream.messages, request.tools), sent, tokens)
+    return _SentPrompt(trace(upstream.messages, request.tools), sent, tokens)
 
 
 def _cause(
     exchange: RecordedExchange, broken: PrefixBroken | None, before: int | None, row: PromptRow
 ) -> tuple[Causer | None, str]:
-    """Return the cause as it was recorded, refined by the first difference, if that is known."""
+    """Return the recorded cause, corrected with the first difference if that is known."""
     reread = exchange.reading.reread if exchange.reading is not None else None
     if reread is None:
         cached, tokens = row.cached, row.tokens or 0
@@ -167,7 +174,7 @@ def _cause(
 
 
 async def examine_cache(path: Path, settings: Settings) -> list[Conversation]:
-    """Examine a recording; raises `InvalidConfiguration` if it is none."""
+    """Examine a recording; raises `InvalidConfiguration` if the file contains no exchange."""
     from proxy.profiles.files import load_profiles
 
     async with _connect(settings) as server:
@@ -209,7 +216,7 @@ def tables(conversations: Sequence[Conversation]) -> Iterator[Table]:
 
 
 def summary(conversations: Sequence[Conversation]) -> str:
-    """Return the number of prompts that were read again, the main cause, and its remedy."""
+    """Describe how many prompts were read again, the cause of the longest time, and its remedy."""
     rows = [row for conversation in conversations for row in conversation.rows]
     again = [row for row in rows if row.reason]
     silent = f" {_SILENT}" if all(row.cached is None for row in rows) else ""

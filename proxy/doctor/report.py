@@ -1,4 +1,4 @@
-"""Output of the checks: as text, as JSON, as a ZIP for bug reports, and as stored figures."""
+"""Output of the checks: text, JSON, a ZIP file for bug reports, and stored measurements."""
 
 import platform
 import sys
@@ -27,18 +27,18 @@ _MARKS = {
     "fail": ("fail", "bold red"),
     "skipped": ("-", "dim"),
 }
-_TITLE_WIDTH = 18  # of the longest, "Claude Code answer"
+_TITLE_WIDTH = 18  # characters of the longest title, "Claude Code answer"
 
 
-def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
-    """Format a finding and its remedy; the first finding of a model is preceded by its name."""
-    finding = examined.finding
+def line(result: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
+    """Format a finding and its remedy; the name of a model precedes its first finding."""
+    finding = result.finding
     text = Text()
-    if examined.model and (not before or before[-1].model != examined.model):
-        text.append(f"\n{visible(examined.model)}\n", "bold")
+    if result.model and (not before or before[-1].model != result.model):
+        text.append(f"\n{visible(result.model)}\n", "bold")
     mark, color = _MARKS[finding.status]
     text.append(f"{mark:5}", color)
-    text.append(f"{examined.title:{_TITLE_WIDTH}} ")
+    text.append(f"{result.title:{_TITLE_WIDTH}} ")
     text.append(visible(finding.summary), "dim" if finding.status == "skipped" else "")
     if finding.remedy:
         text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {visible(finding.remedy)}", "italic")
@@ -47,22 +47,22 @@ def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
     return text
 
 
-def summary(examined: Sequence[CheckResult]) -> str:
-    statuses = [result.finding.status for result in examined]
+def summary(results: Sequence[CheckResult]) -> str:
+    statuses = [result.finding.status for result in results]
     failures, warnings = statuses.count("fail"), statuses.count("warn")
     if not failures and not warnings:
         return f"All {statuses.count('ok')} checks passed."
     return f"{statuses.count('ok')} checks passed, {warnings} warned, {failures} failed."
 
 
-def is_well(examined: Sequence[CheckResult]) -> bool:
-    """Return whether no check failed; warnings are allowed."""
-    return all(result.finding.status != "fail" for result in examined)
+def has_no_failure(results: Sequence[CheckResult]) -> bool:
+    """Return True if no check failed; warnings are allowed."""
+    return all(result.finding.status != "fail" for result in results)
 
 
-def document(examined: Sequence[CheckResult]) -> JsonObject:
+def document(results: Sequence[CheckResult]) -> JsonObject:
     return {
-        "ok": is_well(examined),
+        "ok": has_no_failure(results),
         "checks": [
             {
                 "model": result.model,
@@ -72,16 +72,19 @@ def document(examined: Sequence[CheckResult]) -> JsonObject:
                 "remedy": result.finding.remedy,
                 "copy": result.finding.copy,
             }
-            for result in examined
+            for result in results
         ],
     }
 
 
-def write_bundle(path: Path, settings: Settings, examined: Sequence[CheckResult]) -> None:
-    """Write findings, settings and versions; raises `InvalidConfiguration` if that fails."""
+def write_bundle(path: Path, settings: Settings, results: Sequence[CheckResult]) -> None:
+    """Write findings, settings and versions without secrets into a ZIP file.
+
+    Raises `InvalidConfiguration` if the file cannot be written.
+    """
     redact = Redaction(secrets_of(settings)).redact
     contents: dict[str, JsonValue] = {
-        "findings.json": redact(document(examined)),
+        "findings.json": redact(document(results)),
         "settings.json": redact(json.parse(settings.model_dump_json())),
         "environment.json": _environment(),
     }
@@ -135,7 +138,7 @@ def build_tried_model(target: Target, results: Sequence[CheckResult], temper: st
 
 
 def describe_tried(tried: Sequence[TriedModel]) -> Text:
-    """Describe the measured models, one block for each."""
+    """Describe each measured model in a block of lines."""
     return Text("\n\n").join(map(_block, tried))
 
 

@@ -7,9 +7,10 @@ from proxy.dialects.lenient_json import member
 from proxy.doctor.target import Finding, Target, fail, ok, skip, warn
 from proxy.settings import is_loopback
 
-_STRANGE_ORIGIN = "https://temper-doctor.invalid"  # a name that nobody can have (RFC 2606)
+_FOREIGN_ORIGIN = "https://temper-doctor.invalid"  # .invalid is reserved (RFC 2606)
 _SMALL_WINDOW = 8192  # tokens; the first prompt of an agent has 5,000 to 18,000
 _MODELS = "/v1/models"
+# path, member of the response, and the text before its value
 _VERSIONS = (
     ("/props", "build_info", "llama-server, build"),
     ("/api/version", "version", "Ollama"),
@@ -17,10 +18,10 @@ _VERSIONS = (
 )
 
 
-async def readiness(target: Target) -> Finding:
+async def check_readiness(target: Target) -> Finding:
     health = await target.temper.get("/health")
     if health.is_success:
-        is_asleep = (await target.look("/props")).document.get("is_sleeping") is True
+        is_asleep = (await target.fetch("/props")).document.get("is_sleeping") is True
         state = "loads its model on demand" if is_asleep else "has its model loaded"
         return ok(f"{target.direct.base_url} is reachable and {state}")
     if member(health.json(), "error", "code") == "model_loading":
@@ -34,8 +35,8 @@ async def readiness(target: Target) -> Finding:
     )
 
 
-async def version(target: Target) -> Finding:
-    listed = await target.look(_MODELS)
+async def check_version(target: Target) -> Finding:
+    listed = await target.fetch(_MODELS)
     if listed.status in (401, 403):
         return fail(
             f"the server requires a key: {_MODELS} returned {listed.error_message}",
@@ -48,7 +49,7 @@ async def version(target: Target) -> Finding:
             "to check that server directly, pass its address with --backend-url",
         )
     for path, name, title in _VERSIONS:
-        version_text = (await target.look(path)).document.get(name)
+        version_text = (await target.fetch(path)).document.get(name)
         if isinstance(version_text, str):
             return ok(f"{title} {version_text}")
     if listed.status < 400 and "data" in listed.document:
@@ -59,25 +60,25 @@ async def version(target: Target) -> Finding:
     )
 
 
-async def window(target: Target) -> Finding:
-    # asked for again, as a server may reduce the requested window without an error
-    real = target.known.window
-    if real is None:
+async def check_window(target: Target) -> Finding:
+    # the server may have reduced the requested window without an error
+    actual = target.known.window
+    if actual is None:
         return skip("the server does not report its window; set context.window_tokens")
     requested = target.requested_window
-    if requested is not None and real < requested:
+    if requested is not None and actual < requested:
         return fail(
-            f"the window is {real} tokens, but {requested} were requested",
+            f"the window is {actual} tokens, but {requested} were requested",
             "the server limits it to the model's training window, or divides it among its slots; "
             "lower the setting, or start the server with -c and -np",
         )
-    if real < _SMALL_WINDOW:
+    if actual < _SMALL_WINDOW:
         return warn(
-            f"the window is {real} tokens; the first prompt of an agent has 5,000 to 18,000",
+            f"the window is {actual} tokens; the first prompt of an agent has 5,000 to 18,000",
             f"start the server with at least {_window_option(target.known.engine)}",
-            window=real,
+            window=actual,
         )
-    return ok(f"the window is {real} tokens", window=real)
+    return ok(f"the window is {actual} tokens", window=actual)
 
 
 def _window_option(engine: str) -> str:
@@ -92,11 +93,11 @@ def _window_option(engine: str) -> str:
             return f"-c {_SMALL_WINDOW} per slot"
 
 
-async def template(target: Target) -> Finding:
-    """Render a tool with the chat template, and search for it in the prompt."""
+async def check_template(target: Target) -> Finding:
+    """Render a request with a tool; the tool's name must occur in the prompt."""
     name = "temper_doctor_probe"
     tool: JsonObject = {"name": name, "description": "A probe.", "parameters": {"type": "object"}}
-    answer = await target.send(
+    answer = await target.post(
         "/apply-template",
         {
             "messages": [{"role": "user", "content": "Hello."}],
@@ -120,23 +121,23 @@ async def template(target: Target) -> Finding:
     )
 
 
-async def web_pages(target: Target) -> Finding:
-    """Send a request as a foreign web page would, without a key.
+async def check_web_pages(target: Target) -> Finding:
+    """Send a request without a key and with the Origin header of a foreign web page.
 
-    A browser sends such requests to any address that it can reach, also to loopback.
+    A web page can make a browser send such requests to any address, including loopback.
     """
-    page = await target.look(_MODELS, {"origin": _STRANGE_ORIGIN})
+    page = await target.fetch(_MODELS, {"origin": _FOREIGN_ORIGIN})
     if page.status in (401, 403):
         return ok("the server requires a key, so web pages cannot use it")
     allowed = page.headers.get("access-control-allow-origin", "")
-    if page.status < 400 and allowed in ("*", _STRANGE_ORIGIN):
+    if page.status < 400 and allowed in ("*", _FOREIGN_ORIGIN):
         return warn(
             "any web page in a browser on this machine can use the server (CORS)",
             "start it with --api-key and set backend.api_key; "
             "llama-server: --cors-origins localhost, Ollama: OLLAMA_ORIGINS",
         )
-    rebound = await target.look(_MODELS, {"host": "temper-doctor.invalid"})
-    if rebound.status < 400 and _is_near(target):
+    rebound = await target.fetch(_MODELS, {"host": "temper-doctor.invalid"})
+    if rebound.status < 400 and _is_local(target):
         return warn(
             "the server accepts any Host header, so web pages can reach it by DNS rebinding",
             "start it with --api-key and set backend.api_key",
@@ -144,11 +145,11 @@ async def web_pages(target: Target) -> Finding:
     return ok("requests of foreign web pages are rejected")
 
 
-async def key(target: Target) -> Finding:
-    if _is_near(target):
+async def check_key(target: Target) -> Finding:
+    if _is_local(target):
         return ok("requests do not leave this machine")
     url = target.direct.base_url
-    if not target.key and (await target.look(_MODELS, {})).status < 400:
+    if not target.key and (await target.fetch(_MODELS, {})).status < 400:
         return warn(
             f"{url} accepts requests without a key",
             "start it with --api-key and set backend.api_key",
@@ -158,5 +159,5 @@ async def key(target: Target) -> Finding:
     return ok(f"{url} requires a key")
 
 
-def _is_near(target: Target) -> bool:
+def _is_local(target: Target) -> bool:
     return is_loopback(urlsplit(str(target.direct.base_url)).hostname or "")

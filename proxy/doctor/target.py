@@ -1,4 +1,4 @@
-"""The checked server, with direct access and through Temper, and the findings of checks."""
+"""The checked server, which is reached directly and through Temper, and the findings of checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 
 
 class Finding(NamedTuple):
-    """A result: `summary` is a sentence without a full stop, `remedy` an instruction.
+    """The result of a check: `summary` is a sentence without a full stop, `remedy` an instruction.
 
-    `copy` holds lines for copying, `measured` the figures that `temper models --tried` lists.
+    `copy` contains lines that the user may copy, such as a configuration. `temper models --tried`
+    lists the `measured` values.
     """
 
     status: Severity
@@ -57,7 +58,7 @@ CHAT = "/v1/chat/completions"
 COUNT = "/v1/chat/completions/input_tokens"
 
 
-class ServerAnswer(NamedTuple):
+class ServerResponse(NamedTuple):
     """An HTTP response; `document` is empty if the body is not a JSON object."""
 
     status: int
@@ -74,7 +75,7 @@ class ServerAnswer(NamedTuple):
 class Target:
     """A model on a server.
 
-    `direct` sends requests to the server itself, with its `key`; `temper` sends them through
+    `direct` sends requests to the server itself, which requires `key`; `temper` sends requests to
     Temper. `requested_window` is the configured window, in tokens.
     """
 
@@ -90,26 +91,27 @@ class Target:
     def authorization(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
-    async def look(self, path: str, headers: dict[str, str] | None = None) -> ServerAnswer:
+    async def fetch(self, path: str, headers: dict[str, str] | None = None) -> ServerResponse:
         """Fetch a document from the server itself; raises `httpx.HTTPError`."""
         sent_headers = self.authorization if headers is None else headers
-        return _read_answer(await self.direct.get(path, headers=sent_headers))
+        return _read_response(await self.direct.get(path, headers=sent_headers))
 
-    async def send(self, path: str, body: JsonObject) -> ServerAnswer:
+    async def post(self, path: str, body: JsonObject) -> ServerResponse:
         """Post to the server itself; raises `httpx.HTTPError`."""
-        return _read_answer(await self.direct.post(path, json=body, headers=self.authorization))
+        return _read_response(await self.direct.post(path, json=body, headers=self.authorization))
 
-    async def ask(
+    async def post_to_temper(
         self, body: JsonObject, *, path: str = CHAT, headers: dict[str, str] | None = None
-    ) -> ServerAnswer:
+    ) -> ServerResponse:
         """Send a request to Temper; raises `httpx.HTTPError`."""
         request: JsonObject = {"model": self.model, **body}
-        return _read_answer(await self.temper.post(path, json=request, headers=headers))
+        return _read_response(await self.temper.post(path, json=request, headers=headers))
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:
     return as_whole(member(document, *path))
 
 
-def _read_answer(answer: httpx.Response) -> ServerAnswer:
-    return ServerAnswer(answer.status_code, parse_object(answer.content) or {}, answer.headers)
+def _read_response(response: httpx.Response) -> ServerResponse:
+    document = parse_object(response.content) or {}
+    return ServerResponse(response.status_code, document, response.headers)

@@ -9,11 +9,11 @@ from pathlib import Path
 import proxy
 from proxy.conversation.json import JsonObject
 
-_SHORT = 12  # figures of a commit
+_SHORT = 12  # hexadecimal digits of a commit
 
 
 def describe_versions() -> JsonObject:
-    """Return the versions for a bug report."""
+    """Return the versions for a bug report, by name."""
     return {
         "temper": proxy.version(),
         "commit": find_commit(Path(proxy.__file__).parent),
@@ -23,7 +23,7 @@ def describe_versions() -> JsonObject:
 
 
 def find_commit(package: Path) -> str:
-    """Return the commit of a package: from the file written by the build, or from git."""
+    """Return the commit of a package: from the file that the build wrote, or from git."""
     try:
         return (package / "commit.txt").read_text(encoding="ascii").strip()[:_SHORT]
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def find_commit(package: Path) -> str:
 
 
 def describe_engine(on_path: str | None) -> str:
-    """Describe the llama-server that would be started; the one on PATH takes precedence."""
+    """Describe the llama-server that Temper would start: the one on PATH, or the embedded one."""
     if on_path is not None:
         return f"llama-server at {on_path}"
     try:

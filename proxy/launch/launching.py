@@ -26,7 +26,7 @@ from proxy.errors import BackendFailed, InvalidConfiguration, LaunchFailed, Neve
 from proxy.launch.agents import FOLDER, NO_KEY, Agent, Endpoint, Profile
 from proxy.processes.process import Process
 from proxy.processes.temper_server import private_temper
-from proxy.serving.opening import find_backend, names_nothing
+from proxy.serving.opening import find_backend, selects_no_server
 from proxy.settings import Settings
 from proxy.systems import handle_signals
 
@@ -48,7 +48,7 @@ async def temper_for(
     `InvalidConfiguration`, `LaunchFailed` and `NeverBecameReady`.
     """
     key = _key_of(settings)
-    if names_nothing(settings):
+    if selects_no_server(settings):
         url = _usual_url(settings)
         report(f"looking for Temper at {url}")
         if await _is_temper(url):

@@ -71,7 +71,7 @@ class Lease:
             return status
         return f"{status}, {ahead} {'request' if ahead == 1 else 'requests'} ahead"
 
-    def late(self) -> BackendUnavailable:
+    def timeout_error(self) -> BackendUnavailable:
         return BackendUnavailable(self._ticket.model, "is being loaded", loading=True)
 
     @property

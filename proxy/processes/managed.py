@@ -101,12 +101,12 @@ class ManagedBackend(DeferredBackend):
             async with asyncio.timeout_at(until):
                 return await self.server.ready()
         except TimeoutError as error:
-            raise self.late() from error
+            raise self.timeout_error() from error
         except ProcessFailed as failure:
             problem = f"is down: {self.server.status.reason or failure}"
             raise BackendUnavailable(self.name, problem, is_managed=True) from failure
 
-    def late(self) -> BackendUnavailable:
+    def timeout_error(self) -> BackendUnavailable:
         if not self._is_restarting:
             return BackendUnavailable(self.name, "is loading its model", loading=True)
         return self._fails(f"is being restarted: {self.server.status.reason}")

@@ -1,4 +1,4 @@
-"""Limits concurrent requests to the backend's slots; keys of waiting clients take turns.
+"""Limits concurrent requests to the backend's slots; clients with different keys take turns.
 
     waiting (oldest first)    a1 a2 a3 b1 c1
     served                    a1 b1 c1 a2 a3
@@ -24,7 +24,7 @@ from proxy.errors import QueueFull
 from proxy.shares import find_displaced
 
 MOST_WAITING = 256
-MOST_PASSED_OVER = 8  # times in a row, after which a lower priority is served
+MOST_PASSED_OVER = 8  # a lower priority that was passed over so many times in a row is next
 
 
 class Priority(Enum):
@@ -38,7 +38,8 @@ class Priority(Enum):
 class Ticket(msgspec.Struct, eq=False):
     """A request in the queue.
 
-    `is_served` once it has a slot, `is_displaced` once a request of another key took its place.
+    `is_served` means that it has a slot. `is_displaced` means that it was removed from a full queue
+    in favor of another key.
     """
 
     key: str
@@ -48,16 +49,17 @@ class Ticket(msgspec.Struct, eq=False):
     is_displaced: bool = False
 
 
-_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]  # in the order in which keys take turns
+_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]  # by key; the first key is served next
 
 
 class WaitingQueue:
     """The order of requests, without clocks or tasks.
 
-    At most `capacity` tickets are served at once (None: all), and at most `most_waiting` of the
-    same or a higher priority wait. The highest priority is served first, but a priority that was
-    passed over `MOST_PASSED_OVER` times in a row is next, so that no request starves. Within a
-    priority, the tickets of one key are served in order, and keys take turns.
+    At most `capacity` tickets are served at once (None: all). A ticket may wait while fewer than
+    `most_waiting` tickets of its priority or a higher priority wait. The highest priority is served
+    first, but a priority that was passed over `MOST_PASSED_OVER` times in a row is next, so that no
+    request starves. Within a priority, keys take turns, and the tickets of a key are served in
+    order.
     """
 
     def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
@@ -87,12 +89,12 @@ class WaitingQueue:
     def displace(
         self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
     ) -> tuple[Ticket, Ticket] | None:
-        """Add a ticket to a full queue; return it and the displaced one.
+        """Add a ticket to a full queue; return the new ticket and the displaced ticket.
 
-        The newest ticket of the key with the most waiting tickets is displaced. None if `key` would
-        then have as many itself. Background work displaces only background work.
+        The newest ticket of the key with the most waiting tickets is displaced. Returns None if
+        `key` would then have as many waiting tickets itself. A ticket of priority LOW displaces
+        only tickets of priority LOW.
         """
-        # background work is never urgent enough to displace anything else
         lowest = [*Priority].index(priority)
         displaceable = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
         waiting = [
@@ -110,7 +112,7 @@ class WaitingQueue:
         return self._append(Ticket(key, priority, number)), displaced
 
     def leave(self, ticket: Ticket) -> list[Ticket]:
-        """Take back a ticket, served or waiting; return the tickets that are served next."""
+        """Remove a ticket that is served or waiting; return the tickets that are served next."""
         if ticket.is_served:
             self.served -= 1
         elif not ticket.is_displaced:
@@ -123,8 +125,8 @@ class WaitingQueue:
         return self._advance()
 
     def upcoming(self) -> Iterator[Ticket]:
-        """Yield the waiting tickets in the order in which they are served if no other joins."""
-        # a copy, which the simulation empties
+        """Yield the waiting tickets in the order in which they are served if none is added."""
+        # the simulation below empties this copy
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
             for priority, keys in self._waiting.items()
@@ -179,7 +181,7 @@ def _pop_next(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int
 
 
 def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Priority:
-    """Choose the priority to serve, and count how often the others were passed over."""
+    """Choose the priority to serve; count for each other priority that it was passed over."""
     present = [priority for priority, keys in waiting.items() if keys]
     starving = [level for level in present[1:] if passed_over[level] >= MOST_PASSED_OVER]
     chosen = starving[-1] if starving else present[0]
@@ -191,7 +193,7 @@ def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority
 
 @dataclass(slots=True)
 class Admission:
-    """Admits requests to the slots of a backend, and lets the others wait."""
+    """Admits requests to the slots of a backend; other requests wait."""
 
     queue: WaitingQueue = field(default_factory=WaitingQueue)
     clock: Callable[[], float] = time.monotonic
@@ -202,7 +204,7 @@ class Admission:
         self._wake(self.queue.resize(capacity))
 
     def slot(self, key: str, priority: Priority = Priority.NORMAL, number: int = 0) -> "Slot":
-        """Wait for a slot and hold it while the block runs; raises `QueueFull`."""
+        """Wait for a slot, and release it after the block; raises `QueueFull`."""
         return Slot(self, key, priority, number)
 
     async def enter(
@@ -211,10 +213,10 @@ class Admission:
         """Wait for a slot; raises `QueueFull`."""
         ticket = self.queue.join(key, priority, number)
         if ticket is None:
-            exchange = self.queue.displace(key, priority, number)
-            if exchange is None:
+            tickets = self.queue.displace(key, priority, number)
+            if tickets is None:
                 raise self._full()
-            ticket, displaced = exchange
+            ticket, displaced = tickets
             self._wake([displaced])
         if not ticket.is_served:
             event = self._events[ticket] = asyncio.Event()
@@ -230,14 +232,18 @@ class Admission:
         return ticket
 
     def leave(self, ticket: Ticket, seconds: float | None = None) -> None:
-        """Return a slot; `seconds` is how long a successful request held it."""
-        if seconds is not None:  # failures are short, and would make the advice too small
+        """Release a slot; `seconds` is the duration of a successful request, None after a failure.
+
+        The durations determine the Retry-After of `QueueFull`.
+        """
+        if seconds is not None:  # failures are short, so that clients would retry too early
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._wake(self.queue.leave(ticket))
 
     def _full(self) -> QueueFull:
-        rounds = self.queue.waiting / max(1, self.queue.served)  # until the queue has room again
-        seconds = max(1, math.ceil(rounds * self._usual_seconds))
+        # every slot must serve so many requests one after the other before the queue is empty
+        requests_per_slot = self.queue.waiting / max(1, self.queue.served)
+        seconds = max(1, math.ceil(requests_per_slot * self._usual_seconds))
         return QueueFull(self.queue.waiting, min(60, seconds))
 
     def _wake(self, tickets: list[Ticket]) -> None:
@@ -246,7 +252,7 @@ class Admission:
 
 
 class Slot:
-    """A slot while a block runs; `contextlib` would cost more than the rest of an admission."""
+    """Context manager for a slot; `@asynccontextmanager` takes longer than the whole admission."""
 
     def __init__(self, admission: Admission, key: str, priority: Priority, number: int) -> None:
         self._admission = admission

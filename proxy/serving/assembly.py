@@ -1,4 +1,4 @@
-"""Translates the settings for serving: policy, recognition of models, fitting."""
+"""Translates the settings into policies: guardrails, recognition of models, context fitting."""
 
 import difflib
 from functools import partial
@@ -20,25 +20,25 @@ from proxy.settings import Settings
 from proxy.settings.sections import Guardrails
 from proxy.settings.sections import Profile as ProfileSettings
 
-_SWITCH = {"auto": None, "on": True, "off": False}  # None leaves it to the profile
+_SWITCH = {"auto": None, "on": True, "off": False}  # None: the profile decides
 
 
 def overrides_of(
     settings: ProfileSettings, profiles: tuple[Profile, ...], setting: str = "profile.name"
 ) -> Overrides:
-    """Translate the operator's decisions about profiles; raises InvalidConfiguration.
+    """Translate the operator's profile settings; raises InvalidConfiguration.
 
-    `setting` is the name of the setting that chooses the profile.
+    `setting` is the name of the setting that selects the profile, for error messages.
     """
     known = {profile.name: profile for profile in (*profiles, GENERIC)}
     if settings.name is not None and settings.name not in known:
-        near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
-        problem = f"unknown profile {settings.name!r}; did you mean {near[0]!r}?"
+        similar = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
+        problem = f"unknown profile {settings.name!r}; did you mean {similar[0]!r}?"
         raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all profiles")
     convention, replay = settings.tools_in_prompt, settings.replay
     return Overrides(
         known[settings.name] if settings.name is not None else None,
-        # None leaves the decision to the profile, "" is the decision against a description
+        # None: the profile decides; "": never describe tools in the prompt
         None if convention == "auto" else "" if convention == "never" else convention,
         None if replay == "auto" else replay,
         setting,
@@ -64,11 +64,11 @@ def service_options_of(settings: Settings) -> ServiceOptions:
 
 def policy_of(settings: Settings) -> Policy:
     guardrails = settings.guardrails
-    is_decided = "text_policy" in guardrails.model_fields_set
+    has_text_policy = "text_policy" in guardrails.model_fields_set
     return Policy(
         mode=Mode(guardrails.mode),
-        # None leaves it to the profile, because the operator did not decide
-        text_policy=TextPolicy(guardrails.text_policy) if is_decided else None,
+        # None: the profile decides, because the operator did not set it
+        text_policy=TextPolicy(guardrails.text_policy) if has_text_policy else None,
         attempts=guardrails.max_attempts,
         is_strict=guardrails.strict or guardrails.exhausted == "error",
         explains=guardrails.exhausted == "explain",
@@ -84,27 +84,27 @@ def policy_of(settings: Settings) -> Policy:
 
 def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
     """Return the tuned settings that the operator has not set; raises ValueError."""
-    explicit, wanted = (
-        settings.guardrails.model_dump(exclude_unset=True),
-        tuned.get("guardrails", {}),
-    )
-    merged = Guardrails.model_validate({**wanted, **explicit})
+    explicit = settings.guardrails.model_dump(exclude_unset=True)
+    tuned_values = tuned.get("guardrails", {})
+    merged = Guardrails.model_validate({**tuned_values, **explicit})
     policy = policy_of(settings.model_copy(update={"guardrails": merged}))
     changes = {
-        "guardrails": {name: getattr(policy, name) for name in wanted if name not in explicit}
+        "guardrails": {name: getattr(policy, name) for name in tuned_values if name not in explicit}
     }
-    decided = settings.profile.model_fields_set
+    explicit_names = settings.profile.model_fields_set
     profile = ProfileSettings.model_validate(tuned.get("profile", {})).model_dump(
         exclude_unset=True
     )
-    changes["profile"] = {name: value for name, value in profile.items() if name not in decided}
+    changes["profile"] = {
+        name: value for name, value in profile.items() if name not in explicit_names
+    }
     return {section: values for section, values in changes.items() if values}
 
 
-def _context(everything: Settings) -> ContextPolicy:
-    settings = everything.context
-    is_ours = everything.model.source is not None
-    is_disabled = "compaction" in everything.guardrails.without
+def _context(all_settings: Settings) -> ContextPolicy:
+    settings = all_settings.context
+    is_managed = all_settings.model.source is not None
+    is_disabled = "compaction" in all_settings.guardrails.without
     rules = Rules(
         has_failed,
         never_clear=frozenset(settings.never_clear),
@@ -119,7 +119,7 @@ def _context(everything: Settings) -> ContextPolicy:
         settings.strategy,
         settings.window_tokens or None,
         rules,
-        # only part of a running server's window may be used; a managed server has the right size
-        "backend" if is_ours else settings.budget,
+        # a managed server was started with the window for the budget, so all of it is used
+        "backend" if is_managed else settings.budget,
         settings.reread_seconds,
     )

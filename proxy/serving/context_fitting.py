@@ -1,14 +1,14 @@
-"""Fits conversations into the context window: estimates, counts where that is unsafe, and learns.
+"""Fits conversations into the context window: estimates tokens, and counts where that is unsafe.
 
-`context` decides how to shorten a conversation, from its history alone. This module requests token
-counts from the backend, and keeps the measurements of each model.
+`proxy.context` decides how to shorten a conversation, from its history alone. This module requests
+token counts from the backend, and stores the measurements of each model.
 
 Theory of operation
 -------------------
-An estimate costs microseconds, a count a request to the engine (0.3 s for 400 kB). So a prompt
-that is far below the window by its estimate is sent as it is. If an estimate leaves a doubt, the
-engine counts the whole prompt; only if that does not fit are the messages counted one by one,
-because the cut needs the size of each (decision 0020).
+An estimate takes microseconds. A count is a request to the engine (0.3 s for 400 kB). Therefore, a
+prompt whose estimate is far below the window is sent unchanged. Near the window, the engine counts
+the whole prompt. If that does not fit, the engine counts the messages separately, because the cut
+needs the size of each message (decision 0020).
 """
 
 import asyncio
@@ -55,13 +55,13 @@ from proxy.serving.rereading import (
 
 logger = logging.getLogger(__name__)
 
-_WORTH_COUNTING = 0.6  # of the room; below that an estimate is sufficient
-_MOST_GUESSED = 0.1  # of a prompt; if more of it is estimated, the prompt is counted
-_TINY = 250  # tokens; a shorter prompt says nothing about the size of a token
-_FEW = 16  # texts; if more were never counted, the whole prompt is counted first
-_MOST_ROUNDS = 5  # of counting the notes that cuts add, because a count may move the cut
+_WORTH_COUNTING = 0.6  # share of the room below which an estimate is sufficient
+_MOST_GUESSED = 0.1  # maximum share of a prompt that may be guessed; otherwise it is counted
+_TINY = 250  # tokens; a shorter prompt is too small to measure the size of a token
+_FEW = 16  # texts; if more have never been counted, the whole prompt is counted first
+_MOST_ROUNDS = 5  # attempts to count the notes that a cut adds, as each count may move the cut
 _MOST_MODELS = 64
-_MOST_SESSIONS = 256  # whose last prompts are compared
+_MOST_SESSIONS = 256  # sessions whose last prompts are stored
 
 
 class FittingMode(Enum):
@@ -86,9 +86,9 @@ class TokenCount(NamedTuple):
 class ContextPolicy:
     """The operator's settings; `limit` is an upper bound for the window, in tokens.
 
-    The `budget` applies to servers that Temper did not start. Prompts that were read again are
-    logged if that took `reread_seconds`. A program that embeds Temper may set `create_compaction`
-    to use a different compaction.
+    The `budget` applies to servers that Temper did not start. If reading a prompt again took at
+    least `reread_seconds`, the cause is logged. A program that embeds Temper may set
+    `create_compaction` to use a different compaction.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -98,12 +98,12 @@ class ContextPolicy:
     budget: BudgetMode = "backend"
     reread_seconds: float = 5.0
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
-    create_compaction: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
+    create_compaction: Callable[[TokenBook, Window], Compaction] | None = None
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Return the usable part of a slot of `slot` tokens."""
-        is_plain = self.budget == "backend" and self.limit is not None
-        return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
+        is_limited = self.budget == "backend" and self.limit is not None
+        return Window(slot, "manual" if is_limited else self.budget, self.limit, doubt)
 
     def compaction(
         self, book: TokenBook, window: Window, *, is_counted: bool = False
@@ -141,7 +141,7 @@ class Fitting:
         mode: FittingMode | None = None,
     ) -> Fitted:
         """Fit a conversation if the window is known; raises `ContextOverflow` if nothing fits."""
-        await self._weigh(plan.messages)
+        await self._measure_messages(plan.messages)
         mode = mode or self._policy.mode
         slot = known.window
         if mode is FittingMode.OFF or slot is None:
@@ -151,19 +151,19 @@ class Fitting:
         window = self._policy.window(slot, book.doubt)
         if size is not None:
             return leave_unchanged(plan.messages, size, window.size)
-        chosen = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
+        compaction = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
         # the request is sent unchanged, but its record contains the cut
         if mode is FittingMode.REPORT or plan.is_untouchable:
-            return plan.fit(Reported(chosen))
+            return plan.fit(Reported(compaction))
         try:
-            fitted = await self._fit_counted(chosen, plan, book, headers)
+            fitted = await self._fit_counted(compaction, plan, book, headers)
         except ContextOverflow:
-            # the cost of an image is a guess, so the engine decides, with a more precise error
+            # the size of an image is a guess: the prompt may fit, so the engine decides
             if total is None and self._has_media(plan.messages):
                 return Fitted(plan.messages)
             raise
         account, most = fitted.compacted, self._room(plan, slot)
-        # the sum of the parts says that the uncut prompt may fit; only the whole count decides
+        # by the sum of its parts, the uncut prompt may fit; only a count of all of it is exact
         if total is None and account is not None and account.epoch and account.client <= most:
             total = await self._count_whole(plan, book, headers)
         if total is not None and total <= most:
@@ -176,25 +176,26 @@ class Fitting:
     async def _measure(
         self, plan: RequestPlan, slot: int, book: TokenBook, headers: Headers
     ) -> tuple[int | None, int | None]:
-        """Return the size of a prompt that fits unchanged, None if it may be too long.
+        """Return two sizes in tokens.
 
-        The second value is the exact total of the prompt, None if it was not counted.
+        The first is the size of a prompt that fits unchanged, None if it may be too long. The
+        second is the exact size of the prompt, None if it was not counted.
         """
         whole = plan.upstream_request()
         if whole.messages is not plan.messages:  # tools described in the prompt add messages
-            await self._weigh(whole.messages)
+            await self._measure_messages(whole.messages)
         room = self._room(plan, slot, book.doubt)
         expected = book.expect(whole.messages, whole.tools)
         high = self._policy.rules.high * room
         is_far = expected.most <= min(_WORTH_COUNTING * room, high)
-        is_tiny = expected.tokens <= min(_TINY, room // 16)  # even if the estimate is off by 8
+        is_tiny = expected.tokens <= min(_TINY, room // 16)  # fits even if it is 8 times as large
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         if is_tiny or (is_far and expected.guessed <= guessable):
             return expected.tokens, None
         total, most = None, self._room(plan, slot)
         unknown = book.unknown(plan.messages)
-        is_doubtful = is_far or expected.most > high or len(unknown) > _FEW
-        if is_doubtful and expected.least <= most:
+        is_uncertain = is_far or expected.most > high or len(unknown) > _FEW
+        if is_uncertain and expected.least <= most:
             total = await self._count_whole(plan, book, headers)
             if total is not None and total <= most:
                 return total, total
@@ -217,17 +218,17 @@ class Fitting:
         return total
 
     async def _fit_counted(
-        self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
+        self, compaction: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Fitted:
-        """Fit after counting everything that a cut depends on, including the notes it adds.
+        """Fit with counted sizes: of the messages, and of the notes that the cut adds.
 
-        Those notes are new only right after a cut. Counting them may move the cut, which then adds
-        other notes.
+        A new cut adds notes that were never counted. Counting them may move the cut, which then
+        adds other notes, so this is repeated up to `_MOST_ROUNDS` times.
         """
         for _ in range(_MOST_ROUNDS):
             fitted = None
             with book.note_guesses() as guessed, suppress(ContextOverflow):
-                fitted = plan.fit(chosen)
+                fitted = plan.fit(compaction)
             sent = fitted.messages if fitted is not None else ()
             unknown = book.unknown((*sent, *guessed)) if book.knows(plan.tools) else ()
             if await self._learn(book, unknown, headers):
@@ -235,7 +236,7 @@ class Fitting:
             if fitted is not None:
                 return fitted
             break
-        return plan.fit(chosen)
+        return plan.fit(compaction)
 
     async def count(
         self, upstream_request: UpstreamRequest, known: KnownModel, headers: Headers
@@ -254,17 +255,17 @@ class Fitting:
         return self._book(model).estimate(upstream_request.messages, upstream_request.tools)
 
     def learning(self, model: str, window: int | None = None) -> PromptLearning:
-        """Return the policy that learns the length of a model's prompts."""
+        """Return an object that learns from responses how many tokens the model's prompts have."""
         return PromptLearning(self._book(model), window)
 
     def watch_prompt(self, model: str, plan: RequestPlan) -> WatchedPrompt:
-        """Compare a prompt with the session's last one.
+        """Compare a prompt with the previous prompt of its session.
 
-        A session is identified by the user's first message.
+        A session is identified by the model and the user's first message.
         """
         messages = plan.messages
-        beginning = next((message.text for message in messages if message.role == "user"), "")
-        key = hash((model, beginning))
+        first_text = next((message.text for message in messages if message.role == "user"), "")
+        key = hash((model, first_text))
         self._prompts += 1
         now = SentPrompt(trace(messages, plan.prompt_format.tools), self._prompts)
         before = self._sessions.find(key)
@@ -272,8 +273,8 @@ class Fitting:
         self._sessions.keep(key, now)
         return WatchedPrompt(now, before, broken)
 
-    def note_reading(self, watched: WatchedPrompt, reading: PromptReading) -> Reread | None:
-        """Note how a prompt was read; return why the engine read a part of it again."""
+    def record_reading(self, watched: WatchedPrompt, reading: PromptReading) -> Reread | None:
+        """Store the token count of a prompt; return why the engine read a part of it again."""
         usage, now = reading.reported.usage, watched.now
         tokens = usage.get("prompt_tokens")
         if not isinstance(tokens, int):
@@ -285,14 +286,14 @@ class Fitting:
             return None
         cached = cached_tokens(usage)
         is_reused = cached is None or is_continued(cached, before.tokens, tokens)
-        if watched.broken is None and is_reused:  # nearly always
+        if watched.broken is None and is_reused:  # the usual case
             return None
         return explain(watched, before, reading)
 
     async def log_reread(
         self, reread: Reread, watched: WatchedPrompt, plan: RequestPlan, headers: Headers
     ) -> Reread:
-        """Log an expensive reread, after a comparison of the prompts' tokens if that may help."""
+        """Log an expensive reread; compares tokens first if the engine seems to be the cause."""
         if (reread.seconds or 0.0) < self._policy.reread_seconds:
             return reread
         if reread.causer == "engine" and watched.before is not None:
@@ -305,7 +306,11 @@ class Fitting:
     async def _first_difference(
         self, plan: RequestPlan, count: int, headers: Headers
     ) -> int | None:
-        """Return the first token that differs from the prompt of the first `count` messages."""
+        """Return the index of the first token that differs from the previous prompt.
+
+        The previous prompt had the first `count` messages. Returns None if the backend cannot
+        tokenize.
+        """
         whole = plan.upstream_request()
         if whole.messages is not plan.messages:  # tools are described in the first message
             return None
@@ -314,8 +319,8 @@ class Fitting:
         now = await self._backend.prompt_tokens(whole, headers) if before is not None else None
         return None if before is None or now is None else common_length(before, now)
 
-    async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Measure messages; yields to other tasks while measuring long ones."""
+    async def _measure_messages(self, messages: Sequence[Message]) -> None:
+        """Measure messages; other tasks run between the parts of long messages."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
@@ -323,8 +328,8 @@ class Fitting:
         return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
     async def _learn(self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers) -> bool:
-        """Count messages for the first time; return False if the backend cannot count."""
-        texts = map(countable, unknown)  # lazy: this is slow, and few backends count
+        """Count messages that were never counted; return False if the backend cannot count."""
+        texts = map(countable, unknown)  # lazy: `countable` is slow, and few backends count
         counted = await self._backend.count_texts(texts, headers) if unknown else None
         for message, tokens in zip(unknown, counted or (), strict=False):
             book.learn(message, tokens)

@@ -2,7 +2,7 @@
 
     {"id": "qwen3-8b", "profile": "qwen3", "reason": "...", "syntaxes": ["hermes"], "memory": {...}}
 
-A line of text is made from `summary`, a line of `--json` from `document`.
+Text output is made from `summary`, and `--json` output from `document`.
 """
 
 import asyncio
@@ -24,19 +24,20 @@ from proxy.profiles.recognition import Recognition
 from proxy.serving import opening
 from proxy.serving.assembly import overrides_of
 from proxy.serving.managed_server import (
-    introduce_file,
+    memory_for,
     model_file,
     nothing_to_serve,
-    usable_by,
+    recognize_file,
 )
 from proxy.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model by the name that clients use, with its profile or a problem.
+    """A model with its profile, or with the problem that prevented its examination.
 
-    The `prospect` is the memory that a server started by Temper would need.
+    `name` is the name that clients use. `prospect` compares the memory that a managed server would
+    need with the available memory.
     """
 
     name: str
@@ -59,55 +60,54 @@ class ListedModel:
 
 
 async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
-    """List the models of running servers, and of files; starts nothing.
+    """List the models of running servers and of files; starts no server.
 
-    A model that cannot be examined is listed with its problem if there are several. Raises
-    `InvalidConfiguration`, and for a single model `LaunchFailed` and `BackendFailed` kinds of
-    errors.
+    If one of several models cannot be examined, it is listed with its problem. For a single model,
+    `LaunchFailed` or `BackendFailed` is raised. Raises `InvalidConfiguration`.
     """
     profiles = load_profiles(settings.profile.folder)
     if settings.models:
-        each = (_one_of_several(settings, name, profiles) for name in settings.models)
+        each = (_list_configured(settings, name, profiles) for name in settings.models)
         return tuple(await asyncio.gather(*each))
     overrides = overrides_of(settings.profile, profiles)
     if not opening.server_urls(settings):
         if settings.model.source is None:
             raise nothing_to_serve()
-        return (_in_file(settings, overrides),)
+        return (_list_file(settings, overrides),)
     async with opening.open_backend(settings, lambda _stage: None) as backend:
         known = KnownModels(backend, profiles, overrides)
         models = [await known.look_up(model.id) for model in await backend.models()]
     return tuple(ListedModel(model.model, model) for model in models)
 
 
-async def _one_of_several(
+async def _list_configured(
     settings: Settings, name: str, profiles: tuple[Profile, ...]
 ) -> ListedModel:
-    served, alone = settings.models[name], opening.settings_of(settings, name)
+    served, single = settings.models[name], opening.settings_of(settings, name)
     overrides = opening.overrides_for(settings, name, profiles)
     try:
-        if not opening.server_urls(alone):
-            return replace(_in_file(alone, overrides), name=name)
-        async with opening.open_backend(alone, lambda _stage: None) as backend:
-            await backend.models()  # raises if it does not answer
+        if not opening.server_urls(single):
+            return replace(_list_file(single, overrides), name=name)
+        async with opening.open_backend(single, lambda _stage: None) as backend:
+            await backend.models()  # raises an error if the server does not respond
             models = KnownModels(backend, profiles, overrides)
             return ListedModel(name, await models.look_up(served.upstream_model or name))
     except (BackendFailed, InvalidRequest, ProcessFailed) as error:
         return ListedModel(name, problem=str(error))
 
 
-def _in_file(settings: Settings, overrides: Overrides) -> ListedModel:
+def _list_file(settings: Settings, overrides: Overrides) -> ListedModel:
     model = settings.model
     if model.path is not None:
         check_model_file(model.path)
-    known = introduce_file(settings, model_file(model), overrides)
+    known = recognize_file(settings, model_file(model), overrides)
     return ListedModel(known.model, known, prospect_of(settings))
 
 
 def prospect_of(settings: Settings) -> Prospect | None:
     """Return the memory that the configured model needs, and the available memory.
 
-    None without a file, or for a file without the model's dimensions.
+    Returns None if no file is configured, or if it does not contain the model's dimensions.
     """
     if opening.server_urls(settings):
         return None
@@ -117,12 +117,12 @@ def prospect_of(settings: Settings) -> Prospect | None:
         return None
     available = detect_hardware()
     with suppress(LaunchFailed):  # llama-server is not installed
-        available = usable_by(find_program(model.server), available)
+        available = memory_for(find_program(model.server), available)
     return Prospect(shape, available, model.slots)
 
 
 def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
-    """List every profile as if it were a model, with the names that it matches."""
+    """List every profile in the form of a model, with the model names that it matches."""
     return tuple(
         ListedModel(
             profile.name,
@@ -137,7 +137,7 @@ def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
 
 
 def profile_summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
-    """Describe a model in lines: a label, and its value."""
+    """Describe a model for text output, by label: {"calls": "hermes, then ...; one at once"}."""
     profile = recognition.profile
     first = ", ".join(quirks.syntaxes)
     tried = f"{first}, then every other syntax" if first else "every syntax"

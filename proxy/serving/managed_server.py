@@ -1,6 +1,7 @@
 """A managed llama-server for a model: its window, launch plan, supervisor and connection.
 
-A window that is not configured is chosen to fit the memory, also for Ollama's models.
+With context.budget `full` or `fast`, the window is chosen to fit into the memory. This also applies
+to models of an Ollama on this machine.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ from proxy.settings.sections import Context, Model
 logger = logging.getLogger(__name__)
 
 _MB = 1_000_000
-_MEASURED = ("full", "fast")  # budgets for which the hardware decides
+_MEASURED = ("full", "fast")  # budgets for which the window depends on the hardware
 
 
 @asynccontextmanager
@@ -64,18 +65,18 @@ async def keep_running(
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor, None]:
-    """Keep a server for the configured model running while the block runs.
+    """Supervise a server for the configured model while the block runs.
 
-    The block does not wait for the start. If the first start fails, the block ends with a kind of
-    `ProcessFailed`, because there is nothing to serve. Raises `InvalidConfiguration` without a
-    model.
+    The block starts at once, before the server is ready. If the first start fails, the block is
+    canceled with that `ProcessFailed`: Temper would have nothing to serve. Raises
+    `InvalidConfiguration` without a model.
     """
     if settings.model.source is None:
         raise nothing_to_serve()
     server = supervisor(settings, on_stage, on_change)
     try:
         async with asyncio.TaskGroup() as group:
-            first_start = group.create_task(server.ready())  # its failure cancels the block
+            first_start = group.create_task(server.ready())  # a failure cancels the block
             yield server
             first_start.cancel()
     except BaseExceptionGroup as failures:
@@ -89,7 +90,7 @@ def supervisor(
     on_stage: StageListener = lambda _stage: None,
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
-    """Prepare a server that the first request starts.
+    """Prepare a server; the first request or `ready` starts it.
 
     Raises `LaunchFailed`, and `InvalidConfiguration` if the folder for prompt caches is unusable.
     """
@@ -107,20 +108,20 @@ def supervisor(
 
 
 def slot_cache(settings: Settings) -> SlotCache | None:
-    """Return the cache of a server's slots, None if none is configured.
+    """Return the storage for the prompt caches of a server; None without prompt_cache.folder.
 
-    Raises `InvalidConfiguration` if the folder cannot be made, or is open to other users.
+    Raises `InvalidConfiguration` if the folder cannot be created, or other users can access it.
     """
     configured, name = settings.prompt_cache, server_name(settings.model)
     if (folder := configured.folder) is None:
         return None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_open = os.name == "posix" and folder.stat().st_mode & 0o077
+        is_accessible = os.name == "posix" and folder.stat().st_mode & 0o077
     except OSError as error:
         problem = f"{folder} cannot be used: {error.strerror}"
         raise InvalidConfiguration("prompt_cache.folder", problem) from error
-    if is_open:
+    if is_accessible:
         problem = f"{folder} is open to other users; run chmod 700, or name a folder to create"
         raise InvalidConfiguration("prompt_cache.folder", problem)
     most_bytes = configured.max_mb * _MB
@@ -157,9 +158,9 @@ def connection_to(
     address: ServerAddress,
     *,
     key_header: str = AUTHORIZATION,
-    usual: Mapping[str, str] | None = None,
+    default_headers: Mapping[str, str] | None = None,
 ) -> BackendClient:
-    """Connect to a server; the operator's headers take precedence over the `usual` ones."""
+    """Connect to a server; the operator's headers override the default headers."""
     timeouts = Timeouts(
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
@@ -172,37 +173,40 @@ def connection_to(
     return BackendClient(
         address.base_url,
         address.api_key,
-        headers={**(usual or {}), **configured},
+        headers={**(default_headers or {}), **configured},
         timeouts=timeouts,
         key_header=key_header,
     )
 
 
-def settle_window(settings: Settings) -> Settings:
-    """Choose the largest window that fits into the free memory, if the settings ask for that.
+def choose_window(settings: Settings) -> Settings:
+    """Set the window that context.budget requires: all or half of what fits into the free memory.
 
-    Raises `InvalidConfiguration` if none fits, and `LaunchFailed` for a file without a model.
+    Raises `InvalidConfiguration` if no window fits, and `LaunchFailed` for a file without a model.
     """
     configured = settings.model
     if configured.source is None or settings.context.budget not in _MEASURED:
         return settings
     if configured.path is not None:
         check_model_file(configured.path)
-    from proxy.hardware.snapshot import detect_hardware  # 50 ms that most starts can save
+    from proxy.hardware.snapshot import detect_hardware  # imported late: it takes 50 ms
 
-    memory = usable_by(find_program(configured.server), detect_hardware())
+    memory = memory_for(find_program(configured.server), detect_hardware())
     window = fit_window(configured, settings.context, model_file(configured), memory)
-    # `backend`: from here on, the window that the started server reports is the right one
+    # `backend`: use the window that the server will report, which is this window
     model = configured.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
 
 
 def launch_plan(settings: Settings) -> LaunchPlan:
-    """Plan a start according to the model's profile; raises `LaunchFailed` without a program."""
+    """Plan the start of a server with the flags of the model's profile.
+
+    Raises `LaunchFailed` if no llama-server is installed.
+    """
     configured = settings.model
     assert configured.source is not None  # noqa: S101 - a server is started only for a model
-    profile = introduce_file(settings, model_file(configured)).recognition.profile
+    profile = recognize_file(settings, model_file(configured)).recognition.profile
     return LaunchPlan(
         program=find_program(configured.server),
         model=configured.source,
@@ -247,7 +251,7 @@ def alias_of(configured: Model) -> str:
     return (configured.hf_repo or "").rpartition("/")[2].partition(":")[0]
 
 
-def introduce_file(
+def recognize_file(
     settings: Settings, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
     """Return the configured model with its profile, from its file and the overrides."""
@@ -259,50 +263,53 @@ def introduce_file(
 
 
 def model_file(configured: Model) -> ModelFile:
-    """Return the metadata of a model; only its name before it was downloaded."""
+    """Return the metadata of a model file; for a repository, only the name."""
     source = configured.source
     return read_model_file(source) if isinstance(source, Path) else ModelFile((source or "",))
 
 
-def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
-    """Remove the devices if the program was built without support for them."""
+def memory_for(program: tuple[str, ...], memory: Memory) -> Memory:
+    """Return the memory that a program can use: without devices if its build supports none."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
 
 
 def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
-    """Return the function that chooses the window of an Ollama's models, None without one.
+    """Return the function that chooses the window of an Ollama's models; None if Ollama does.
 
-    Only for an Ollama on this machine, because the memory of another one is unknown. `fast`
-    requests the same window as `full` and uses half of it.
+    The memory of another machine is unknown, so this applies only to an Ollama on this machine.
+    `fast` requests the same window as `full` and uses half of it.
     """
-    is_near = is_loopback(urlsplit(url).hostname or "")
-    return ollama_window if is_near and settings.context.budget in _MEASURED else None
+    is_local = is_loopback(urlsplit(url).hostname or "")
+    return ollama_window if is_local and settings.context.budget in _MEASURED else None
 
 
 def ollama_window(model_info: JsonObject, size: int, memory: Memory | None = None) -> int | None:
-    """Return the largest window for an Ollama's model; None leaves it to Ollama.
+    """Return the largest window for a model of Ollama; None if its dimensions are unknown.
 
-    It is at least Ollama's default. `memory` is by default the free memory of this machine.
+    The window is at least Ollama's default. `memory` is by default the free memory of this machine.
     """
     from proxy.hardware.snapshot import detect_hardware
 
     prefix = f"{model_info.get('general.architecture')}."
-    # Ollama omits lists, and the numbers of heads may be one
-    is_cut = any(
+    # Ollama omits the contents of lists; the number of heads is a list if layers differ
+    is_incomplete = any(
         name.startswith(prefix) and value in (None, []) for name, value in model_info.items()
     )
     shape = shape_of(model_info, size)
-    if shape is None or is_cut:
+    if shape is None or is_incomplete:
         return None
     memory = memory or detect_hardware()
     default = ollama_default_window(sum(device.total for device in memory.devices))
-    # never less than Ollama would use without Temper
+    # at least the window that Ollama would use without Temper
     least = min(default, shape.trained_context)
     return max(least, largest_window(shape, memory, Caching()).window)
 
 
 def fit_window(model: Model, context: Context, file: ModelFile, memory: Memory) -> int:
-    """Return the largest window that fits, half of it for `fast`; raises InvalidConfiguration."""
+    """Return the window in tokens: the largest that fits, or half of it for budget `fast`.
+
+    Raises InvalidConfiguration if no window fits.
+    """
     if file.shape is None:
         raise InvalidConfiguration(
             "context.budget",

@@ -35,12 +35,12 @@ from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.assembly import overrides_of
 from proxy.serving.managed_server import (
+    choose_window,
     connect_managed,
     connection_to,
     keep_running,
     model_file,
     ollama_fitting,
-    settle_window,
     supervisor,
 )
 from proxy.serving.presets import defaults_of
@@ -60,14 +60,14 @@ async def open_services(
 ) -> AsyncGenerator[Services, None]:
     """Open every configured model; raises `InvalidConfiguration` without one.
 
-    A managed server starts in the background. If another process manages it, it is `remote`.
+    A managed server starts in the background. `remote` is a server that another process manages.
     """
     if settings.models:
         async with open_models(settings, serving, on_stage) as services:
             yield services
     else:
-        async with open_backend(settle_window(settings), on_stage, remote=remote) as backend:
-            yield serving.alone(backend)
+        async with open_backend(choose_window(settings), on_stage, remote=remote) as backend:
+            yield serving.services_for(backend)
 
 
 @asynccontextmanager
@@ -100,7 +100,8 @@ def server_urls(settings: Settings) -> tuple[str, ...]:
     return settings.backend.addresses
 
 
-def names_nothing(settings: Settings) -> bool:
+def selects_no_server(settings: Settings) -> bool:
+    """Return whether the settings name neither a server nor a model."""
     return not (server_urls(settings) or settings.models or settings.model.source)
 
 
@@ -110,7 +111,7 @@ async def open_shared_server(
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor | None, None]:
-    """Run a server that several workers share; None if Temper does not manage it."""
+    """Run a managed server that several workers share; yields None if Temper manages none."""
     if server_urls(settings):
         yield None
     else:
@@ -119,7 +120,7 @@ async def open_shared_server(
 
 
 def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
-    """Return the address of a server that Temper does not manage, by default the first."""
+    """Return the address and key of a running server; without `url`, of the first server."""
     key = settings.backend.api_key
     url = url or server_urls(settings)[0]
     return ServerAddress(url, key.get_secret_value() if key is not None else "")
@@ -129,12 +130,15 @@ def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
 async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
-    """Connect to several servers of one model; while one loads, another may be ready."""
-    # so the pool waits for a load, and only if no member is ready
-    impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
-    alone = settings.model_copy(update={"backend": impatient})
+    """Connect to several servers of one model."""
+    # members do not wait while they load: another may be ready; the pool waits if none is
+    without_wait = settings.backend.model_copy(update={"load_wait_seconds": 0})
+    member_settings = settings.model_copy(update={"backend": without_wait})
     async with AsyncExitStack() as stack:
-        members = [await stack.enter_async_context(_connect_to_server(alone, url)) for url in urls]
+        members = [
+            await stack.enter_async_context(_connect_to_server(member_settings, url))
+            for url in urls
+        ]
         timeouts = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         process_count = settings.server.workers * settings.backend.replicas
         pool = Pool(members, timeouts, process_count=process_count)
@@ -143,9 +147,9 @@ async def _connect_to_servers(
 
 @asynccontextmanager
 async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
-    """Connect to a server of its kind; without a kind it is detected."""
-    named, address = settings.backend.kind, address_of(settings, url)
-    kind = None if named == "auto" else named
+    """Connect to a server with the adapter for its kind; `auto` detects the kind."""
+    configured, address = settings.backend.kind, address_of(settings, url)
+    kind = None if configured == "auto" else configured
     connection = _connection(settings, address, kind)
     ollamas: list[Ollama] = []
 
@@ -167,7 +171,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
         yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
     finally:
         for ollama in ollamas:
-            # a model that was loaded with Temper's window would stay in memory
+            # otherwise, a model that was loaded with Temper's window would stay in memory
             await ollama.unload()
         await connection.close()
 
@@ -178,14 +182,17 @@ def _connection(
     if kind == "anthropic":
         from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER
 
-        return connection_to(settings.backend, address, key_header=KEY_HEADER, usual=VERSION_HEADER)
+        return connection_to(
+            settings.backend, address, key_header=KEY_HEADER, default_headers=VERSION_HEADER
+        )
     return connection_to(settings.backend, address)
 
 
 def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
-    """Translate the settings; Ollama requires a number for a duration without a unit."""
+    """Translate the settings of [ollama]."""
     ollama, fitting = settings.ollama, ollama_fitting(settings, url)
     keep_alive: str | int | None = ollama.keep_alive or None
+    # Ollama requires a duration without a unit to be a number, not a string
     if ollama.keep_alive.removeprefix("-").isdecimal():
         keep_alive = int(ollama.keep_alive)
     return OllamaOverrides(ollama.model, ollama.context_tokens or None, keep_alive, fitting)
@@ -200,7 +207,7 @@ _ALTERNATIVES = (
 )
 
 
-# commands that also use a running Temper; it has the only address of a managed server
+# These commands also use a running Temper: only through it can they reach its managed server.
 _THROUGH_TEMPER = ("doctor", "chat")
 
 
@@ -217,11 +224,10 @@ async def find_backend(
 ) -> FoundServer | None:
     """Look for a running server if the settings name none: at `urls`, or at the default addresses.
 
-    The first server counts. The doctor and the chat also look for a running Temper, because they
-    can reach a managed server only through it. If no server answers, raises `InvalidConfiguration`,
-    which lists the alternatives for `command`.
+    Returns the first server that responds. The doctor and the chat also look for a running Temper.
+    Raises `InvalidConfiguration` if no server responds; the message lists flags for `command`.
     """
-    if not names_nothing(settings):
+    if not selects_no_server(settings):
         return None
     if not urls:
         urls = tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
@@ -236,8 +242,8 @@ async def find_backend(
 
 
 def with_backend(settings: Settings, server: FoundServer | None) -> Settings:
-    """Return the settings with a running server, if they name nothing else."""
-    if server is None or not names_nothing(settings):
+    """Add the found server to settings that name neither a server nor a model."""
+    if server is None or not selects_no_server(settings):
         return settings
     address = {"url": server.url, "kind": server.kind}
     return settings.model_copy(update={"backend": settings.backend.model_copy(update=address)})
@@ -255,18 +261,20 @@ async def open_models(
     Raises `InvalidConfiguration` and `LaunchFailed` if a model can never be served.
     """
     each = {name: settings_of(settings, name) for name in settings.models}
-    # all plans are checked now: a wrong file must not be an error of the first request for it
+    # checks all launch plans now, so that a wrong file is an error at startup
     servers = {
-        name: supervisor(alone) for name, alone in each.items() if alone.model.source is not None
+        name: supervisor(single) for name, single in each.items() if single.model.source is not None
     }
     fleet = Fleet(servers, _swapping(settings, servers), most_waiting=serving.max_waiting)
     services = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(fleet.close)
-        for name, alone in each.items():
+        for name, single in each.items():
             served, server = settings.models[name], servers.get(name)
             backend = (
-                open_backend(alone, on_stage) if server is None else connect_managed(alone, server)
+                open_backend(single, on_stage)
+                if server is None
+                else connect_managed(single, server)
             )
             service = serving.service(
                 await stack.enter_async_context(backend),
@@ -285,7 +293,7 @@ async def open_models(
 
 
 def settings_of(settings: Settings, name: str) -> Settings:
-    """Return the settings for serving one of several models alone."""
+    """Return settings in which [models.NAME] is the only model, as [backend] and [model]."""
     served = settings.models[name]
     address = {field: getattr(served, field) for field in Address.model_fields}
     thinking = settings.profile.thinking if served.thinking == "auto" else served.thinking
@@ -296,7 +304,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
         "backend": settings.backend.model_copy(update=address),
         "model": served.model_copy(update={"alias": name}),
         "profile": settings.profile.model_copy(update=profile),
-        "models": {},  # otherwise it would be opened as several models again
+        "models": {},  # otherwise `open_services` would open all models again
     }
     return settings.model_copy(update=changed)
 
@@ -309,10 +317,11 @@ def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) 
 
 
 def memory_of(served: ServedModel) -> int:
-    """Return the memory of a model in bytes: as configured, or calculated.
+    """Return the memory of a model in bytes: as configured, or else calculated.
 
-    The calculation adds weights, the cache of all slots and compute buffers. Without the model's
-    dimensions it is the size of the file, and 0 for a model that was not downloaded.
+    The calculation adds weights, the KV cache of all slots and compute buffers. If the file does
+    not contain the model's dimensions, the size of the file is returned. For a repository, whose
+    file may not be downloaded yet, the result is 0.
     """
     if served.memory_mb or served.path is None:
         return served.memory_mb * _MB
@@ -328,7 +337,7 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
-        # the planner would load it alone, and exceed the operator's limit with every load
+        # the planner would unload all other models, and still exceed the operator's limit
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "

@@ -1,6 +1,6 @@
-"""Presets: further names of a model, each with its own defaults; the model is loaded once.
+"""Presets: additional names of a model with other defaults; the model is loaded only once.
 
-As with the parameters of an Ollama modelfile, a value of the request outranks that of the preset.
+A value in the request takes precedence over the preset, as with parameters of an Ollama Modelfile.
 A preset always adds the same system message, so the prefix of a conversation stays the same.
 """
 
@@ -29,7 +29,7 @@ class Defaults:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def apply(self, request: Request) -> Request:
-        """Return the request with the defaults for everything that it does not set."""
+        """Return the request with the defaults for parameters that it does not set."""
         fields = {**self.fields, **request.fields}
         thinking = request.thinking.or_else(self.thinking, self.effort)
         request = structs.replace(request, fields=fields, thinking=thinking)

@@ -2,8 +2,8 @@
 
     Decoded --resolve--> Resolved --plan--> Planned --fit--> Turn
 
-Each stage holds the one before. Operator-tool runs plan and fit every further turn in the same way
-(`run_turns`).
+Each object contains the previous one. If Temper runs tools, `run_turns` plans and fits every
+further turn in the same way.
 """
 
 import asyncio
@@ -50,19 +50,20 @@ _TEXT_POLICY = "x-temper-text-policy"
 GUARDRAILS_HEADER = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
-# fields with which a client could order requests in the engine (vLLM) or choose a slot (llama.cpp)
+# `priority` orders requests in vLLM, and `id_slot` chooses a slot of llama-server. With them, a
+# client could bypass the operator's priorities.
 _ORDER_FIELDS = frozenset({"priority", "id_slot"})
 _ANONYMOUS = Client()
 
 Choice = TypeVar("Choice", bound=Enum)
 
-MOST_SHORTENINGS = 8  # per prompt; each removes much more than the one before
+MOST_SHORTENINGS = 8  # per prompt; each attempt removes much more than the previous attempt
 
 
 class Resolved(msgspec.Struct, frozen=True):
     """A decoded request with the service of its model; `request` uses the backend's model name.
 
-    With tools `on_demand` the prompt has only their summaries.
+    With `on_demand`, the prompt contains only summaries of the tools.
     """
 
     decoded: Decoded
@@ -78,9 +79,9 @@ class Resolved(msgspec.Struct, frozen=True):
 class Planned(msgspec.Struct, frozen=True):
     """A planned request.
 
-    `headers` are sent to the backend. `mode` is the client's choice for a conversation that is too
-    long, None for the operator's. A request that `is_slow` is processed in a thread. `reasoning`
-    collects the reasoning of the answer, None if it is not needed later.
+    `headers` are sent to the backend. `mode` is the handling of a long conversation that the client
+    chose; None means the operator's setting. A request that `is_slow` is processed in a thread.
+    `reasoning` collects the reasoning of the answer, None if later turns do not need it.
     """
 
     resolved: Resolved
@@ -104,10 +105,10 @@ class Planned(msgspec.Struct, frozen=True):
 class RequestPreparation:
     """Prepares requests for their models.
 
-    `workflows` are the operator's rules of order by model name. `priorities` are the highest
-    priorities by key owner, and the defaults of these owners; all others get at most `NORMAL`.
-    `reasoning` has the reasoning that clients omit, None if it is not put back; with
-    `trusts_engines` it is also sent to engines that are not known to accept it.
+    `workflows` are the operator's rules for the order of tool calls, by model name. `priorities`
+    are, by key owner, both the highest and the default priority; for other owners that is `NORMAL`.
+    `reasoning` stores the reasoning that clients omit, None if it is not restored. With
+    `trusts_engines`, it is also sent to engines that are not known to accept it.
     """
 
     services: Services
@@ -123,7 +124,7 @@ class RequestPreparation:
         requested = _read_choice(client, Priority, _PRIORITY)
         if requested is None:
             return highest
-        return max(requested, highest, key=[*Priority].index)  # the highest priority comes first
+        return max(requested, highest, key=[*Priority].index)  # the lower of the two
 
     async def resolve(self, decoded: Decoded, client: Client = _ANONYMOUS) -> Resolved:
         """Find the service of the requested model; raises `UnknownModel`."""
@@ -132,9 +133,9 @@ class RequestPreparation:
         if service.presets:
             request = service.with_preset(request)
         request = service.address_to_backend(request)
-        if self.priorities and (ordering := _ORDER_FIELDS & request.fields.keys()):
+        if self.priorities and (order_fields := _ORDER_FIELDS & request.fields.keys()):
             request = structs.replace(request, fields=_without_order(request.fields))
-            omitted = (Omitted(name) for name in sorted(ordering))
+            omitted = (Omitted(name) for name in sorted(order_fields))
             decoded = structs.replace(decoded, facts=(*decoded.facts, *omitted))
         return Resolved(decoded, client, await service.choose_model(request), service)
 
@@ -148,14 +149,14 @@ class RequestPreparation:
     async def plan(self, resolved: Resolved, upstream: dict[str, str]) -> Planned:
         """Plan a request for its model; `upstream` headers are sent to the backend.
 
-        Raises `InvalidRequest` kinds of errors.
+        Raises `InvalidRequest`.
         """
         decoded, client, service = resolved.decoded, resolved.client, resolved.service
         known = await service.look_up(resolved.request.model)
         hides_images = _must_hide_images(decoded, known)
         request = _with_thinking(resolved.request, known)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
-        # a request for prose, for example a summary, must not wait for a step
+        # a request for prose, for example a summary, does not have to follow the order of calls
         if self.workflows and not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(client, known, accepts_prose=decoded.accepts_prose)
@@ -171,14 +172,15 @@ class RequestPreparation:
         if reasoning is not None:
             request = reasoning.complete(request)
         planning = partial(_plan_large_request if is_slow else plan_request, request, policy)
-        # a thread costs more than planning a usual request, but a large one blocks all others
+        # starting a thread costs more than planning a usual request; planning a large request in
+        # the event loop would block all other requests
         plan = await asyncio.to_thread(planning) if is_slow else planning()
         plan = plan if resolved.on_demand is None else resolved.on_demand.summarize(plan)
         if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         facts += () if reasoning is None else reasoning.facts
-        if request.load.options and known.engine != OLLAMA:  # other engines load with fixed ones
+        if request.load.options and known.engine != OLLAMA:  # only Ollama loads with options
             facts += (Omitted("load_options"),)
         if facts:
             plan = structs.replace(plan, facts=(*plan.facts, *facts))
@@ -190,7 +192,7 @@ class RequestPreparation:
     def _restore_reasoning(
         self, request: Request, owner: str, known: KnownModel, conversation: str
     ) -> AnswerReasoning | None:
-        """Find the reasoning that a client omits; None if the model does not use it."""
+        """Find the stored reasoning that a client omits; None if it must not be sent."""
         if self.reasoning is None:
             return None
         quirks, members = known.quirks, REASONING_MEMBERS.get(known.engine, ())
@@ -207,7 +209,7 @@ class RequestPreparation:
     async def fit(self, planned: Planned, may_retry: MayRetry, *, is_last: bool = False) -> Turn:
         """Fit a request into the context window; raises `ContextOverflow` if that is impossible.
 
-        The model may not call tools in the last turn of a run.
+        With `is_last`, the turn is the last of a run: the model may not call tools.
         """
         fitted = await planned.service.fitting.fit(
             planned.plan, planned.known, planned.headers, planned.mode
@@ -228,26 +230,26 @@ class RequestPreparation:
 
         Returns None if nothing more can be removed.
         """
-        # the backend knows its window better than any setting
+        # the window that the backend reports takes precedence over any setting
         known = replace(planned.known, window=overflow.window or planned.known.window)
         narrowed = structs.replace(planned, known=known)
         try:
             turn = await self.fit(narrowed, may_retry, is_last=is_last)
-        except ContextOverflow:  # the backend's own error is more precise
+        except ContextOverflow:  # the caller returns the backend's error, which is more precise
             return None
         return turn if turn.is_shortened else None
 
     async def count(self, planned: Planned) -> TokenCount:
         """Count the tokens of the prompt that would be sent."""
         upstream_request = (await self.fit(planned, lambda: False)).next_request()
-        assert upstream_request is not None  # noqa: S101 - every turn begins with a request
+        assert upstream_request is not None  # noqa: S101 - the first request of a turn exists
         fitting = planned.service.fitting
         return await fitting.count(upstream_request, planned.known, planned.headers)
 
     async def rules_for(
         self, request: Request, service: Service, known: KnownModel
     ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-        """Split the model's rules into those that the offered tools can satisfy, and the others."""
+        """Return the rules that the request's tools can satisfy, and a fact for each other rule."""
         if not request.tools or request.workflow != NO_RULES:
             return NO_RULES, ()
         rules = await self._workflow_of(request.model, service, known)
@@ -256,7 +258,7 @@ class RequestPreparation:
         return rules, tuple(map(RuleSkipped, missing))
 
     async def _workflow_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
-        """Return the rules under any name that resolves to the same model."""
+        """Return the rules of a model, even if the settings use another name of the same model."""
         if model in self.workflows:
             return self.workflows[model]
         for name, rules in self.workflows.items():
@@ -268,7 +270,7 @@ class RequestPreparation:
         return NO_RULES
 
     def _policy_for(self, client: Client, known: KnownModel, *, accepts_prose: bool) -> Policy:
-        """Combine the operator's settings, the model's tuned ones, and the request's headers."""
+        """Combine the operator's settings, the tuned settings of the model, and the headers."""
         tuned = known.tuned.get("guardrails")
         policy = structs.replace(self.policy, **tuned) if tuned else self.policy
         if text_policy := _read_choice(client, TextPolicy, _TEXT_POLICY):
@@ -281,10 +283,10 @@ class RequestPreparation:
 
 
 def takes_long(*pieces: bytes) -> bool:
-    """Return whether processing some JSON would noticeably delay other requests.
+    """Return whether processing JSON would noticeably delay other requests.
 
-    The number of objects decides, not the number of bytes: starting a thread costs more than
-    reading one long text.
+    For medium sizes, the number of objects decides: a single long text is processed faster than a
+    thread is started.
     """
     size = sum(map(len, pieces))
     if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
@@ -298,7 +300,7 @@ def _without_order(fields: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _with_thinking(request: Request, known: KnownModel) -> Request:
-    """Apply the operator's thinking settings where the client has none, in the model's terms."""
+    """Add the operator's reasoning settings to a request without them, in the model's format."""
     effort = known.overrides.effort
     effort = "" if effort and effort_in(request) else effort
     thinking = request.thinking.or_else(known.overrides.thinking, effort)
@@ -309,7 +311,7 @@ def _with_thinking(request: Request, known: KnownModel) -> Request:
 
 
 def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
-    """Plan in a thread, and compile the schemas there, because a large one takes seconds."""
+    """Plan in a thread; also compiles the schemas there, as a large schema takes seconds."""
     for schema in (*(tool.parameters for tool in request.tools), request.answer_schema):
         if schema is not None:
             prepare_checks(schema)
@@ -317,14 +319,14 @@ def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
 
 
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:
-    """Correct the profile where earlier replies showed that reasoning has no opening mark."""
+    """Correct the profile if earlier replies began with reasoning but without an opening mark."""
     opens = known.habit.lasting > 0 and request.thinking.is_on is not False
     is_known = known.quirks.opens_thoughts is opens
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
 
 
 def _fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
-    """Return the client's choice for a conversation that is too long: the header, else the body."""
+    """Return the client's choice for long conversations: of the header, or else of the body."""
     header = _read_choice(client, FittingMode, _COMPACTION)
     if header is not None or decoded.compaction is None:
         return header
@@ -332,10 +334,11 @@ def _fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
 
 
 def _must_hide_images(decoded: Decoded, known: KnownModel) -> bool:
-    """Return whether notes have to replace images, because the model cannot see any.
+    """Return whether notes must replace images, because the model does not accept images.
 
     Raises `InvalidRequest` if the user's latest message has an image: an answer that ignores it
-    would mislead. Images of earlier turns stay in the history of every further request.
+    would be misleading. Images in earlier messages are no error, because clients send them with
+    every further request.
     """
     if not (decoded.image_error and known.is_blind):
         return False

@@ -1,9 +1,9 @@
-"""Explains why an engine read a part of a prompt again that it had read before.
+"""Explains why an engine read a part of a prompt again instead of using its cache.
 
-An engine reports, after each reply, how many tokens of the prompt came from its cache. In a
-conversation that only grows, these are nearly all tokens of the previous prompt. If there are
-fewer, the first party that applies is the cause: the client changed the beginning of the prompt,
-Temper moved its cut, or the engine no longer had the prompt.
+After each reply, an engine reports how many tokens of the prompt came from its cache. In a growing
+conversation, these are nearly all tokens of the previous prompt. If there are fewer, the cause is
+the first of these that applies: the client changed the beginning of the prompt, Temper moved its
+cut, or the engine had dropped the prompt from its cache.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,19 @@ from proxy.dialects.lenient_json import as_count, cached_tokens, prompt_seconds
 from proxy.facts import Compacted, Fact
 from proxy.processes.process import ServerAddress
 
-# The previous prompt ends with the beginning of an assistant message, which a template may write
-# differently in a history. vLLM caches blocks of 16 tokens; every engine reads at least one token.
+# Tokens that are read again without a cause. The previous prompt ended with the start of an
+# assistant message, which a template may write differently in a history; vLLM caches blocks of 16
+# tokens; every engine reads at least one token.
 SLACK = 64  # tokens
 _RELOADED = 300_000_000  # nanoseconds; Ollama reports some milliseconds for a loaded model
 
 
 class SentPrompt(msgspec.Struct):
-    """The last prompt of a conversation, the `number`th of its backend.
+    """The last prompt of a conversation.
 
-    `tokens` are those that the engine counted, 0 until then. `server` has read the prompt; a
-    managed one has another `address` after each start.
+    `number` counts the prompts of the backend. `tokens` is the count that the engine reported, 0
+    before its reply. `server` read the prompt; a managed server has a new `address` after each
+    start.
     """
 
     trace: PromptTrace
@@ -37,7 +39,7 @@ class SentPrompt(msgspec.Struct):
 
 
 class WatchedPrompt(msgspec.Struct, frozen=True):
-    """A prompt, the previous one of its conversation, and the first difference, if there is one."""
+    """A prompt, the previous prompt of its conversation, and their first difference (or None)."""
 
     now: SentPrompt
     before: SentPrompt | None
@@ -47,7 +49,8 @@ class WatchedPrompt(msgspec.Struct, frozen=True):
 class PromptReading(msgspec.Struct, frozen=True):
     """The report of a `server` that has read a prompt, and the `facts` of that turn.
 
-    `until_first_token` are the seconds that were measured, for an engine that reports none.
+    `until_first_token` is a time in seconds that Temper measured; it is used if the engine does not
+    report the time.
     """
 
     reported: UsageReported
@@ -57,15 +60,15 @@ class PromptReading(msgspec.Struct, frozen=True):
 
 
 def is_continued(cached: int, before: int, now: int) -> bool:
-    """Return whether the cached tokens are, up to `SLACK`, those that two prompts may share.
+    """Return whether the engine reused the previous prompt, apart from up to `SLACK` tokens.
 
-    `before` and `now` are the tokens of the previous prompt and of this one.
+    `before` and `now` are the sizes of the previous and the current prompt in tokens.
     """
     return cached >= min(before, now) - SLACK
 
 
 def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) -> Reread | None:
-    """Return the tokens that were read again, and the cause; None if the change cost nothing."""
+    """Return the tokens that were read again, and the cause; None if all were in the cache."""
     now, reported = watched.now, reading.reported
     cached = cached_tokens(reported.usage)
     cuts = (fact for fact in reading.facts if isinstance(fact, Compacted) and fact.is_new)
@@ -80,10 +83,10 @@ def explain(watched: WatchedPrompt, before: SentPrompt, reading: PromptReading) 
 
 
 def refine(reread: Reread, offset: int) -> Reread:
-    """Compare the tokens from the cache with the first token that differs from the prompt before.
+    """Correct the cause with the exact `offset` of the first token that differs.
 
-    If the engine has reused all tokens up to there, it is not the cause. If it has not, it had lost
-    even more than the change explains.
+    If the engine reused all tokens before the offset, it is not the cause. Otherwise, it had lost
+    more tokens than the change explains.
     """
     if reread.cached is None:
         return reread
@@ -100,7 +103,7 @@ def refine(reread: Reread, offset: int) -> Reread:
 
 
 def _cause(broken: PrefixBroken | None, cut: Compacted | None) -> tuple[Causer, str] | None:
-    # a cut changes the first messages, but neither the system prompt nor the tools before them
+    # place 0 or None: the system prompt or the tools changed, which a cut never changes
     if broken is not None and (cut is None or broken.place in (None, 0)):
         return "client", broken.reason
     if cut is not None:

@@ -1,6 +1,6 @@
-"""The turns of a run, where tools of the operator or of a program run between the model's replies.
+"""The turns of a run, in which Temper runs tools of the operator or of a program between turns.
 
-A plain chat has one turn and does not import this module. `api.tool_run` and agents use it.
+`api.tool_run` and agents use this module. A plain chat has one turn and does not import it.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class RunTurns:
     """Plans and fits each turn of a run like a separate request.
 
-    `resolved` is the first request. The `upstream` headers are sent to the backend, whose slots
-    `workers` processes share. `watched` is the prompt of the latest turn.
+    `resolved` is the first request. The `upstream` headers are sent to the backend. `workers`
+    processes share the slots of the backend. `watched` is the prompt of the latest turn.
     """
 
     preparation: RequestPreparation
@@ -60,22 +60,22 @@ class RunTurns:
 
     async def begin(self, ask: "Ask") -> Turn:
         self._is_last, self._shortenings, self._has_shown_text = ask.is_last, 0, False
-        if self._is_begun:  # by the request itself
+        if self._is_begun:  # `begin_with` set the first turn
             self._is_begun = False
             return self.turns[-1]
         planned = self._planned = await self.plan(ask.request)
         service, known = planned.service, planned.known
-        # the server may have been restarted with other slots while the tools ran
+        # while the tools ran, the server may have been restarted with another number of slots
         service.resize(known, self.workers)
         self.watched = service.fitting.watch_prompt(known.model, planned.plan)
         turn = await self.preparation.fit(planned, self.may_retry, is_last=self._is_last)
         self.turns.append(turn)
         return turn
 
-    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Replace the turn after the backend rejected its prompt; None if that does not help.
+    async def shorten(self, overflow: ContextOverflow) -> Turn | None:
+        """Shorten the prompt of a turn after the backend rejected it; None if that is impossible.
 
-        A turn of which the client has seen text cannot be replaced.
+        A turn whose text was already sent to the client cannot be replaced.
         """
         if self._has_shown_text or self._shortenings == MOST_SHORTENINGS:
             return None
@@ -88,6 +88,6 @@ class RunTurns:
         return turn
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
-        """Note the events of a turn that the client has been sent."""
+        """Record that the client has received these events."""
         if not self._has_shown_text:
             self._has_shown_text = any(isinstance(event, TextDelta) for event in batch)

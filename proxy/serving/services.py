@@ -1,8 +1,7 @@
 """The models that clients can request, and the backend of each.
 
-    "gpt-4o" --patterns--> "qwen3" --find--> Service(name="qwen3") --upstream--> "qwen3:8b-q4_K_M"
-
-The last name is the one that the backend is sent.
+client sends "gpt-4o" --patterns--> "qwen3" --find--> Service(name="qwen3")
+--upstream--> backend receives "qwen3:8b-q4_K_M"
 """
 
 import asyncio
@@ -42,35 +41,35 @@ from proxy.serving.presets import Defaults
 
 
 class LoadClaim(Protocol):
-    """A request's claim to a model that may have to be loaded."""
+    """The claim of a request to use a model, which may have to be loaded first."""
 
     @property
     def is_granted(self) -> bool: ...
 
     @property
     def news(self) -> str:
-        """The reason for the wait, for the client."""
+        """The reason for the wait, as a text for the client."""
 
     async def wait_until_granted(self) -> object:
-        """Wait until the model can be used; raises the error that prevents it."""
+        """Wait until the model can be used; raises the error of a failed load."""
 
-    def late(self) -> BackendUnavailable:
-        """Return the error for a wait that took too long."""
+    def timeout_error(self) -> BackendUnavailable:
+        """Return the error for a wait that exceeded the time limit."""
 
 
 @asynccontextmanager
 async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, None]:
-    """Limit the wait for a model; raises `BackendUnavailable` after so many seconds."""
+    """Limit the wait for a model to `seconds`; raises `BackendUnavailable` after that."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise claim.late() from error
+        raise claim.timeout_error() from error
 
 
-_DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
-UNNAMED = ("", *_DEFAULTS)  # requests that name no model
-OLLAMA, LLAMA_SERVER = "Ollama", "llama.cpp"  # engines, as their descriptions name them
+_DEFAULTS = ("default", "auto")  # model names with which clients let the server choose
+UNNAMED = ("", *_DEFAULTS)  # model names that select no particular model
+OLLAMA, LLAMA_SERVER = "Ollama", "llama.cpp"  # names of engines in `KnownModel.engine`
 _LONGEST_NAME = 512  # characters; a name may be a path
 
 Addressed = TypeVar("Addressed", Request, PassthroughRequest)
@@ -80,10 +79,10 @@ Addressed = TypeVar("Addressed", Request, PassthroughRequest)
 class Service:
     """One model as clients see it.
 
-    Without a `name` it serves every model of its backend. `parallel` is the number of concurrent
+    Without a `name`, it serves every model of its backend. `parallel` is the number of concurrent
     requests to the backend; None means its number of slots. `upstream` is the model's name at the
-    backend, if different. A model of a `fleet` is loaded while requests hold it. `tried` has the
-    measurements of models on this machine. `presets` are further names with their own defaults.
+    backend, if different. A `fleet` loads the model on demand. `tried` contains measurements of
+    models on this machine. `presets` are additional names with other defaults.
     """
 
     backend: Backend
@@ -103,9 +102,9 @@ class Service:
         return self.backend.pin() if isinstance(self.backend, Pool) else self.backend
 
     def lease(self, key: str = "") -> AbstractContextManager[LoadClaim | None]:
-        """Claim the model for a client's `key` while a block runs; None if it needs no loading.
+        """Keep the model loaded for a client's `key` while a block runs.
 
-        Raises `QueueFull`.
+        Yields None if Temper does not load the model. Raises `QueueFull`.
         """
         if self.fleet is not None:
             return self.fleet.lease(self.name, key)
@@ -116,9 +115,10 @@ class Service:
     def lease_for(
         self, request: Request, key: str, *, has_prompt: bool
     ) -> AbstractContextManager[LoadClaim | None]:
-        """Claim the model for a request; a request that only unloads the model claims nothing.
+        """Like `lease`, for a request of Ollama's API with a `keep_alive`.
 
-        The model stays loaded for the time in the request. Raises `QueueFull`.
+        The model stays loaded for that time after the request. A request with `keep_alive` 0 and
+        without a prompt only unloads the model, so it yields None. Raises `QueueFull`.
         """
         if self.fleet is not None:
             self.fleet.keep(self.name, request.load.seconds)
@@ -126,7 +126,7 @@ class Service:
         return nullcontext(None) if is_unload else self.lease(key)
 
     async def load(self, request: Request, headers: Headers) -> None:
-        """Let an Ollama load or unload the model; other engines have already loaded it."""
+        """Let Ollama load or unload the model; other engines have already loaded it."""
         known = await self.look_up(request.model)
         if known.engine == OLLAMA:
             fields = {"model": request.fields["model"]}
@@ -147,23 +147,24 @@ class Service:
         return request if preset is None else preset.apply(request)
 
     def address_to_backend(self, request: Addressed) -> Addressed:
-        """Use the backend's name of the model, because it does not know our aliases."""
+        """Replace the model name by the backend's name: the backend does not know the aliases."""
         name = self.upstream or self.name or request.model
         if name == request.model:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
 
     async def choose_model(self, request: Addressed) -> Addressed:
-        """Use the backend's first model if neither the client nor the settings name one of its own.
+        """Use the backend's first model if the requested name is not a name of the backend.
 
-        vLLM, LM Studio and others check names; a llama-server with one model accepts any. A model
-        of the settings without `upstream_model` has the name of its section.
+        That applies to the names "default" and "auto", and to [models.NAME] without
+        `upstream_model`. vLLM, LM Studio and others reject unknown names; a llama-server with one
+        model accepts any name.
         """
-        is_open = bool(self.name) or request.model in _DEFAULTS
-        if self.upstream or self.fleet is not None or not is_open:
+        is_placeholder = bool(self.name) or request.model in _DEFAULTS
+        if self.upstream or self.fleet is not None or not is_placeholder:
             return request
         known = await self.look_up(request.model)
-        # without a window it is a llama-server in router mode, which checks names, too
+        # a llama-server in router mode also rejects unknown names; it reports no window
         if known.engine == LLAMA_SERVER and known.window is not None:
             return request
         name = await self.models.first_listed(preferred=self.name)
@@ -175,7 +176,7 @@ class Service:
     def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit as many requests as the model has slots, divided by the number of processes."""
         slots = self.parallel or known.slots
-        # at least one: with more processes than slots, the rest would serve nobody
+        # at least 1: with more processes than slots, some processes would serve no requests
         self.admission.resize(None if slots is None else max(1, slots // process_count))
 
     @property
@@ -200,7 +201,7 @@ class Service:
             )
             return (BackendModel(self.name, described), *presets)
         served = await self.backend.models()
-        if len(served) != 1:  # a catalogue, in which every entry would cost a request
+        if len(served) != 1:  # describing every entry of a catalogue would take a request each
             return served
         model = served[0]
         return (BackendModel(model.id, {**await self.describe(model.id), **model.details}),)
@@ -211,7 +212,7 @@ class Service:
         return _CONDITIONS[await self.backend.health()]
 
     async def health(self) -> Health:
-        """Return whether a request would be answered, possibly after a load."""
+        """Return READY if a request can be answered, possibly after loading the model."""
         if self.fleet is None:
             return await self.backend.health()
         has_failed = self.fleet.condition(self.name) == "failed"
@@ -252,9 +253,9 @@ _CONDITIONS: dict[Health, Condition] = {
 class Services:
     """All models by name and alias; a service without a name serves all other names.
 
-    `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the model's
-    name. The first match counts. If all models have names, `default` and `auto` mean the first
-    model, unless another has that name.
+    `patterns` are pairs of a shell pattern, such as `claude-*`, and a model name; the first match
+    is used. If all models have names, `default` and `auto` mean the first model, unless a model has
+    that name.
     """
 
     def __init__(
@@ -318,7 +319,8 @@ class Services:
         named = [offer for offer in offers if offer.id in _spellings(resolved)]
         for offer in named or offers:
             if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
-                is_described = "capabilities" in offer.details  # entries of a catalogue are not
+                # `offers` does not describe the entries of a catalogue
+                is_described = "capabilities" in offer.details
                 known = {} if is_described else await service.describe(offer.id)
                 return BackendModel(offer.id, {**known, **offer.details})
         raise UnknownModel(model, tuple(offer.id for offer in offers))
@@ -326,7 +328,7 @@ class Services:
     async def identify(self, model: str) -> tuple[Service, KnownModel]:
         """Return the service and the profile of a model; without a name, of the only model.
 
-        Raises `InvalidRequest` kinds of errors, and `BackendFailed` kinds without an answer.
+        Raises `InvalidRequest`, and `BackendFailed` if the backend does not respond.
         """
         if not model:
             names = [model.id for model in await self.models()]
@@ -351,10 +353,10 @@ class Services:
 class ServiceOptions:
     """Options for all models.
 
-    Models are recognized by `profiles`, except where the operator's `overrides` decide. `parallel`
-    requests are sent to a backend at once (None: as many as it has slots); `max_waiting` may wait.
-    `patterns` give models further names, see `Services`. `tried` has the measurements of models on
-    this machine, `tuned` the settings that were derived from them.
+    `profiles` recognize models; the operator's `overrides` take precedence. At most `parallel`
+    requests are sent to a backend at once (None: its number of slots), and at most `max_waiting`
+    wait. `patterns` are additional model names, see `Services`. `tried` contains measurements of
+    models on this machine, and `tuned` the settings that `temper tune` derived from them.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -376,7 +378,7 @@ class ServiceOptions:
         upstream: str = "",
         fleet: Fleet | None = None,
     ) -> Service:
-        """Serve one model of a backend under a name, or without a name all of its models."""
+        """Return a service for one model of a backend; without a name, for all of its models."""
         return Service(
             backend,
             KnownModels(
@@ -396,11 +398,11 @@ class ServiceOptions:
             self.tried,
         )
 
-    def alone(self, backend: Backend) -> Services:
-        """Serve one backend for every model name."""
+    def services_for(self, backend: Backend) -> Services:
+        """Return a service that sends requests for every model name to one backend."""
         return Services([self.service(backend)], self.patterns)
 
 
 def _spellings(model: str) -> tuple[str, ...]:
-    """Return the name with and without Ollama's tag, because its clients send either."""
+    """Return the name with and without the tag `:latest`, because Ollama's clients send either."""
     return model, f"{model}:latest", model.removesuffix(":latest")

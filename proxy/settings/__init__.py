@@ -1,11 +1,11 @@
 """Settings. Precedence: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
 
-Only `cli`, `api` and `serving` read settings; the layers below receive plain values. No message or
-representation contains a secret.
+Only `cli`, `api` and `serving` read settings; the layers below receive plain values. Secrets do not
+occur in any message or `repr`.
 
-`Settings` is defined here. Its sections are in `sections`, `models` and `tool_servers`; their types
-are in `values`. `sources` reads the file, the environment and flags, and records the origin of
-each value.
+This module defines `Settings`. Its sections are in `sections`, `models` and `tool_servers`, and
+the types of settings in `values`. `sources` reads the file, the environment and flags, and records
+the origin of each value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.settings import models as served_models
 from proxy.settings import sections, sources
 from proxy.settings.models import Contradiction, ServedModel, Swapping
-from proxy.settings.sources import GivenValue, Layer, Names
+from proxy.settings.sources import Layer, Names, RawValue
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
@@ -34,11 +34,11 @@ from proxy.settings.values import RequiredName, setting
 from proxy.settings.values import is_loopback as is_loopback
 
 DEFAULT_FILE = Path("temper.toml")
-TABLES = ("models", "mcp")  # tables of sections whose names the operator chooses
+TABLES = ("models", "mcp")  # [models.NAME] and [mcp.NAME]: the operator chooses NAME
 
 
 class Settings(BaseSettings):
-    """All validated settings; `Settings()` has the defaults."""
+    """All settings, validated; `Settings()` contains the defaults."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the arguments: `load_settings` reads all sources and records origins."""
+        """Disable pydantic's own sources: `load_with_origins` reads them and records origins."""
         return (init_settings,)
 
 
@@ -100,7 +100,7 @@ _CONFIDENTIAL = tuple(
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
-    # those that may be read from a file; headers and environments are tables
+    # secrets with a `_file` setting; confidential tables (headers, env) have none
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith(("_key", ".secret"))),
     open=("workflows", "aliases"),
     tables=TABLES,
@@ -111,7 +111,7 @@ _NAMES = Names(
 class LoadedSettings:
     """Settings, their file, and the origin of each setting that is not a default.
 
-    The values of `hidden` settings are not shown: they are or may contain secrets.
+    The values of `hidden` settings must not be printed: they may contain secrets.
     """
 
     settings: Settings
@@ -144,117 +144,118 @@ def load_with_origins(
 ) -> LoadedSettings:
     """Load and validate all settings.
 
-    `file` defaults to `temper.toml` in the working directory, if it exists. `flags` holds sections
-    of values from `origin`; None means not given. Flags that select a server, a file or an Ollama
-    model replace all such selections of the file and the environment. Raises a single
-    `InvalidConfiguration` that lists all errors with their origins.
+    `file` defaults to `temper.toml` in the working directory, if it exists. `flags` contains values
+    by section and name, e.g. {"server": {"port": 80}}; None values are ignored. A flag that selects
+    a server or model overrides all settings of the file and the environment that do so. Raises a
+    single `InvalidConfiguration` that lists all errors with their origins.
     """
     problems: list[InvalidConfiguration] = []
     path = settings_file(file)
-    given: Layer = {}
-    chosen = sources.flag_layer(flags or {}, _NAMES, origin)
+    merged: Layer = {}
+    flag_values = sources.flag_layer(flags or {}, _NAMES, origin)
     for layer in (
         sources.file_layer(path, _NAMES) if path else {},
         sources.environment_layer(Settings, _NAMES),
     ):
-        given |= sources.usable(_without_rivals(layer, chosen), _NAMES, problems)
-    given |= sources.usable(chosen, _NAMES, problems)
-    settings = _check(given, problems)
-    # no contradictions of values that are invalid themselves: one mistake would be two errors
-    wrong = {problem.setting for problem in problems}
+        merged |= sources.usable(_without_conflicts(layer, flag_values), _NAMES, problems)
+    merged |= sources.usable(flag_values, _NAMES, problems)
+    settings = _check(merged, problems)
+    # an invalid value is reported once, and not again as a contradiction
+    invalid = {problem.setting for problem in problems}
     problems += (
         InvalidConfiguration(names[0], problem)
         for names, problem in _contradictions(settings)
-        if wrong.isdisjoint(names)
+        if invalid.isdisjoint(names)
     )
     if problems:
         raise all_in_one(problems)
-    origins = {name: value.origin for name, value in given.items()}
-    hidden = frozenset(name for name, value in given.items() if _may_hold_secret(name, value))
+    origins = {name: value.origin for name, value in merged.items()}
+    hidden = frozenset(name for name, value in merged.items() if _may_hold_secret(name, value))
     return LoadedSettings(settings, path, origins, hidden)
 
 
 # Settings that select a server or model, and the settings that may be combined with each.
-_SERVED = {
+_COMPATIBLE = {
     "backend.url": ("backend.kind", "ollama.model"),
     "backend.urls": ("backend.kind",),
     "model.path": (),
     "model.hf_repo": (),
     "ollama.model": ("backend.kind", "backend.url"),
 }
-_OF_SEVERAL = ("models", "aliases", "workflows")  # the last two refer to models of the first
+# a flag that selects one model drops all of [models.NAME], and the sections that refer to them
+_SECTIONS_OF_MODELS = ("models", "aliases", "workflows")
 
 
-def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
+def _without_conflicts(layer: Layer, flag_values: Layer) -> Layer:
     """Drop settings that select a different server or model than the flags."""
-    named = [name for name in _SERVED if name in chosen]
-    if not named:
+    selected = [name for name in _COMPATIBLE if name in flag_values]
+    if not selected:
         return layer
-    kept = {*named, *(allowed for name in named for allowed in _SERVED[name])}
-    rivals = {"backend.kind", *_SERVED} - kept
+    compatible = {*selected, *(other for name in selected for other in _COMPATIBLE[name])}
+    conflicting = {"backend.kind", *_COMPATIBLE} - compatible
     has_several = any(sources.parts(name)[0] == "models" for name in layer)
-    dropped_sections = _OF_SEVERAL if has_several else ()
+    dropped_sections = _SECTIONS_OF_MODELS if has_several else ()
     return {
         name: value
         for name, value in layer.items()
-        if name not in rivals and sources.parts(name)[0] not in dropped_sections
+        if name not in conflicting and sources.parts(name)[0] not in dropped_sections
     }
 
 
-def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
+def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
     """Return the valid settings, and append an error for each invalid one.
 
-    Valid settings are checked again without the invalid ones, so that one run reports all errors,
-    also the contradictions between the others.
+    The valid settings are validated again without the invalid ones: the caller needs a `Settings`
+    to find contradictions, so that one run reports all errors.
     """
     try:
-        return Settings.model_validate(sources.nest(given, _NAMES))
+        return Settings.model_validate(sources.nest(merged, _NAMES))
     except ValidationError as error:
-        wrong = {
-            ".".join(map(str, details["loc"][: _depth(details)])): _word(details)
+        invalid = {
+            ".".join(map(str, details["loc"][: _depth(details)])): _error_text(details)
             for details in error.errors(include_input=False, include_context=False)
         }
-    for name, message in wrong.items():
+    for name, message in invalid.items():
         plain = message.removeprefix("Value error, ").replace("Input should", "should")
-        is_shown = not _may_hold_secret(name, given[name])
-        quote = f", not {given[name].value!r}" if is_shown else ""
-        problems.append(given[name].problem(name, plain + quote))
-    return _check({name: given[name] for name in given if name not in wrong}, problems)
+        is_shown = not _may_hold_secret(name, merged[name])
+        quote = f", not {merged[name].value!r}" if is_shown else ""
+        problems.append(merged[name].problem(name, plain + quote))
+    return _check({name: merged[name] for name in merged if name not in invalid}, problems)
 
 
 _NO_OPTION = "unknown option"
-_WORDS = {
+_ERROR_TEXTS = {
     "extra_forbidden": _NO_OPTION,
     "unexpected_keyword_argument": _NO_OPTION,
     "dataclass_type": "Input should be a valid dictionary",
 }
 
 
-def _word(details: ErrorDetails) -> str:
-    message = _WORDS.get(details["type"], details["msg"])
+def _error_text(details: ErrorDetails) -> str:
+    message = _ERROR_TEXTS.get(details["type"], details["msg"])
     within = ".".join(map(str, details["loc"][_depth(details) :]))
     return f"{within}: {message}" if within else message
 
 
 def _depth(details: ErrorDetails) -> int:
-    """Return the number of parts of an error location that form the setting's name."""
+    """Return how many parts of an error's location form the name of the setting."""
     return 3 if details["loc"][0] in _NAMES.tables else 2
 
 
-def _may_hold_secret(name: str, given: GivenValue) -> bool:
-    # llama-server's arguments may contain --api-key, and a value with "@" may be a URL's password
+def _may_hold_secret(name: str, raw: RawValue) -> bool:
+    # extra_arguments may contain --api-key, and a value with "@" may be a URL with a password
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
-    return is_secret or given.is_confidential or "@" in str(given.value)
+    return is_secret or raw.is_confidential or "@" in str(raw.value)
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Find settings that are valid alone, but not together; errors name the first one."""
-    yield from _rival_servers(settings)
+    """Yield settings that are valid alone but not together; the error names the first setting."""
+    yield from _server_conflicts(settings)
     yield from served_models.contradictions(settings.models, settings.swapping)
     if settings.models:
-        yield from _rivals_of_models(settings)
+        yield from _conflicts_with_models(settings)
         rules, aliases = settings.workflows, settings.aliases
-        yield from served_models.find_misnamed(settings.models, rules, aliases)
+        yield from served_models.find_unknown_names(settings.models, rules, aliases)
     yield from _unsatisfiable_rules(settings)
     yield from tool_server_contradictions(settings.tools, settings.mcp, settings.server)
     yield from find_approval_conflicts(settings.mcp, settings.server, settings.ui)
@@ -281,15 +282,17 @@ def _state_contradictions(state: sections.State) -> Iterator[Contradiction]:
         yield ("state.url", "state.secret"), problem
 
 
-def _rival_servers(settings: Settings) -> Iterator[Contradiction]:
-    yield from served_models.find_rivals(settings.backend, settings.model, "backend", "model")
+def _server_conflicts(settings: Settings) -> Iterator[Contradiction]:
+    yield from served_models.find_server_conflicts(
+        settings.backend, settings.model, "backend", "model"
+    )
     if settings.model.source is not None and settings.ollama.model is not None:
-        named = "model.path" if settings.model.path is not None else "model.hf_repo"
+        source = "model.path" if settings.model.path is not None else "model.hf_repo"
         problem = (
-            f"cannot be combined with {named}: Temper either uses Ollama or starts llama-server; "
+            f"cannot be combined with {source}: Temper either uses Ollama or starts llama-server; "
             "remove one of the two"
         )
-        yield ("ollama.model", named), problem
+        yield ("ollama.model", source), problem
 
 
 def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
@@ -303,21 +306,21 @@ def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
     if settings.responses.path is not None and settings.responses.store == "off":
         problem = "cannot be combined with responses.store = 'off': remove one of the two"
         yield ("responses.path", "responses.store"), problem
-    starts = [settings.model, *settings.models.values()]
-    if settings.backend.replicas > 1 and any(model.source is not None for model in starts):
+    models = [settings.model, *settings.models.values()]
+    if settings.backend.replicas > 1 and any(model.source is not None for model in models):
         problem = "must be 1 if Temper starts the model server, because replicas do not share it"
         yield ("backend.replicas", "model"), problem
 
 
-def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
-    for rival, is_given, how in (
+def _conflicts_with_models(settings: Settings) -> Iterator[Contradiction]:
+    for name, is_set, details in (
         ("backend.url", bool(settings.backend.addresses), ""),
         ("model.path", settings.model.source is not None, ""),
         ("ollama.model", settings.ollama.model is not None, ", with kind = 'ollama' and its url"),
     ):
-        if is_given:
-            remedy = f"add a section [models.NAME] for it{how}"
-            yield (rival, "models"), f"cannot be combined with [models.NAME]: {remedy}"
+        if is_set:
+            remedy = f"add a section [models.NAME] for it{details}"
+            yield (name, "models"), f"cannot be combined with [models.NAME]: {remedy}"
     if settings.server.workers > 1:
         problem = "must be 1 with [models.NAME]: workers do not coordinate the loading of models"
         yield ("server.workers", "models"), problem

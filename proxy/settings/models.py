@@ -1,10 +1,10 @@
-"""Settings of several models, and errors in their combination.
+"""Settings of [models.NAME], presets and swapping, and checks of their combination.
 
     [models.qwen3]
     path = "models/qwen3-8b-q4_k_m.gguf"
     ttl_seconds = 600
 
-A model with a file is loaded on demand, one with an address is served by a running server.
+A model with a file is loaded on demand. A model with an address runs on a running server.
 """
 
 import difflib
@@ -16,27 +16,27 @@ from pydantic import Field
 
 from proxy.dialects.openai_chat.thinking import Effort
 from proxy.settings.sections import Address, Model, Section
-from proxy.settings.values import Count, Name, OrNone, Patience, RequiredName, Share, setting
+from proxy.settings.values import Count, Name, NonNegative, OrNone, RequiredName, Share, setting
 
 Contradiction: TypeAlias = tuple[
     tuple[str, ...], str
-]  # names of settings (the first one is reported), and the error
+]  # names of the settings and the error; the message starts with the first name
 Shared = TypeVar("Shared", str, int)
 
 
 class Preset(Section):
-    """Another name of a model, with its own defaults for requests that do not set these values."""
+    """Another name of a model; requests to it have other defaults for these parameters."""
 
     thinking: Literal["auto", "on", "off"] = setting(
         "auto", "reasoning: on, off, or auto (as the model)"
     )
     effort: Literal["auto", Effort] = setting("auto", "reasoning effort, or auto (as the model)")
     system_prompt: str = setting("", "system message of requests without one")
-    temperature: OrNone[Annotated[Patience, Field(le=2)]] = setting(None, "sampling temperature")
+    temperature: OrNone[Annotated[NonNegative, Field(le=2)]] = setting(None, "sampling temperature")
     top_p: OrNone[Share] = setting(None, "nucleus sampling")
     top_k: OrNone[Annotated[Count, Field(ge=0)]] = setting(None, "number of candidate tokens")
-    min_p: OrNone[Annotated[Patience, Field(le=1)]] = setting(
-        None, "least probability of a token, relative to that of the likeliest"
+    min_p: OrNone[Annotated[NonNegative, Field(le=1)]] = setting(
+        None, "minimum probability of a token, relative to the most likely token"
     )
     presence_penalty: OrNone[Annotated[float, Field(ge=-2, le=2)]] = setting(
         None, "penalty for tokens that have occurred"
@@ -44,7 +44,7 @@ class Preset(Section):
 
 
 class ServedModel(Address, Model):
-    """One of several models: loaded on demand, or on a running server."""
+    """A section [models.NAME]: a model that Temper loads on demand, or one of a running server."""
 
     upstream_model: Name = setting(
         None, "model name to send to the server at url, if it differs from the section name"
@@ -62,7 +62,7 @@ class ServedModel(Address, Model):
         "further names of the model with their own defaults: thinking, effort, system_prompt, "
         "temperature, top_p, top_k, min_p, presence_penalty",
     )
-    ttl_seconds: Patience = setting(
+    ttl_seconds: NonNegative = setting(
         0, "idle time after which the model is unloaded, in seconds; 0 means never"
     )
     preload: bool = setting(False, "load the model at startup instead of at the first request")
@@ -83,14 +83,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
 def find_shared(uses: Iterable[tuple[Shared, str]]) -> Iterator[tuple[Shared, str, str]]:
-    """Yield each exclusive value that is used twice, with its second and first user."""
+    """Yield each exclusive value that is used twice: the value, its second user, its first."""
     owners: dict[Shared, str] = {}
     for value, user in uses:
         if (owner := owners.setdefault(value, user)) != user:
             yield value, user, owner
 
 
-def find_rivals(
+def find_server_conflicts(
     address: Address, model: Model, server: str, launched: str
 ) -> Iterator[Contradiction]:
     """Find conflicts between addresses of running servers and a model to start.
@@ -101,13 +101,13 @@ def find_rivals(
     if address.url is not None and address.urls:
         problem = f"cannot be combined with {url}; list all servers here, or only one there"
         yield (f"{server}.urls", url), problem
-    named = path if model.path is not None else repository
+    source = path if model.path is not None else repository
     if model.source is not None and address.addresses:
         problem = (
-            f"cannot be combined with {named}: Temper either uses a running server or starts one "
+            f"cannot be combined with {source}: Temper either uses a running server or starts one "
             "for a model; remove one of the two"
         )
-        yield (url, named), problem
+        yield (url, source), problem
     if model.path is not None and model.hf_repo is not None:
         problem = f"cannot be combined with {path}; set a file or a repository, not both"
         yield (repository, path), problem
@@ -157,10 +157,10 @@ def _preset_contradictions(models: Mapping[str, ServedModel]) -> Iterator[Contra
         yield (f"models.{name}.presets.{preset}",), problem
 
 
-def find_misnamed(
+def find_unknown_names(
     models: Mapping[str, ServedModel], rules: Iterable[str], aliases: Mapping[str, str]
 ) -> Iterator[Contradiction]:
-    """Find order rules and aliases for nonexistent models, and duplicate rules."""
+    """Find workflow rules and aliases of nonexistent models, and duplicate rules."""
     names = {
         alias: name
         for name, model in models.items()
@@ -170,9 +170,9 @@ def find_misnamed(
     def nearest(name: str) -> str:
         return (*difflib.get_close_matches(name, names, 1), *models)[0]
 
-    for pattern, meant in aliases.items():
-        if meant not in names:
-            problem = f"model {meant!r} does not exist; did you mean {nearest(meant)!r}?"
+    for pattern, target in aliases.items():
+        if target not in names:
+            problem = f"model {target!r} does not exist; did you mean {nearest(target)!r}?"
             yield (f"aliases.{pattern}",), problem
     for section in rules:
         if section not in names:
@@ -195,7 +195,7 @@ def _contradictions_within(section: str, name: str, model: ServedModel) -> Itera
         yield (section,), _INVALID_NAME
     if model.source is None and not model.addresses:
         yield (path, url), f"is missing; set a GGUF file, or a running server with {url}"
-    yield from find_rivals(model, model, section, section)
+    yield from find_server_conflicts(model, model, section, section)
     if model.addresses and model.preload:
         yield (
             (f"{section}.preload", url),

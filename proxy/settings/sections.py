@@ -1,6 +1,7 @@
 """The sections of settings: names, bounds, defaults and descriptions.
 
-The reference, the example file and the schema of the Helm chart are generated from them.
+The settings reference, config/temper.toml and the schema of the Helm chart are generated from
+these sections.
 """
 
 from pathlib import Path
@@ -21,10 +22,10 @@ from proxy.settings.values import (
     Key,
     Layers,
     Name,
-    OneUrl,
+    NonNegative,
     Origin,
-    Patience,
     Repository,
+    RequiredUrl,
     Seconds,
     Secrets,
     Share,
@@ -79,7 +80,7 @@ class Server(Section):
     stall_seconds: Seconds = setting(
         60, "maximum time that a client may stop reading the response, in seconds"
     )
-    # a Temper forwards more tokens than most engines generate (decision 0024)
+    # one process forwards more tokens per second than most engines generate (decision 0024)
     workers: Count = setting(
         1, "number of worker processes; 1 is enough for most machines", ge=1, le=64
     )
@@ -89,7 +90,9 @@ class Server(Section):
     priorities: dict[str, Literal["high", "normal", "low"]] = setting(
         {}, "highest priority that each key may use, by key name: high, normal or low"
     )
-    grace_seconds: Patience = setting(10, "time limit for running requests at shutdown, in seconds")
+    grace_seconds: NonNegative = setting(
+        10, "time limit for running requests at shutdown, in seconds"
+    )
     keep_alive_seconds: Seconds = setting(
         10,
         "interval of keep-alive output while a client waits, in seconds; a response that is "
@@ -102,7 +105,7 @@ class Address(Section):
     """Address and type of a running server."""
 
     url: Url = setting(None, "address of an OpenAI-compatible server, e.g. http://127.0.0.1:8080")
-    urls: list[OneUrl] = setting(
+    urls: list[RequiredUrl] = setting(
         [], "addresses of several servers with the same model, instead of url"
     )
     kind: Literal["auto", "llama-server", "ollama", "openai", "anthropic"] = setting(
@@ -130,13 +133,13 @@ class Backend(Address):
         600, "time limit for the first byte of a response, in seconds"
     )
     idle_seconds: Seconds = setting(120, "maximum pause within a response, in seconds")
-    # not `first_byte_seconds`: the host of a long prompt acknowledges packets, a lost one does not
-    # (F89 to F91)
+    # much shorter than `first_byte_seconds`: a host that reads a long prompt still acknowledges
+    # packets, an unreachable host does not (F89 to F91)
     lost_seconds: Seconds = setting(
         15,
         "time without TCP acknowledgments after which the host counts as unreachable, in seconds",
     )
-    load_wait_seconds: Patience = setting(
+    load_wait_seconds: NonNegative = setting(
         60, "time that requests wait while a model is loading, in seconds"
     )
     deadline_seconds: Seconds = setting(
@@ -166,7 +169,7 @@ class Ollama(Section):
 
 
 class Model(Section):
-    """The model that Temper starts a llama-server for."""
+    """The model for which Temper starts a llama-server."""
 
     path: File = setting(None, "GGUF file to start llama-server with")
     context_tokens: Count = setting(8192, "context window per slot, in tokens", ge=256)
@@ -202,15 +205,16 @@ class Model(Section):
 
 
 class PromptCache(Section):
-    """The prompt caches of managed servers on the disk, where they outlive a stop of the server."""
+    """Saves the prompt caches of managed servers on disk, so that they survive a restart."""
 
     folder: File = setting(
         None,
-        "folder to save the prompt caches of managed servers in before they stop; without it, the "
-        "caches are lost. The files contain prompts",
+        "folder in which the prompt caches of managed servers are saved before they stop; without "
+        "it, the caches are lost. The files contain prompts",
     )
     max_mb: Count = setting(8192, "maximum size of all files in folder, in MB", ge=1)
-    # container runtimes kill after ten seconds, and the requests and the server need some of them
+    # container runtimes kill a process ten seconds after SIGTERM; in that time, running requests
+    # and the server must also end
     max_seconds: Seconds = setting(
         5, "time limit for saving the caches of a server, and for restoring them, in seconds"
     )
@@ -222,14 +226,13 @@ class Guardrails(Section):
     mode: Literal["on", "observe", "off"] = setting(
         "on", "on, off, or observe (report interventions without making them)"
     )
-    # with the earlier default `respond`, only 8 of 34 clients finished their tool loop (decision
-    # 0003)
+    # not `respond`: with it, only 8 of 34 clients finished their tool loop (decision 0003)
     text_policy: Literal["auto", "respond", "accept", "require"] = setting(
         "auto",
-        "how a reply without a tool call is treated when the request has tools: auto, accept, "
+        "handling of replies without a tool call when the request has tools: auto, accept, "
         "respond or require",
     )
-    # a call of 3,000 tokens would otherwise be a minute of silence (decision 0018)
+    # without streaming, a call of 3,000 tokens is a minute without output (decision 0018)
     stream_calls: bool = setting(
         True, "stream the arguments of a call as soon as they are known to be valid"
     )
@@ -239,7 +242,8 @@ class Guardrails(Section):
         "or empty",
     )
     strict: bool = setting(False, 'same as exhausted = "error"')
-    # the request, a nudge, and a constrained attempt (docs/turn.md): a fourth would repeat one
+    # the three attempts differ: plain, with a nudge, with a grammar (docs/turn.md); a fourth would
+    # repeat one of them
     max_attempts: Count = setting(3, "maximum number of attempts per request, 1 to 3", ge=1, le=3)
     max_repeats: Count = setting(
         3,
@@ -258,7 +262,8 @@ class Guardrails(Section):
         "the prompt",
         ge=1,
     )
-    # helps some models and harms others, so `temper tune` decides (decision 0027)
+    # off by default: it helps some models and harms others; `temper tune` measures that for each
+    # model (decision 0027)
     close_out: Literal["off", "structural", "always"] = setting(
         "off",
         "close-out check when a turn ends in text: off, structural (after a tool result that "
@@ -323,7 +328,7 @@ class State(Section):
 
 
 class Context(Section):
-    """How a long conversation is kept inside the context window."""
+    """Compaction: shortens long conversations, so that they fit into the context window."""
 
     compaction: Literal["auto", "report", "off"] = setting(
         "auto", "auto, off, or report (count tokens and warn, but send the prompt unchanged)"
@@ -339,11 +344,11 @@ class Context(Section):
     window_tokens: Count = setting(
         0, "maximum part of the window to use, in tokens; 0 means all of it", ge=0
     )
-    # a margin for estimated sizes; exact counts need none (decision 0020)
+    # below 1.0 because sizes may be estimates; exact counts need no margin (decision 0020)
     high: Share = setting(
         0.9,
-        "share of the prompt budget at which compaction starts; if not set, and the engine "
-        "counts tokens exactly, 1.0",
+        "share of the prompt budget at which compaction starts; the default is 1.0 if the engine "
+        "counts tokens exactly",
     )
     low: Share = setting(0.5, "compaction shortens the prompt to this share of the prompt budget")
     recent_groups: Count = setting(
@@ -351,25 +356,25 @@ class Context(Section):
     )
     summarized_tools: Count = setting(
         0,
-        "number of tools in a request from which the prompt has only their summaries, and the "
-        "model gets the full definitions with find_tools; 0 disables it",
+        "number of tools from which the prompt contains only summaries of the tools; the model "
+        "reads full definitions with find_tools. 0 disables it",
         ge=0,
     )
     never_clear: list[str] = setting([], "names of tools whose results are never shortened")
-    reread_seconds: Patience = setting(
+    reread_seconds: NonNegative = setting(
         5,
         "log why the engine read a prompt again if that took at least this long, in seconds",
     )
     reasoning: Literal["auto", "on", "off"] = setting(
         "auto",
-        "put back reasoning that a client omits from its history: auto (if the chat template "
-        "uses it, the engine is known to accept it, and there is one process), on (also for "
+        "restore reasoning that a client omits from its history: auto (if the chat template "
+        "uses it, the engine is known to accept it, and Temper is a single process), on (also for "
         "other engines and several processes) or off",
     )
 
 
 class Profile(Section):
-    """The model profile; `temper models` shows the detected profile and the reason."""
+    """The model profile; `temper models` shows why a profile was detected."""
 
     name: Name = setting(None, "profile to use instead of the detected one")
     folder: File = setting(

@@ -1,4 +1,4 @@
-"""Settings of tool servers (MCP), and errors in their combination."""
+"""Settings of tool servers (MCP), and checks of their combination."""
 
 import difflib
 import re
@@ -19,13 +19,14 @@ from proxy.settings.values import (
 )
 
 ALL = "*"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot, which ends it in SERVER.TOOL
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot: SERVER.TOOL is split at the first
 
 
 class Tools(Section):
     """Access to the tools of [mcp.NAME], and limits per request."""
 
-    # models choose worse among many tools, and prompts lose their cache (decision 0023)
+    # not `always`: models choose worse among many tools, and adding tools changes the start of the
+    # prompt, so its cache is lost (decision 0023)
     offer: Literal["asked", "toolless", "always"] = setting(
         "asked",
         "requests that receive the tools: asked (those that name a server), toolless (also "
@@ -63,7 +64,7 @@ class ToolServer(Section):
     )
     env: Environment = setting({}, "environment variables of the program")
     cwd: str = setting("", "working directory of the program")
-    # none by default, because only listed tools run (decision 0023)
+    # empty by default: the operator must list each tool that Temper may run (decision 0023)
     tools: list[str] = setting([], 'names of the tools to offer; ["*"] means all, [] none')
     ask: list[str] = setting(
         [], 'names of the tools whose calls need approval on the dashboard; ["*"] means all'
@@ -83,8 +84,8 @@ def tool_server_contradictions(
 ) -> Iterator[Contradiction]:
     """Find invalid combinations of settings of the tool servers."""
     for name, server in servers.items():
-        yield from _wrong_within(f"mcp.{name}", name, server)
-        yield from _find_misnamed_tools(f"mcp.{name}", server)
+        yield from _contradictions_within(f"mcp.{name}", name, server)
+        yield from _find_unoffered_tools(f"mcp.{name}", server)
         if server.command and listener.workers > 1:
             problem = "must be 1 with a command: each worker would start a copy of the program"
             yield ("server.workers", f"mcp.{name}.command"), problem
@@ -98,7 +99,7 @@ def tool_server_contradictions(
         problem = f"mcp.{owner} also has a tool {shared!r}; set a prefix"
         yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
     for kind, target in tools.hosted.items():
-        yield from _misleading(kind, target, servers)
+        yield from _check_hosted_tool(kind, target, servers)
     if tools.owners and listener.api_keys_file is None:
         problem = "requires server.api_keys_file, which gives names to keys"
         yield ("tools.owners", "server.api_keys_file"), problem
@@ -107,30 +108,32 @@ def tool_server_contradictions(
 def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Find settings that make it impossible to approve calls.
+    """Find settings with which calls cannot be approved on the dashboard.
 
-    Such a call would wait for `tools.confirm_seconds` and then be refused, every time.
+    Each call would wait for `tools.confirm_seconds` and then be refused.
     """
-    asking = next(
+    ask_setting = next(
         (f"mcp.{name}.ask" for name, tool_server in servers.items() if tool_server.ask), None
     )
-    if asking is None:
+    if ask_setting is None:
         return
     if server.workers > 1:
-        problem = f"must be 1 with {asking}: the dashboard of a worker shows only its own calls"
-        yield ("server.workers", asking), problem
+        problem = (
+            f"must be 1 with {ask_setting}: the dashboard of a worker shows only its own calls"
+        )
+        yield ("server.workers", ask_setting), problem
     if not ui.enabled:
         problem = "requires ui.enabled = true: calls are approved on the dashboard"
-        yield (asking, "ui.enabled"), problem
+        yield (ask_setting, "ui.enabled"), problem
     elif ui.read_only:
         problem = "requires ui.read_only = false: calls are approved on the dashboard"
-        yield (asking, "ui.read_only"), problem
+        yield (ask_setting, "ui.read_only"), problem
     elif server.api_keys_file is not None and server.api_key is None and not ui.owners:
         problem = "requires access to the dashboard; set server.api_key or ui.owners"
-        yield (asking, "ui.owners"), problem
+        yield (ask_setting, "ui.owners"), problem
 
 
-def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
+def _contradictions_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
     url, command = f"{section}.url", f"{section}.command"
     if not _NAME.fullmatch(name):
         yield (section,), "is not a valid name of a tool server; use letters, digits, _ and -"
@@ -140,15 +143,15 @@ def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contr
         yield (command, url), f"cannot be combined with {url}; remove one of the two"
     if server.headers and server.url is None:
         yield (f"{section}.headers", url), f"requires {url}; programs do not receive headers"
-    for setting_name, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
-        if is_given and not server.command:
+    for setting_name, is_set in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
+        if is_set and not server.command:
             yield (
                 (f"{section}.{setting_name}", command),
                 f"requires {command}; it applies only to programs",
             )
 
 
-def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
+def _find_unoffered_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
     for setting_name, tools in (("tools", server.tools), ("ask", server.ask)):
         if ALL in tools and len(tools) > 1:
             problem = 'contains "*" and names; "*" means all tools, so remove the names'
@@ -160,15 +163,15 @@ def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradic
             yield (f"{section}.ask", f"{section}.tools"), problem
 
 
-def _misleading(
+def _check_hosted_tool(
     kind: str, target: str, servers: Mapping[str, ToolServer]
 ) -> Iterator[Contradiction]:
     server, _, tool = target.partition(".")
     if not tool:
         yield ("tools.hosted",), f"{kind}: {target!r} does not have the form SERVER.TOOL"
     elif server not in servers:
-        near = difflib.get_close_matches(server, servers, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        similar = difflib.get_close_matches(server, servers, 1)
+        hint = f"; did you mean {similar[0]!r}?" if similar else ""
         yield ("tools.hosted",), f"{kind}: section mcp.{server} does not exist{hint}"
     elif not {tool, ALL} & set(servers[server].tools):
         problem = f"{kind}: {tool!r} is not in mcp.{server}.tools; add it there"

@@ -1,4 +1,4 @@
-"""Types of settings: addresses, keys, durations, names, server arguments."""
+"""Types of settings with their validators: addresses, keys, durations, names, server arguments."""
 
 import ipaddress
 import re
@@ -34,9 +34,9 @@ def setting(
     return Field(default, description=description, ge=ge, le=le, min_length=min_length)
 
 
-# Arguments that Temper passes to llama-server itself, and the alternative to each. Temper relies
-# on their values: window, slots, address and key.
-_OWN_ARGUMENTS = {
+# Arguments that `extra_arguments` must not contain, and the alternative to each. Temper passes them
+# to llama-server itself and relies on their values: window, slots, address and key.
+_RESERVED_ARGUMENTS = {
     "-m --model": "set path",
     "-hf -hfr --hf-repo -hff --hf-file -mu --model-url": "set hf_repo",
     "-hft --hf-token": "set HF_TOKEN in the environment; other users can read command lines",
@@ -54,10 +54,12 @@ _OWN_ARGUMENTS = {
     "--no-jinja --no-slots": "Temper requires Jinja templates and slots",
     "--models-dir --models-preset": "Temper manages the models itself",
 }
-_REMEDIES = {flag: remedy for flags, remedy in _OWN_ARGUMENTS.items() for flag in flags.split()}
+_REMEDIES = {
+    flag: remedy for flags, remedy in _RESERVED_ARGUMENTS.items() for flag in flags.split()
+}
 
 
-def _without_reserved(arguments: list[str]) -> list[str]:
+def _reject_reserved(arguments: list[str]) -> list[str]:
     for argument in arguments:
         flag = argument.partition("=")[0]
         if remedy := _REMEDIES.get(flag):
@@ -65,7 +67,7 @@ def _without_reserved(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def _auto_or_a_number(value: object) -> object:
+def _parse_layers(value: object) -> object:
     if value == "auto":
         return value
     if not str(value).strip().isdecimal():
@@ -73,7 +75,7 @@ def _auto_or_a_number(value: object) -> object:
     return int(str(value))
 
 
-def _with_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
+def _check_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
     is_plain = kind in {"f32", "f16", "bf16"}
     if not is_plain and others.data.get("flash_attention") == "off":
         raise ValueError(
@@ -110,22 +112,22 @@ def _usable_key(key: SecretStr) -> SecretStr:
 CacheType: TypeAlias = Literal[
     "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"
 ]
-ValueCacheType = Annotated[CacheType, AfterValidator(_with_flash_attention)]
-Layers = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_a_number)]
-Arguments = Annotated[list[str], AfterValidator(_without_reserved)]
+ValueCacheType = Annotated[CacheType, AfterValidator(_check_flash_attention)]
+Layers = Annotated[Literal["auto"] | int, BeforeValidator(_parse_layers)]
+Arguments = Annotated[list[str], AfterValidator(_reject_reserved)]
 
 
-def _not_a_truth_value(value: object) -> object:
-    """Reject true and false for numbers; pydantic would convert them to 1 and 0."""
+def _reject_boolean(value: object) -> object:
+    """Reject true and false where a number is expected; pydantic would convert them to 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("should be a number")
     return value
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is loopback; host names other than localhost are not.
+    """Return whether an address is loopback; of host names, only localhost is.
 
-    A name is not resolved: it may resolve to another address a moment later.
+    Names are not resolved: a name may resolve to another address a moment later.
     """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
@@ -145,30 +147,30 @@ def _usable_url(url: str, remedy: str = "use backend.api_key") -> str:
     return url
 
 
-# headers of message framing, and those that Temper sets itself
-_OWN_HEADERS = re.compile(
+# headers of message framing, and headers that Temper sets itself
+_RESERVED_HEADERS = re.compile(
     "accept-encoding|connection|content-(encoding|length|type)|expect|host|keep-alive|"
     "proxy-authenticate|proxy-authorization|te|trace(parent|state)|trailer|transfer-encoding|"
     "upgrade|x-request-id|x-temper-prefix"
 )
 # headers that the MCP client sets itself
-_OWN_HEADERS_OF_MCP = re.compile(f"{_OWN_HEADERS.pattern}|accept|last-event-id|mcp-.*")
+_RESERVED_MCP_HEADERS = re.compile(f"{_RESERVED_HEADERS.pattern}|accept|last-event-id|mcp-.*")
 
 
 def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     if "authorization" in map(str.lower, headers):
         raise ValueError("must not contain Authorization; use api_key")
-    return _sendable(headers, _OWN_HEADERS)
+    return _sendable(headers, _RESERVED_HEADERS)
 
 
 def _sendable(headers: dict[str, SecretStr], reserved: re.Pattern[str]) -> dict[str, SecretStr]:
-    """Reject invalid and `reserved` headers; error messages do not contain values."""
+    """Reject invalid and `reserved` headers; messages omit the values, which may be secrets."""
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is not the name of a header")
         if reserved.fullmatch(name.lower()):
             raise ValueError(f"{name} is set by Temper itself")
-        # no line breaks, which would begin another header
+        # a line break in the value would begin another header
         if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
             raise ValueError(f"the value of {name} may contain only visible ASCII characters")
     return headers
@@ -184,13 +186,14 @@ def _usable_environment(variables: dict[str, SecretStr]) -> dict[str, SecretStr]
     return variables
 
 
-_MOST_SECRETS, _SHORTEST_SECRET = 2, 16  # the current and the previous one; characters
+_MOST_SECRETS = 2  # the current secret and the previous secret
+_SHORTEST_SECRET = 16  # characters
 _STATE_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
 _STATE_OPTIONS = {"namespace", "ssl_ca_certs"}
 
 
 def _usable_state_url(url: SecretStr) -> SecretStr:
-    """Reject invalid addresses; they may contain a password, so messages do not quote them."""
+    """Reject invalid addresses; messages omit the address, which may contain a password."""
     parts = urlsplit(url.get_secret_value())
     is_socket = parts.scheme == "unix"
     if parts.scheme not in _STATE_SCHEMES or not (parts.path if is_socket else parts.hostname):
@@ -209,9 +212,9 @@ def _usable_state_url(url: SecretStr) -> SecretStr:
 
 
 def _usable_secrets(secrets: SecretStr) -> SecretStr:
-    """Reject short secrets, and more than the current and the previous one."""
-    given = secrets.get_secret_value().split()
-    if not 1 <= len(given) <= _MOST_SECRETS or min(map(len, given)) < _SHORTEST_SECRET:
+    """Reject secrets that are too short, and more than two secrets."""
+    values = secrets.get_secret_value().split()
+    if not 1 <= len(values) <= _MOST_SECRETS or min(map(len, values)) < _SHORTEST_SECRET:
         raise ValueError(
             f"should be a secret of at least {_SHORTEST_SECRET} characters, or two separated by a "
             "space: the current one and the previous one"
@@ -219,32 +222,32 @@ def _usable_secrets(secrets: SecretStr) -> SecretStr:
     return secrets
 
 
-_IN_MCP = partial(_sendable, reserved=_OWN_HEADERS_OF_MCP)
+_usable_mcp_headers = partial(_sendable, reserved=_RESERVED_MCP_HEADERS)
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)]
-ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_IN_MCP)]
+ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_usable_mcp_headers)]
 Environment = Annotated[dict[str, SecretStr], AfterValidator(_usable_environment)]
 Origin = Annotated[str, AfterValidator(_usable_origin)]
 
-_NUMBER = BeforeValidator(_not_a_truth_value)
+_NUMBER = BeforeValidator(_reject_boolean)
 Count = Annotated[int, _NUMBER]
 Seconds = Annotated[float, _NUMBER, Field(gt=0, allow_inf_nan=False)]
-Patience = Annotated[float, _NUMBER, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, _NUMBER, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, _NUMBER, Field(gt=0, le=1)]
 
-# "" means None: a variable in a shell or a Helm value cannot be unset in any other way
+# "" means None, because an environment variable or a Helm value cannot be null
 OrNone: TypeAlias = Annotated[
     Value | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
 Key = OrNone[Annotated[SecretStr, AfterValidator(_usable_key)]]
-_AT_MCP = partial(_usable_url, remedy="use headers")
-_AT_COLLECTOR = partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS")
-_BARE = AfterValidator(lambda url: url.rstrip("/"))
-OneUrl = Annotated[str, AfterValidator(_usable_url), _BARE]
-Url = OrNone[OneUrl]
+_usable_mcp_url = partial(_usable_url, remedy="use headers")
+_usable_collector_url = partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS")
+_WITHOUT_SLASH = AfterValidator(lambda url: url.rstrip("/"))
+RequiredUrl = Annotated[str, AfterValidator(_usable_url), _WITHOUT_SLASH]
+Url = OrNone[RequiredUrl]
 ToolServerUrl = OrNone[
-    Annotated[str, AfterValidator(_AT_MCP)]
+    Annotated[str, AfterValidator(_usable_mcp_url)]
 ]  # a trailing slash is significant there
-Collector = OrNone[Annotated[str, AfterValidator(_AT_COLLECTOR), _BARE]]
+Collector = OrNone[Annotated[str, AfterValidator(_usable_collector_url), _WITHOUT_SLASH]]
 
 
 def _usable_path(path: Path) -> Path:

@@ -31,7 +31,7 @@ class TurnSource(Protocol):
     async def begin(self, ask: Ask) -> Turn:
         """Prepare and fit the next request; raises `ContextOverflow` if nothing fits."""
 
-    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
+    async def shorten(self, overflow: ContextOverflow) -> Turn | None:
         """Make another turn after a prompt was too long; None if that does not help."""
 
     def answer(self, turn: Turn) -> ReplyEvents:
@@ -87,7 +87,7 @@ async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
                         yield shown
             return
         except ContextOverflow as overflow:
-            turn = await turns.shorter(overflow)
+            turn = await turns.shorten(overflow)
             if turn is None:
                 raise
         except GuardrailsExhausted as failure:

@@ -27,7 +27,7 @@ from proxy.processes.launch import NAME, LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StartProgress
-from proxy.serving.managed_server import alias_of, keep_running, settle_window
+from proxy.serving.managed_server import alias_of, choose_window, keep_running
 from proxy.settings import Settings
 from temper_evals.demo.answers import ClientAnswer, Comparison, read_answer
 from temper_evals.demo.own_model import demonstration_of
@@ -116,7 +116,7 @@ async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
         backend = LlamaServer(BackendClient(running.base_url, running.api_key))
         stack.push_async_callback(backend.close)
         serves = ServerOptions()
-        app = create_app(serves.alone(backend), serves)
+        app = create_app(serves.services_for(backend), serves)
         yield Subject(NAME, ServerAddress(running.base_url, running.api_key), app, SCRIPTED)
 
 
@@ -129,7 +129,7 @@ def model_opening(settings: Settings) -> Opening:
             share = "" if progress.share is None else f" {progress.share:.0%}"
             on_step(f"{NAME}: {progress.stage} {progress.name}{share}")
 
-        settled, name = settle_window(settings), alias_of(settings.model)
+        settled, name = choose_window(settings), alias_of(settings.model)
         async with (
             keep_running(settled, on_stage) as server,
             open_app(settled, remote=server) as app,

@@ -145,7 +145,7 @@ def staged() -> Iterator[Stage]:
     board = Board(has_exchange=kept.has)
     observers = Observers((), recording=Recording(None, 0, (), kept), board=board)
     options = ServerOptions()
-    app = create_app(options.alone(ScriptedBackend()), options, observers)
+    app = create_app(options.services_for(ScriptedBackend()), options, observers)
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(listening(app)) as server,

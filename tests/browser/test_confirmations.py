@@ -130,7 +130,7 @@ class Servers:
         options, upstream = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
         board = Board()
         observers = Observers((), board=board)
-        app = create_app(options.alone(upstream), options, observers, tools=hosting)
+        app = create_app(options.services_for(upstream), options, observers, tools=hosting)
         server = self.stack.enter_context(self.portal.wrap_async_context_manager(listening(app)))
         return Scene(server.url, hosting, upstream, board)
 

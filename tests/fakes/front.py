@@ -102,7 +102,7 @@ async def in_front_of(
     """Run Temper in front of an engine, which is closed at the end if it is an adapter."""
     serves = serving or ServerOptions()
     try:
-        alone = serves.alone(engine)
+        alone = serves.services_for(engine)
         async with serving_all(alone, serves, backend, observers, tools=tools) as front:
             yield front
     finally:

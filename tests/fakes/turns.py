@@ -41,7 +41,7 @@ class ScriptedTurns:
         self.begun.append(ask)
         return self._turn()
 
-    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
+    async def shorten(self, overflow: ContextOverflow) -> Turn | None:
         self.shortenings -= 1
         return self._turn() if self.shortenings >= 0 else None
 

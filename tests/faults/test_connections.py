@@ -57,7 +57,7 @@ async def open_to_all(
         return
     engine = LlamaServer(BackendClient(backend))
     serves = ServerOptions(body=body or BodyLimits(), access=access or Access())
-    app = create_app(serves.alone(engine), serves)
+    app = create_app(serves.services_for(engine), serves)
     try:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
             async with serving(app, listening, 1, limits):

@@ -115,7 +115,7 @@ async def at_every_await(
 
 async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
     """Send the request and look for leaks; return whether it had finished before its step."""
-    services, budget = ServerOptions(parallel=1).alone(engine), RetryBudget()
+    services, budget = ServerOptions(parallel=1).services_for(engine), RetryBudget()
     preparation = RequestPreparation(services, Policy())
     tools = ToolHosting(ToolOffer(how.source)) if how.source else None
     reader, pace = RequestReader(BodyLimits()), StreamTimeouts()

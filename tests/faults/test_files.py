@@ -233,7 +233,7 @@ async def test_failed_deletion_is_not_reported_as_success(
         stack.push_async_callback(engine.close)
         file = stack.enter_context(open_responses(tmp_path / "kept.sqlite"))
         app = create_app(
-            ServerOptions().alone(engine), ServerOptions(), dialects=all_dialects(file)
+            ServerOptions().services_for(engine), ServerOptions(), dialects=all_dialects(file)
         )
         server = await stack.enter_async_context(listening(app))
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))

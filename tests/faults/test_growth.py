@@ -149,7 +149,7 @@ def test_schemas_of_a_large_request_are_compiled_in_another_thread() -> None:
         "messages": [{"role": "user", "content": "Hi"}],
         "tools": [{"type": "function", "function": function}],
     }
-    preparation = RequestPreparation(ServiceOptions().alone(ScriptedBackend()), Policy())
+    preparation = RequestPreparation(ServiceOptions().services_for(ScriptedBackend()), Policy())
     decoded = ChatDialect(STAMP).decode(json.dump(body), Client())
 
     async def plan() -> None:

@@ -21,7 +21,7 @@ _PATIENCE = 5.0
 
 async def _answer(sent: bytes) -> bytes:
     options = ServerOptions(body=BodyLimits(seconds=0.2))
-    app = create_app(options.alone(ScriptedBackend()), options)
+    app = create_app(options.services_for(ScriptedBackend()), options)
     with closing(listen("127.0.0.1", 0)) as listening:
         async with serving(app, listening, 1, LIMITS):
             address = "127.0.0.1", int(listening.getsockname()[1])

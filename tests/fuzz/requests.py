@@ -83,7 +83,7 @@ _MOST = 300  # elements of a list
 def _app() -> Edge:
     serving = ServerOptions()
     return create_app(
-        serving.alone(RepeatingBackend(counts=[9])), serving, Observers(meter=Metrics())
+        serving.services_for(RepeatingBackend(counts=[9])), serving, Observers(meter=Metrics())
     )
 
 

@@ -28,7 +28,9 @@ MOST = settings.default.max_examples if settings.default is not None else FEW
 EXAMPLES = examples(FEW) if MOST <= 100 else MOST
 
 SERVING = ServerOptions()
-APP = create_app(SERVING.alone(RepeatingBackend(counts=[9])), SERVING, Observers(meter=Metrics()))
+APP = create_app(
+    SERVING.services_for(RepeatingBackend(counts=[9])), SERVING, Observers(meter=Metrics())
+)
 DOCUMENT = APP.app.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)

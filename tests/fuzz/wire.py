@@ -129,7 +129,7 @@ class _Changing(DeferredBackend):
 def _served() -> tuple[Edge, _Changing]:
     """Return an application, which takes long to make, and the proxy object of its backend."""
     serving, changing = ServerOptions(), _Changing()
-    return create_app(serving.alone(changing), serving, Observers(meter=Metrics())), changing
+    return create_app(serving.services_for(changing), serving, Observers(meter=Metrics())), changing
 
 
 async def _ask(

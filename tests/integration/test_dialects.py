@@ -22,7 +22,7 @@ async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     dialects = Dialects(*all_dialects(), DialectRoute(Shouting, ("/shout",), "/shout/count"))
     async with listening(backend) as upstream:
         connection = BackendClient(upstream.url)
-        services = ServerOptions().alone(LlamaServer(connection))
+        services = ServerOptions().services_for(LlamaServer(connection))
         async with (
             listening(create_app(services, ServerOptions(), dialects=dialects)) as temper,
             httpx.AsyncClient(

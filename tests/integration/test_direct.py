@@ -71,7 +71,7 @@ async def temper(
 ) -> AsyncGenerator[tuple[Watched, httpx.AsyncClient], None]:
     async with listening(ScriptedBackend(steps.script)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))
-        app = Watched(create_app(ServerOptions().alone(engine), ServerOptions(), observers))
+        app = Watched(create_app(ServerOptions().services_for(engine), ServerOptions(), observers))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with (
                 serving(app, socket, 1),
@@ -155,7 +155,7 @@ async def test_disconnect_within_direct_content_cancels_the_work() -> None:
         engine = LlamaServer(BackendClient(upstream.url))
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with serving(
-                create_app(ServerOptions().alone(engine), ServerOptions()), socket, 1
+                create_app(ServerOptions().services_for(engine), ServerOptions()), socket, 1
             ):
                 async with (
                     httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,

@@ -56,7 +56,7 @@ def of_temper(item: object) -> bool:
 async def test_finished_request_leaves_no_garbage(observers: Observers, *, stream: bool) -> None:
     async with listening(ScriptedBackend(GOOD, GOOD, GOOD)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))
-        app = create_app(ServerOptions().alone(engine), ServerOptions(), observers)
+        app = create_app(ServerOptions().services_for(engine), ServerOptions(), observers)
         with contextlib.closing(listen("127.0.0.1", 0)) as socket:
             async with (
                 serving(app, socket, 1),

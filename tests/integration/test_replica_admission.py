@@ -72,7 +72,7 @@ async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
         for _ in range(replicas):
             engine = LlamaServer(BackendClient(upstream.url))
             stack.push_async_callback(engine.close)
-            services = serving.alone(engine)
+            services = serving.services_for(engine)
             clients.lines += [service.admission.queue for service in services]
             front = serving_all(services, serving, ScriptedBackend())
             clients.fronts.append(await stack.enter_async_context(front))

@@ -123,7 +123,7 @@ async def answer(
     chat = Chat(
         CHAT,
         RequestReader(BodyLimits(), forwards),
-        RequestPreparation(ServerOptions().alone(backend), Policy()),
+        RequestPreparation(ServerOptions().services_for(backend), Policy()),
         timeouts or StreamTimeouts(),
         observers=Observers((records,)),
     )

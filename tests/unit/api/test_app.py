@@ -12,7 +12,7 @@ from tests.fakes.backend import ScriptedBackend
 
 def call(client: HandMadeClient, serving: ServerOptions | None = None) -> HandMadeClient:
     serves = serving or ServerOptions()
-    asyncio.run(client.call(create_app(serves.alone(ScriptedBackend()), serves)))
+    asyncio.run(client.call(create_app(serves.services_for(ScriptedBackend()), serves)))
     return client
 
 
@@ -41,7 +41,7 @@ def test_a_key_guards_every_route_but_the_probes() -> None:
 
 
 def test_other_framework_errors_have_the_same_body() -> None:
-    app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
+    app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
     async def teapot() -> None:
         raise HTTPException(418, "short and stout")
@@ -54,7 +54,7 @@ def test_other_framework_errors_have_the_same_body() -> None:
 
 
 def test_an_internal_error_has_the_same_body_and_is_logged() -> None:
-    app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
+    app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
     async def broken() -> None:
         raise ZeroDivisionError("secret")

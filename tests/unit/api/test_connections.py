@@ -30,7 +30,7 @@ SHORT = ConnectionLimits(head_seconds=0.05)
 
 @asynccontextmanager
 async def server(limits: ConnectionLimits) -> AsyncGenerator[tuple[str, int], None]:
-    app = create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
+    app = create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         async with serving(app, listening, 1, limits):
             yield "127.0.0.1", int(listening.getsockname()[1])

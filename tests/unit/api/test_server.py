@@ -40,7 +40,7 @@ def local_client() -> httpx.AsyncClient:
 
 
 def make_app() -> Edge:
-    return create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions())
+    return create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions())
 
 
 def test_a_free_port_is_chosen_and_reported() -> None:

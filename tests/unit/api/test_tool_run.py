@@ -73,7 +73,7 @@ def answered(
     stalls: bool = False,
 ) -> tuple[HandMadeClient, ScriptedBackend]:
     backend = (Stalling if stalls else ScriptedBackend)([*scripts])
-    preparation = RequestPreparation(ServerOptions().alone(backend), Policy())
+    preparation = RequestPreparation(ServerOptions().services_for(backend), Policy())
     chat = Chat(
         CHAT,
         RequestReader(BodyLimits(10_000)),

@@ -28,7 +28,7 @@ from tests.fakes.tool_servers import FakeSource, served
 def watching(
     board: Board, backend: ScriptedBackend | None = None, *, pause: float = 0.001
 ) -> Watching:
-    services = ServerOptions().alone(backend or ScriptedBackend())
+    services = ServerOptions().services_for(backend or ScriptedBackend())
     return Watching(board, services, About("1.2", workers=4), pause=pause)
 
 
@@ -142,7 +142,7 @@ async def test_counts_of_other_workers_are_sent_without_local_events(tmp_path: P
     board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
     shared = SharedCounts(WorkerIdentity(2, tmp_path))
     about = About("1.2", workers=2, worker=2)
-    services = ServerOptions().alone(ScriptedBackend())
+    services = ServerOptions().services_for(ScriptedBackend())
     watched = Watching(board, services, about, shared=shared, pause=0.0)
     finish(running_request(board))
     async with watch(watched) as feed:
@@ -213,7 +213,7 @@ async def test_watchers_are_limited() -> None:
 async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
     board, source = Board(), FakeSource({"fake": (served("drop", needs_yes=True),)})
     hosting = ToolHosting(ToolOffer(source))
-    services = ServerOptions().alone(ScriptedBackend())
+    services = ServerOptions().services_for(ScriptedBackend())
     watched = Watching(board, services, About("1.2"), tools=hosting, pause=0.001)
     (tool,) = source.offers["fake"] or ()
     waiting = asyncio.create_task(hosting.confirmations.ask(tool, {"a": 1}, Requester(), 300.0))

@@ -20,7 +20,7 @@ from tests.fakes.sockets import listening
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.cli.serve._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("proxy.cli.serve._CHECK_SECONDS", 0.0)
 
 
 def temper_with(states: Iterator[str]) -> Starlette:
@@ -42,7 +42,7 @@ async def printed(*states: str, is_terminal: bool = True) -> tuple[str, str]:
 
 
 async def test_a_reachable_backend_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.cli.serve._LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("proxy.cli.serve._CHECK_SECONDS", 60.0)
     shown, url = await printed("ready")
     assert shown == f"ready at {url}/v1 (http://engine)\n"
 

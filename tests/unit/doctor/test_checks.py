@@ -7,13 +7,13 @@ import pytest
 from proxy.doctor.checks import (
     CHECKS,
     MACHINE,
+    check_address,
     examine,
+    find_distributions,
     judge_descriptors,
     judge_memory,
     judge_package_name,
     judge_tool_servers,
-    owners_of,
-    reachability,
 )
 from proxy.doctor.target import CheckResult, Severity, Target
 from proxy.errors import InvalidConfiguration
@@ -71,7 +71,7 @@ def test_the_owner_of_a_package_is_found_by_its_installed_files(
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: some\n", encoding="utf-8")
     (folder / file).write_text(text, encoding="utf-8")
-    assert [*owners_of("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
+    assert [*find_distributions("proxy", [str(tmp_path)])] == (["some"] if is_owner else [])
 
 
 def test_here_the_package_belongs_to_temper_alone() -> None:
@@ -96,9 +96,9 @@ def test_next_to_no_memory_is_a_warning() -> None:
 
 
 def test_the_reachability_of_temper_is_reported() -> None:
-    assert "this machine only" in reachability(Settings()).summary
+    assert "this machine only" in check_address(Settings()).summary
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
-    assert "an API key is required" in reachability(Settings.model_validate(settings)).summary
+    assert "an API key is required" in check_address(Settings.model_validate(settings)).summary
 
 
 def test_the_availability_of_the_ollama_port_is_reported() -> None:
@@ -107,10 +107,10 @@ def test_the_availability_of_the_ollama_port_is_reported() -> None:
         port = int(taken.getsockname()[1])
         server = {"host": host, "ollama_port": port, "api_key": "secret"}
         settings = Settings.model_validate({"server": server})
-        result = reachability(settings)
+        result = check_address(settings)
     assert (result.status, f"port {port} (server.ollama_port)" in result.summary) == ("warn", True)
     assert "stop the Ollama that uses it" in result.remedy
-    assert reachability(settings).summary.endswith(f"and on port {port} for Ollama clients")
+    assert check_address(settings).summary.endswith(f"and on port {port} for Ollama clients")
 
 
 def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> InspectedServer:

@@ -82,7 +82,7 @@ async def test_the_window_and_the_model_name_must_suit_the_client(
     known = replace(introduce("", Evidence(), (), Overrides()), window=window)
     async with httpx.AsyncClient() as nobody:
         named = model or f"{client.prefixes[0]}x"
-        result = await client.window(Target(Settings(), named, known, nobody, nobody, ""))
+        result = await client.check_window(Target(Settings(), named, known, nobody, nobody, ""))
         copied = client.configuration(Target(Settings(), named, known, nobody, nobody, ""), window)
     assert result.status is status
     assert words in result.summary

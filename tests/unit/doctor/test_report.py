@@ -15,7 +15,7 @@ from proxy.doctor.report import (
     build_tried_model,
     describe_tried,
     document,
-    is_well,
+    has_no_failure,
     line,
     summary,
     write_bundle,
@@ -50,8 +50,8 @@ def test_the_first_finding_of_a_model_has_its_name_above() -> None:
 
 
 def test_only_a_failure_is_bad() -> None:
-    assert is_well([WELL, DOUBTFUL, UNKNOWN])
-    assert not is_well([WELL, ILL])
+    assert has_no_failure([WELL, DOUBTFUL, UNKNOWN])
+    assert not has_no_failure([WELL, ILL])
 
 
 def test_the_summary_counts_results() -> None:

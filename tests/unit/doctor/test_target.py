@@ -1,12 +1,12 @@
 import httpx
 
-from proxy.doctor.target import ServerAnswer, count, fail, ok, skip, warn
+from proxy.doctor.target import ServerResponse, count, fail, ok, skip, warn
 
 DOCUMENT = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "odd": True}}
 
 
-def reached(document: dict[str, object]) -> ServerAnswer:
-    return ServerAnswer(500, document, httpx.Headers())  # type: ignore[arg-type]
+def reached(document: dict[str, object]) -> ServerResponse:
+    return ServerResponse(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
 def test_only_integers_count() -> None:

@@ -29,7 +29,7 @@ async def main():
     client = HandMadeClient(body, "POST", "/v1/chat/completions")
     async with aclosing(LazyToolServers()) as late:
         tools = late.apply(Settings())
-        app = create_app(ServerOptions().alone(backend), ServerOptions(), tools=tools)
+        app = create_app(ServerOptions().services_for(backend), ServerOptions(), tools=tools)
         await client.call(app)
     assert client.status == 200, client.answer
     sdk = ("mcp", "httpx2")

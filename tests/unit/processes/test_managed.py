@@ -149,7 +149,7 @@ async def test_a_wait_has_a_reason_and_ends_when_the_server_is_ready(
     scene = Scene(status)
     hold = scene.backend.lease()
     assert hold is not None
-    assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
+    assert (hold.is_granted, hold.news, hold.timeout_error().problem) == (False, news, problem)
     granted = asyncio.create_task(hold.wait_until_granted())
     await asyncio.sleep(0)
     scene.server.note(READY)

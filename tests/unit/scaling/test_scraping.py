@@ -35,7 +35,7 @@ async def test_metrics_are_at_the_path_of_the_file_and_nothing_else_is(
     tmp_path: Path, host: str
 ) -> None:
     options = ServerOptions()
-    app = create_app(options.alone(ScriptedBackend()), options, Observers((), Metrics()))
+    app = create_app(options.services_for(ScriptedBackend()), options, Observers((), Metrics()))
     async with (
         serve_metrics(app, tmp_path / "made", host),
         httpx.AsyncClient(trust_env=False) as client,

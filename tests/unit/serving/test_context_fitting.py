@@ -362,7 +362,7 @@ def reads(
     """Note a prompt of so many tokens that an engine has read."""
     watched = fitting.watch_prompt("m", plan)
     usage = UsageReported(write_usage(tokens, 1, cached), timings)
-    return fitting.note_reading(watched, PromptReading(usage, server, facts, 7.0))
+    return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
 
 
 def rewritten() -> RequestPlan:

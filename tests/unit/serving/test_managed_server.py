@@ -16,17 +16,17 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.serving.managed_server import (
     alias_of,
+    choose_window,
     connection_to,
     fit_window,
-    introduce_file,
     launch_plan,
+    memory_for,
     model_file,
     ollama_fitting,
     ollama_window,
-    settle_window,
+    recognize_file,
     slot_cache,
     supervisor,
-    usable_by,
 )
 from proxy.settings import Settings, load_settings
 from proxy.settings.sections import Context, Model
@@ -116,9 +116,9 @@ def test_a_model_to_download_is_identified_by_its_name() -> None:
 def test_a_file_is_described_by_its_names_and_the_operators(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = introduce_file(wanted, ModelFile(("model.gguf",)))
+    known = recognize_file(wanted, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), ModelFile(("m",), "qwen3")).quirks.syntaxes
+    assert recognize_file(Settings(), ModelFile(("m",), "qwen3")).quirks.syntaxes
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_the_operators_headers_win_over_the_defaults(
     async with listening(app) as server:
         address = ServerAddress(server.url, "ours")
         usual = {"anthropic-version": "2023-06-01"}
-        connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
+        connection = connection_to(settings, address, key_header="x-api-key", default_headers=usual)
         await connection.fetch("/v1/models")
         await connection.close()
     assert (received[0]["anthropic-version"], received[0]["x-api-key"]) == (sent, "ours")
@@ -160,7 +160,7 @@ def test_by_default_the_configured_window_is_used(budget: str) -> None:
         model={"path": "some.gguf", "context_tokens": 5000},
         context={"budget": budget, "window_tokens": 5000},
     )
-    assert settle_window(settings) == settings
+    assert choose_window(settings) == settings
 
 
 def test_full_uses_all_fitting_memory_and_fast_half_of_it() -> None:
@@ -197,7 +197,7 @@ def test_a_file_without_a_known_size_is_refused_with_the_remedy() -> None:
 def test_the_memory_of_this_machine_is_measured(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
     model_settings = {"path": model, "context_tokens": 300}
-    settled = settle_window(settings_of(model=model_settings, context={"budget": "full"}))
+    settled = choose_window(settings_of(model=model_settings, context={"budget": "full"}))
     assert settled.model.context_tokens == CONTEXT_TOKENS
     assert settled.context.budget == "backend"
 
@@ -206,7 +206,7 @@ def test_the_memory_of_this_machine_is_measured(tmp_path: Path) -> None:
 def test_devices_unused_by_the_program_are_skipped(lists: str) -> None:
     gpu = Device("some GPU", GIB, GIB)
     program = (sys.executable, "-c", f"print('Available devices:'); print({lists!r})")
-    used = usable_by(program, Memory(GIB, GIB, (gpu,)))
+    used = memory_for(program, Memory(GIB, GIB, (gpu,)))
     assert used == (Memory(GIB, GIB, (gpu,)) if lists else Memory(GIB, GIB, unused=(gpu,)))
 
 
@@ -260,9 +260,9 @@ def test_an_invalid_model_is_refused_as_such(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):
-        settle_window(settings_of(model={"path": path}, context=full))
+        choose_window(settings_of(model={"path": path}, context=full))
     with pytest.raises(InvalidConfiguration, match="dimensions"):
-        settle_window(settings_of(model={"hf_repo": "owner/to-download"}, context=full))
+        choose_window(settings_of(model={"hf_repo": "owner/to-download"}, context=full))
 
 
 def test_prompt_caches_are_kept_in_a_private_folder(tmp_path: Path, program: Path) -> None:

@@ -51,7 +51,7 @@ class Catalogue(ScriptedBackend):
 
 
 def alone(description: Description | None = None, options: ServiceOptions = OPTIONS) -> Services:
-    return options.alone(ScriptedBackend(description=description))
+    return options.services_for(ScriptedBackend(description=description))
 
 
 async def plan(
@@ -186,7 +186,7 @@ async def test_several_services_have_separate_rules(
 
 @pytest.mark.parametrize(("model", "rules"), [("a", RULES), ("A", RULES), ("b", NO_RULES)])
 async def test_the_models_of_a_catalogue_have_separate_rules(model: str, rules: Workflow) -> None:
-    services = OPTIONS.alone(Catalogue())
+    services = OPTIONS.services_for(Catalogue())
     assert (await rules_of(services, {"a": RULES}, model, "read", "finish"))[0] == rules
 
 
@@ -358,7 +358,7 @@ async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
 
 async def test_tokens_are_counted_by_the_backend_or_estimated() -> None:
     async def count(backend: ScriptedBackend) -> TokenCount:
-        services = OPTIONS.alone(backend)
+        services = OPTIONS.services_for(backend)
         planned = await plan(HELLO, services)
         return await RequestPreparation(services, Policy()).count(planned)
 

@@ -26,7 +26,7 @@ TOO_LONG = ContextOverflow("too long", 9_000, 3_000)
 
 
 async def turns_of(backend: ScriptedBackend, *history: JsonValue, workers: int = 1) -> RunTurns:
-    preparation = RequestPreparation(ServiceOptions().alone(backend), Policy())
+    preparation = RequestPreparation(ServiceOptions().services_for(backend), Policy())
     body: JsonObject = {"model": "m", "messages": [*history, {"role": "user", "content": "Hi"}]}
     return RunTurns(
         preparation=preparation,
@@ -80,17 +80,17 @@ async def test_a_run_may_begin_with_a_fitted_turn() -> None:
 async def test_a_prompt_that_is_too_long_is_shortened_until_text_was_shown() -> None:
     turns = await turns_of(ScriptedBackend(), *DIALOGUE)
     long = await turns.begin(Ask(turns.resolved.request))
-    short = await turns.shorter(TOO_LONG)
+    short = await turns.shorten(TOO_LONG)
     assert short is not None
     assert turns.turns == [short] != [long]
     turns.note([TextDelta("It")])
-    assert await turns.shorter(TOO_LONG) is None
+    assert await turns.shorten(TOO_LONG) is None
     await turns.begin(Ask(turns.resolved.request))
-    assert await turns.shorter(TOO_LONG) is not None
+    assert await turns.shorten(TOO_LONG) is not None
 
 
 async def test_an_irreducible_prompt_is_kept() -> None:
     turns = await turns_of(ScriptedBackend())
     turn = await turns.begin(Ask(turns.resolved.request))
-    assert await turns.shorter(ContextOverflow("too long", 10, 5)) is None
+    assert await turns.shorten(ContextOverflow("too long", 10, 5)) is None
     assert turns.turns == [turn]

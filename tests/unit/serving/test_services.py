@@ -36,7 +36,7 @@ class NeverLoaded:
     async def wait_until_granted(self) -> None:
         await asyncio.Event().wait()
 
-    def late(self) -> BackendUnavailable:
+    def timeout_error(self) -> BackendUnavailable:
         return BackendUnavailable("m", "is still being loaded", loading=True)
 
 
@@ -134,7 +134,7 @@ def test_an_overlong_name_is_refused() -> None:
 
 
 def test_a_single_backend_lists_its_models() -> None:
-    services = OPTIONS.alone(ScriptedBackend())
+    services = OPTIONS.services_for(ScriptedBackend())
     details: JsonObject = {"id": "one", "owned_by": "someone", "capabilities": ["tools"]}
     assert services.name == "scripted"
     assert asyncio.run(services.models()) == (BackendModel("one", details),)
@@ -146,14 +146,14 @@ def test_a_single_backend_lists_its_models() -> None:
 
 def test_a_catalogue_is_listed_without_a_lookup_for_each_model() -> None:
     backend = ScriptedBackend(catalogue=("one", "two"))
-    listed = asyncio.run(OPTIONS.alone(backend).models())
+    listed = asyncio.run(OPTIONS.services_for(backend).models())
     assert [model.id for model in listed] == ["one", "two"]
     assert backend.described == []
 
 
 @pytest.mark.parametrize("requested", ["small", "small:latest"])
 def test_a_model_is_shown_with_or_without_its_tag(requested: str) -> None:
-    services = OPTIONS.alone(ScriptedBackend(catalogue=("big", "small:latest")))
+    services = OPTIONS.services_for(ScriptedBackend(catalogue=("big", "small:latest")))
     assert asyncio.run(services.show(requested)).id == "small:latest"
 
 
@@ -212,7 +212,7 @@ def test_the_measurements_of_a_model_are_listed(tmp_path: Path) -> None:
         )
         tried.remember(model)
     backend = ScriptedBackend(description=Description(("small",), template="{{ tools }}"))
-    (listed,) = asyncio.run(ServiceOptions(tried=tried).alone(backend).models())
+    (listed,) = asyncio.run(ServiceOptions(tried=tried).services_for(backend).models())
     assert listed.details["tried"] == {
         "tried_at": "2026-01-01T00:00:00+00:00",
         "server": "build b1",

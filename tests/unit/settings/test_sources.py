@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from proxy.errors import InvalidConfiguration
 from proxy.settings import sources
-from proxy.settings.sources import GivenValue, Layer, Names
+from proxy.settings.sources import Layer, Names, RawValue
 
 
 class Door(BaseModel):
@@ -329,4 +329,4 @@ def test_a_setting_that_is_no_secret_has_no_file() -> None:
 
 
 def test_a_given_value_is_not_shown() -> None:
-    assert "s3cret" not in repr(GivenValue("s3cret", "house.toml"))
+    assert "s3cret" not in repr(RawValue("s3cret", "house.toml"))

@@ -38,7 +38,7 @@ from tests.fakes.exposition import Exposition
 )
 def test_each_probe_reports_its_state(path: str, health: Health, status: int, words: bytes) -> None:
     app = FastAPI()
-    app.include_router(health_router(ServerOptions().alone(ScriptedBackend(state=health))))
+    app.include_router(health_router(ServerOptions().services_for(ScriptedBackend(state=health))))
     client = HandMadeClient(path=path)
     asyncio.run(client.call(app))
     assert client.status == status
@@ -64,7 +64,7 @@ def test_each_of_several_servers_is_reported() -> None:
 
 def ask(backend: Backend, serving: ServerOptions, observers: Observers) -> HandMadeClient:
     client = HandMadeClient(path=METRICS_PATH)
-    asyncio.run(client.call(create_app(serving.alone(backend), serving, observers)))
+    asyncio.run(client.call(create_app(serving.services_for(backend), serving, observers)))
     return client
 
 

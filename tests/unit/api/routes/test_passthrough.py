@@ -41,7 +41,7 @@ def call(
     headers: dict[str, str] | None = None,
 ) -> HandMadeClient:
     client = HandMadeClient(body, "POST", headers=headers or {})
-    asyncio.run(client.ask(endpoint(ServerOptions().alone(backend), path)))
+    asyncio.run(client.ask(endpoint(ServerOptions().services_for(backend), path)))
     return client
 
 
@@ -77,7 +77,7 @@ def test_a_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> 
 
 async def test_forwarded_requests_are_limited_by_the_slots() -> None:
     backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
-    services = ServerOptions().alone(backend)
+    services = ServerOptions().services_for(backend)
     app, service = endpoint(services), services.find("m")
     service.resize(await service.look_up("m"), 1)
     async with service.admission.slot("other"):

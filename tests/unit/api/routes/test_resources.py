@@ -28,7 +28,9 @@ ONE = {
 
 def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
     app = FastAPI()
-    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_dialects()))
+    app.include_router(
+        models_router(ServerOptions().services_for(ScriptedBackend()), all_dialects())
+    )
     client = HandMadeClient(path=path, headers=headers or {})
     asyncio.run(client.call(app))
     return json.parse(client.answer)
@@ -50,7 +52,9 @@ def test_models_are_listed_in_anthropic_format_for_anthropic_clients() -> None:
 
 def test_codex_gets_its_model_list_next_to_the_openai_list() -> None:
     app = FastAPI()
-    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_dialects()))
+    app.include_router(
+        models_router(ServerOptions().services_for(ScriptedBackend()), all_dialects())
+    )
     client = HandMadeClient(path="/v1/models")
     scope = {**client.scope, "query_string": b"client_version=0.155.1"}
     asyncio.run(app(scope, client.receive, client.send))
@@ -98,7 +102,7 @@ def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
 
 
 def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
-    assert fetch_properties(ServerOptions().alone(ScriptedBackend(description=TOLD))) == {
+    assert fetch_properties(ServerOptions().services_for(ScriptedBackend(description=TOLD))) == {
         "model_alias": "one",
         "default_generation_settings": {"n_ctx": 2048},
         "chat_template": "{{ tools }}",
@@ -108,7 +112,7 @@ def test_the_only_model_is_shown_in_llama_servers_shape() -> None:
 
 
 def test_unknown_model_fields_are_omitted() -> None:
-    shown = fetch_properties(ServerOptions().alone(ScriptedBackend()))
+    shown = fetch_properties(ServerOptions().services_for(ScriptedBackend()))
     assert isinstance(shown, dict)
     assert shown["default_generation_settings"] == {}
     assert "total_slots" not in shown

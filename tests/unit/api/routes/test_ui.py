@@ -122,13 +122,13 @@ def page_of(app: ASGIApp) -> str:
 
 
 def test_every_route_is_listed_with_its_purpose() -> None:
-    page = page_of(create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions()))
+    page = page_of(create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions()))
     assert "<td>GET<td><code>/v1/models</code><td>List the available models." in page
     assert "<td>POST<td><code>/v1/chat/completions</code><td>" in page
 
 
 def test_the_index_page_needs_no_script_and_no_external_resource() -> None:
-    page = page_of(create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions()))
+    page = page_of(create_app(ServerOptions().services_for(ScriptedBackend()), ServerOptions()))
     assert "<script" not in page
     assert "http" not in page.replace("<!doctype html>", "").replace("http-equiv", "")
 
