@@ -280,7 +280,7 @@ def _with_simple_schemas(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
         request=_with_simple_form(upstream_request.request)
         if upstream_request.checks_answer
         else upstream_request.request,
-        tools=tuple(simplify(tool, is_further=True) for tool in upstream_request.tools),
+        tools=tuple(simplify(tool, is_strict=True) for tool in upstream_request.tools),
         schema=None if schema is None else simplify_for_grammar(schema),
     )
 

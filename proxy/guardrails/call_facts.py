@@ -25,7 +25,7 @@ from proxy.guardrails.announcements.recognition import (
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import FoundCalls
-from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.marks import contains_mark
 from proxy.guardrails.rescue.markup import begins_with_mark
 from proxy.guardrails.rescue.provenance import (
     CallFacts,
@@ -113,7 +113,7 @@ def _is_in_element(match: FoundCalls, text_after: str) -> bool:
 
 def _is_in_fence(match: FoundCalls, total: str) -> bool:
     """Return whether a marked call is in a code fence that words introduce as code."""
-    is_fenced = match.source.startswith(FENCE) and holds_mark(match.source)
+    is_fenced = match.source.startswith(FENCE) and contains_mark(match.source)
     return is_fenced and match.before is Words.OTHER and not announces(total)
 
 

@@ -88,7 +88,7 @@ from proxy.guardrails.reply_text import (
 )
 from proxy.guardrails.rescue import findings, swallowed
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, Prose
-from proxy.guardrails.rescue.marks import holds_block, holds_call
+from proxy.guardrails.rescue.marks import contains_block, contains_call
 from proxy.guardrails.rescue.provenance import CallFacts, Decision, Origin, decide
 from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason
 from proxy.guardrails.respond import MessageDecoder, extract_message
@@ -604,7 +604,7 @@ class ReplyReader:
             if isinstance(finding, FoundCalls)
         ]
         is_markup = content.startswith(("{", "[", "`", "<")) or bool(matches)
-        is_markup = is_markup or holds_call(content) or holds_block(content)
+        is_markup = is_markup or contains_call(content) or contains_block(content)
         is_copy = any(content == result.strip() for result in self._offer.results)
         self._calls.facts.append(_INVENTED_RESULT)
         if content and not is_copy and not is_markup:

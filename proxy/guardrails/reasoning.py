@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.formats import TABLE
-from proxy.guardrails.rescue.marks import ANSWERS, REASONING, holds_call, loose_literals
+from proxy.guardrails.rescue.marks import ANSWERS, REASONING, contains_call, loose_literals
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import (
     Literals,
@@ -282,7 +282,7 @@ class ReasoningSplitter:
             return False
         words = lead.rstrip()
         is_shown = words.endswith(":") or introduces_example(words)
-        if is_shown or len(_FENCED_LINE.findall(before)) % 2 or holds_call(before):
+        if is_shown or len(_FENCED_LINE.findall(before)) % 2 or contains_call(before):
             return False
         return True if is_apart else (rest.startswith("\n") if rest else None)
 

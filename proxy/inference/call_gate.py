@@ -100,7 +100,7 @@ class ArgumentsGate:
         while (name := (yield from self._read_key())) is not None:
             cursor.advance(1)
             first = yield from cursor.next_visible()
-            if first == _QUOTE and self._members.takes_any_string(name):
+            if first == _QUOTE and self._members.accepts_any_string(name):
                 is_whole = yield from self._show_string(name)
             else:
                 is_whole = yield from self._show_value(name, first)
@@ -132,13 +132,13 @@ class ArgumentsGate:
         self._let_out(self._take_held())
         self.shown.begin_string(name)
         while True:
-            text = cursor.pass_run(_CONTENT)
+            text = cursor.consume_run(_CONTENT)
             if not text and cursor.is_exhausted:
                 self._flows = not self._pending
                 yield
                 self._flows = False
                 continue
-            if not text and cursor.stands_at(_QUOTE):
+            if not text and cursor.starts_with(_QUOTE):
                 self._flow(self._pending)
                 self._pending = ""
                 cursor.begin()
@@ -165,15 +165,15 @@ class ArgumentsGate:
         if _MARK.search(value_text):
             return False
         try:
-            settled = self._members.settle(name, json.parse(value_text))
+            checked = self._members.check(name, json.parse(value_text))
         except ValueError:
             return False
-        if settled is None:
+        if checked is None:
             return False
         self._let_out(
-            before + (json.dump_text(settled.value) if settled.is_changed else value_text)
+            before + (json.dump_text(checked.value) if checked.is_changed else value_text)
         )
-        self.shown.members[name] = settled.value
+        self.shown.members[name] = checked.value
         return True
 
     def _pass_container(self) -> Waiting[bool]:
@@ -204,7 +204,7 @@ class ArgumentsGate:
         """Pass one escape (a surrogate pair counts as one); return "" without one."""
         while True:
             text, is_all = self._cursor.look_ahead(_LONGEST_ESCAPE)
-            if escape := self._cursor.pass_run(_ESCAPE):
+            if escape := self._cursor.consume_run(_ESCAPE):
                 return escape
             if is_all or not text.startswith("\\"):
                 return ""

@@ -67,7 +67,7 @@ from proxy.guardrails.nudges import (
     report_results,
 )
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.rescue.marks import holds_rest
+from proxy.guardrails.rescue.marks import contains_remnant
 from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.rewriting import bind_members, call_schema
@@ -540,7 +540,7 @@ class Turn:
         text, sent, is_all = best.answer.text, self._sent.text, best.words is None
         if best.words is not None:
             text = (best.words if sent else best.words.strip()) or sent
-        elif holds_rest(text):
+        elif contains_remnant(text):
             text, is_all = sent, False
         is_all = is_all and all(failure.defect in _EXPLAINED for failure in self._failures)
         is_explained = bool(text.strip()) and is_all

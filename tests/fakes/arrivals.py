@@ -54,7 +54,7 @@ def run(cursor: Cursor, reading: Generator[None, None, T], pieces: Iterable[str]
         raise AssertionError("the reading waits for more of a finished text")
     cursor.feed("".join(arriving))
     cursor.begin()
-    cursor.pass_until(Literals(()))
+    cursor.consume_until(Literals(()))
     return result, cursor.source()
 
 

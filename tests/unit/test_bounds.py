@@ -25,7 +25,7 @@ from proxy.errors import RequestTooLarge
 from proxy.facts import Dropped
 from proxy.files import read_text, read_toml
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.reader import read_only_value
 from proxy.guardrails.rescue.values.scalars import Unreadable, parse_number
 from proxy.guardrails.schemas.arguments import BrokenArguments, check
 from proxy.guardrails.schemas.schema import TooLongToMatch, compile_schema
@@ -167,7 +167,7 @@ def calls_of(count: int) -> int:
 
 
 def is_read(text: str) -> bool:
-    return not isinstance(read_whole(text), Unreadable)
+    return not isinstance(read_only_value(text), Unreadable)
 
 
 def is_number(digits: int) -> bool:

@@ -2,7 +2,7 @@
 
 Everything here is derived from the table, so that a new format needs only a row. Earlier, marks
 were defined in nine modules (decision 0030). If the end of a value is missing or uncertain, the
-value may contain the next call; `holds_mark` detects this, and the call is rejected.
+value may contain the next call; `contains_mark` detects this, and the call is rejected.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -131,23 +131,23 @@ def ends_thoughts(mark: str) -> bool:
     return fold_mark(mark) in _FOLDED_THOUGHT_ENDS
 
 
-def holds_mark(text: str) -> bool:
+def contains_mark(text: str) -> bool:
     """Return whether a text contains an opening mark of a call, or a control token."""
     return _MARK.search(text) is not None
 
 
-def holds_rest(text: str) -> bool:
-    """Return whether `holds_mark`, or the text contains the end of a call without its beginning."""
+def contains_remnant(text: str) -> bool:
+    """Return whether a text contains an opening mark, or an end of a call without its beginning."""
     is_open = text.rstrip().endswith("}}") and text.count("}") > text.count("{")
-    return is_open or holds_mark(text) or any(end in text for end in STRAY_CLOSERS)
+    return is_open or contains_mark(text) or any(end in text for end in STRAY_CLOSERS)
 
 
-def holds_call(text: str) -> bool:
-    """Return whether `holds_mark`, or the text contains the beginning of a call in plain JSON."""
+def contains_call(text: str) -> bool:
+    """Return whether a text contains an opening mark, or the beginning of a call in plain JSON."""
     return _CALL.search(text) is not None
 
 
-def holds_block(text: str) -> bool:
+def contains_block(text: str) -> bool:
     """Return whether a text contains the beginning of a result or the end of reasoning."""
     return LOOSE_MARKS.find(text, 0, is_finished=True) < len(text)
 

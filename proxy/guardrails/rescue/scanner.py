@@ -131,7 +131,7 @@ class Scanner:
         """Return the white space held back after prose; call this if no text follows."""
         if not isinstance(self._state, InProse):
             return ""
-        if space := self._cursor.pass_last_space():
+        if space := self._cursor.skip_last_space():
             self._record.add_prose(space)
         return self._record.take_space() if self._cursor.is_exhausted else ""
 
@@ -149,7 +149,7 @@ class Scanner:
             pass
         match self._state:
             case OpeningAttempt():
-                self._cursor.pass_until(_NOTHING)
+                self._cursor.consume_until(_NOTHING)
                 self._record.refuse(Reason.CUT_OFF, self._source())
             case AfterCall(FoundCalls() as candidate, gap):
                 reason = self._record.object_at_end(candidate, cut_off=cut_off)
@@ -160,7 +160,7 @@ class Scanner:
             case AfterCall(None, gap):
                 self._record.widen_gap("".join(gap))
             case Skipping(_, content, opening) if content is not None:
-                text = "".join((*content, self._cursor.pass_until(_NOTHING)))
+                text = "".join((*content, self._cursor.consume_until(_NOTHING)))
                 self._record.report.add(ResultText(text, opening + text, closed=False))
             case _:
                 pass
@@ -184,11 +184,11 @@ class Scanner:
             return self._give_up()
         if state.is_untouched:
             literals = self._openings.first
-            self._record.add_prose(self._cursor.pass_space())
+            self._record.add_prose(self._cursor.skip_space())
         else:
             literals = self._openings.in_prose
-            self._record.add_prose(self._cursor.pass_until(literals))
-        if self._cursor.is_exhausted or (literal := self._cursor.here(literals)) is None:
+            self._record.add_prose(self._cursor.consume_until(literals))
+        if self._cursor.is_exhausted or (literal := self._cursor.literal_here(literals)) is None:
             return False
         self._patience -= 1
         self._meet(state, literal)
@@ -230,7 +230,7 @@ class Scanner:
         if self._patience == 0 and not self._cursor.is_exhausted:
             self._patience = _GAVE_UP
             self._record.report.add(RefusedText(Reason.TOO_MANY_OPENINGS))
-        self._record.report.add_prose(self._cursor.pass_until(_NOTHING))
+        self._record.report.add_prose(self._cursor.consume_until(_NOTHING))
         return False
 
     def _restart(self) -> None:
@@ -350,11 +350,11 @@ class Scanner:
     # After a call.
 
     def _look_after(self, state: AfterCall) -> bool:
-        space = self._cursor.pass_space()
+        space = self._cursor.skip_space()
         state.gap.append(space)
         if "\n" in space:
             self._certify(state, is_mark_next=False)
-        literal = self._cursor.here(self._openings.after_call)
+        literal = self._cursor.literal_here(self._openings.after_call)
         rest, is_all = self._cursor.look_ahead(marks.LONGEST_CLOSER)
         closer = marks.closer_in(literal, rest, is_all=is_all)
         if literal is None or closer is None or not rest:
@@ -481,10 +481,10 @@ class Scanner:
 
     def _drop(self, state: Skipping) -> bool:
         end, content = state.end, state.content
-        text = self._cursor.pass_until(end)
+        text = self._cursor.consume_until(end)
         if content is not None:
             content.append(text)
-        if self._cursor.is_exhausted or not (literal := self._cursor.here(end)):
+        if self._cursor.is_exhausted or not (literal := self._cursor.literal_here(end)):
             return False
         self._cursor.advance(len(literal))
         self._state = AfterCall(None)

@@ -26,7 +26,7 @@ from proxy.guardrails.rescue.marks import (
     STRAY_CLOSERS,
     TAGS,
     THOUGHT_ENDS,
-    holds_call,
+    contains_call,
 )
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import Reason
@@ -184,7 +184,12 @@ class StrayMarks:
     def _is_discussed(self, mark: str, prose: str, line: str) -> bool:
         """Return whether the prompt or earlier words discuss a mark, or the mark is in code."""
         lead = prose[-_LEAD:].rstrip()
-        if self._is_given(mark) or holds_call(prose) or line.count("`") % 2 or lead.endswith(":"):
+        if (
+            self._is_given(mark)
+            or contains_call(prose)
+            or line.count("`") % 2
+            or lead.endswith(":")
+        ):
             return True
         return len(_FENCED_LINE.findall(prose)) % 2 == 1 or introduces_example(lead)
 

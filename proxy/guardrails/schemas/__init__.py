@@ -1,14 +1,15 @@
-"""JSON schemas of the client: values are checked against them, and coerced where that is safe.
+"""Checks values against the client's JSON schemas, and coerces them where that is safe.
 
-`arguments` is the interface for the rest of the guardrails. It judges the arguments of one call,
-one member of them while the model still writes, or a reply that has to be JSON.
+`arguments` is the interface for the rest of the guardrails. It checks the arguments of a call, a
+single argument while the model still writes the call, or a reply that has to be JSON.
 
-The modules below it, in the order of their dependencies:
+It uses these modules, in the order of their dependencies:
 
 - `patterns` estimates the cost of regular expressions, `graph` links the sub-schemas of a schema,
-  and `workload` estimates the time to check a value. A client chooses the schema and a model the
-  value, so neither may keep the event loop busy.
+  and `workload` estimates the time to check a value. The schema comes from a client and the value
+  from a model; these limits keep both from blocking the event loop.
 - `schema` compiles a schema, checks values and lists errors, within these estimates.
-- `coercion` converts values of the wrong type; `violations` words the remaining errors for a model.
-- `rewriting` derives schemas: without some patterns, simpler for an engine, or for a whole call.
+- `coercion` converts values of the wrong type; `violations` describes the remaining errors to a
+  model.
+- `rewriting` derives schemas: without some patterns, simpler for an engine, or for a complete call.
 """

@@ -1,8 +1,8 @@
-"""Arguments and answers against the client's schema: read, checked, and coerced if needed.
+"""Checks arguments and answers against the client's schema, after repair and coercion.
 
-`check` judges the arguments of one call, `Members` one member of them while the model still writes,
-`check_reply` a reply that has to be JSON. A defect of the model is a result here, never an
-exception; a schema that cannot be compiled checks nothing, and the outcome reports that.
+`check` checks the arguments of a call, `Members` a single argument while the model still writes the
+call, and `check_reply` a reply that has to be JSON. Errors of the model are returned, not raised.
+If the schema cannot be compiled, any value is valid and the outcome `Unchecked` is reported.
 
     schema: {"properties": {"days": {"type": "integer"}}, "required": ["days"]}
 
@@ -26,7 +26,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool, properties_of
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
-from proxy.guardrails.rescue.values.reader import read_values, read_whole
+from proxy.guardrails.rescue.values.reader import read_only_value, read_values
 from proxy.guardrails.rescue.values.scalars import Value
 from proxy.guardrails.schemas.coercion import (
     coerce,
@@ -46,17 +46,17 @@ from proxy.guardrails.schemas.schema import (
 from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, describe_violations
 
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
-# Keywords of a whole schema that judge its members one by one, or only require them.
-_ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
-_ROOT |= {"$schema", "$id", "$defs", "definitions", "strict"}
-_STRING = _ANNOTATIONS | {"type", "anyOf"}
+# With only these keywords at its root, a schema checks each member independently of the others.
+_INDEPENDENT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+_INDEPENDENT |= {"$schema", "$id", "$defs", "definitions", "strict"}
+_ANY_STRING = _ANNOTATIONS | {"type", "anyOf"}  # keywords that do not restrict a string
 _MAY_BE_FLOAT = re.compile(r"\d[.eE]")  # without a match, arguments need no search for `5.0`
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Arguments fit for a client; `text` is the model's text if nothing had to be changed.
+    """Valid arguments; `text` is the model's text if nothing was changed.
 
-    `text` is empty until the check if the arguments have to be serialized again.
+    While they are checked, `text` is "" if the value has to be serialized again.
     """
 
     text: str
@@ -82,17 +82,16 @@ CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArgument
 
 
 def check(tool: Tool, arguments: JsonValue, *, may_close: bool = False) -> CheckedArguments:
-    """Judge the arguments of a call: JSON text, possibly broken, or a parsed value.
+    """Check the arguments of a call: JSON text, possibly broken, or a parsed value.
 
-    With `may_close` missing brackets at the end are added. Only the caller knows whether the model
-    chose to stop there or the reply was cut off, in which case a value may be incomplete.
+    `may_close` allows missing brackets at the end. The caller sets it if the model itself ended the
+    reply; in a truncated reply the last value may be incomplete.
     """
     read = _read(tool.name, arguments, may_close=may_close)
     if isinstance(read, BrokenArguments):
         return read
-    named = unescape_names(
-        tool.parameters, read.value
-    )  # before the check: unknown names are errors
+    # before the check, which would reject the escaped names as unknown
+    named = unescape_names(tool.parameters, read.value)
     if named is not read.value:
         read = ValidArguments("", named, (*read.facts, Coerced(tool.name, "")))
     try:
@@ -110,8 +109,8 @@ def _check_object(tool: Tool, schema: Schema, read: ValidArguments) -> CheckedAr
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
     inner = unwrap_arguments(tool.parameters, read.value)
     if inner is not None:
-        meant = ValidArguments("", inner, (*read.facts, Coerced(tool.name, "")))
-        checked = _judge(tool.name, schema, meant)
+        unwrapped = ValidArguments("", inner, (*read.facts, Coerced(tool.name, "")))
+        checked = _judge(tool.name, schema, unwrapped)
         if isinstance(checked, ValidArguments):
             return checked
     return _judge(tool.name, schema, read)
@@ -174,43 +173,42 @@ def _read(tool: str, arguments: JsonValue, *, may_close: bool) -> ValidArguments
 def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | BrokenArguments:
     if not text.strip():
         return ValidArguments("", {})
-    # No model means more members, and each of them costs time in the check.
-    if text.count('":') > MEMBERS:
+    if text.count('":') > MEMBERS:  # a limit, because the check of each member takes time
         return BrokenArguments(f"The arguments have more than {MEMBERS:,} members")
-    done: Fact = Coerced(tool, "")
+    fact: Fact = Coerced(tool, "")
     try:
         value = json.parse(text)
     except ValueError as error:
         result = _read_lenient(text)
         if result is None or not (result.is_closed or may_close):
             return BrokenArguments(f"The arguments are not valid JSON: {error}")
-        value, done = result.value, Repaired(tool)
+        value, fact = result.value, Repaired(tool)
     else:
         if isinstance(value, dict):
             return ValidArguments(text, value)
-        if value is None:  # `null` means no arguments, which is not a repair
+        if value is None:  # `null` means no arguments; this is not reported as a coercion
             return ValidArguments("", {})
-    read = _read(tool, value, may_close=may_close)
-    return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
+    read = _read(tool, value, may_close=may_close)  # JSON text within a JSON string
+    return read if isinstance(read, BrokenArguments) else replace(read, facts=(fact, *read.facts))
 
 
 def _read_lenient(text: str) -> Value | None:
-    """Read JSON that is not valid, such as `{'days': 3,}` or `{"days": 3}}`."""
-    result = read_whole(text)
+    """Read invalid JSON, such as `{'days': 3,}` or `{"days": 3}}`; return None if ambiguous."""
+    result = read_only_value(text)
     if isinstance(result, Value):
         return result
-    # a surplus bracket after the whole object changes nothing, here as in a call that is text
+    # surplus brackets after a complete object are ignored, as in calls that are rescued from text
     values = read_values(text)
     return Value(values[0]) if len(values) == 1 and isinstance(values[0], dict) else None
 
 
 _FENCE = "```"
 _JSON_LINE = re.compile(r"^(?:```(?:json)?\n)?[{\[]", re.MULTILINE)
-_MOST_BEGINNINGS = 10  # each is parsed to the end, so more would take quadratic time
+_MOST_STARTS = 10  # the text is parsed from each of them to the end: more take quadratic time
 
 
 class ValidAnswer(msgspec.Struct, frozen=True):
-    """JSON that satisfies the schema; `text` is that of the model, without a code fence."""
+    """JSON that satisfies the schema; `text` is the model's text without a code fence."""
 
     text: str
     facts: tuple[Fact, ...] = ()
@@ -223,15 +221,15 @@ class InvalidAnswer(msgspec.Struct, frozen=True):
 
 
 def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
-    """Judge the answer of a reply: its text, or without text its reasoning."""
+    """Check the answer of a reply; if the text is empty, the reasoning may contain the answer."""
     answer = None if text.strip() else _find_answer(thoughts, schema)
     return answer or check_answer(text, schema)
 
 
 def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
-    """Return the answer that a model gave only as its reasoning, or at the end of it."""
+    """Return the valid answer that the reasoning is, or that the reasoning ends with."""
     text = thoughts.strip()
-    starts = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_BEGINNINGS:]
+    starts = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_STARTS:]
     for start in (0, *starts):
         checked = check_answer(text[start:], schema) if text else None
         if isinstance(checked, ValidAnswer):
@@ -240,7 +238,7 @@ def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
 
 
 def check_answer(answer: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
-    """Judge a whole answer; a schema that cannot be compiled demands only JSON."""
+    """Check an answer; if the schema cannot be compiled, any JSON is valid."""
     text, facts = _without_fence(answer.strip())
     try:
         value = json.parse(text)
@@ -270,74 +268,74 @@ def _list_errors(schema: Schema, value: JsonValue) -> tuple[ValidationError, ...
 
 
 def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
-    """Remove a code fence around the whole answer: clients parse the text as JSON."""
+    """Remove a code fence around the answer, because clients parse the text as JSON."""
     opening, _, rest = text.partition("\n")
     if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
         return text, ()
     return rest.removesuffix(_FENCE).strip(), (Dropped("code_fence"),)
 
 
-class Settled(msgspec.Struct, frozen=True):
-    """The final value of a member; `is_changed` if it had to be coerced."""
+class CheckedMember(msgspec.Struct, frozen=True):
+    """The final value of a valid member; `is_changed` if it was coerced."""
 
     value: JsonValue
     is_changed: bool = False
 
 
 class Members:
-    """The members that a tool declares, judged while the model still writes the call.
+    """Checks single arguments while the model still writes the call.
 
-    A streamed argument cannot be taken back, so a member is judged exactly as it will be within the
-    whole object. Where that is uncertain, the member waits for the verdict on the whole. A schema
-    that judges members in combination declares none.
+    A streamed argument cannot be revoked, so a member is checked exactly as within the complete
+    object. If the result is uncertain, the member is checked with the complete object. If the
+    schema checks members in combination (`anyOf` at its root), this class declares no member.
     """
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
-        is_known = isinstance(schema, dict) and schema.keys() <= _ROOT
-        self._properties = properties_of(schema) if is_known else {}
+        is_independent = isinstance(schema, dict) and schema.keys() <= _INDEPENDENT
+        self._properties = properties_of(schema) if is_independent else {}
 
     def declares(self, name: str) -> bool:
         return name in self._properties
 
-    def takes_any_string(self, name: str) -> bool:
-        """Return whether every string is valid, and so every prefix of one."""
-        return _takes_any_string(self._properties[name])
+    def accepts_any_string(self, name: str) -> bool:
+        """Return whether every string is valid, so that an incomplete string can be streamed."""
+        return _accepts_any_string(self._properties[name])
 
-    def settle(self, name: str, value: JsonValue) -> Settled | None:
-        """Check the complete value of a member, coerced if needed; None if uncertain."""
+    def check(self, name: str, value: JsonValue) -> CheckedMember | None:
+        """Check and coerce the complete value of a member; None if invalid or uncertain."""
         try:
             schema = compile_schema(self._schema)
             part = schema.part(("properties", name))
             if part is not None and part.is_valid(value):
-                settled, paths = write_integers(part, value)
-                return Settled(settled, is_changed=bool(paths))
+                final, paths = write_integers(part, value)
+                return CheckedMember(final, is_changed=bool(paths))
             return _coerce(schema, name, value)
         except (TooLargeToExplain, UnusableSchema, ValueError):
             return None
 
 
-def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
-    """Coerce a member inside its object, where the other members may still be missing."""
+def _coerce(schema: Schema, name: str, value: JsonValue) -> CheckedMember | None:
+    """Coerce the only member of an object; missing required members are no errors."""
     coercion = coerce(schema, {name: value})
-    whole, errors = coercion.value, coercion.errors
-    is_wrong = any(
+    arguments, errors = coercion.value, coercion.errors
+    is_invalid = any(
         error.instance_path or not isinstance(error.kind, Kind.Required) for error in errors
     )
-    if is_wrong or not isinstance(whole, dict) or name not in whole:
+    if is_invalid or not isinstance(arguments, dict) or name not in arguments:
         return None
-    settled, paths = write_integers(schema, whole)
-    assert isinstance(settled, dict)  # noqa: S101 - a copy of the arguments
-    return Settled(settled[name], is_changed=bool(coercion.paths or paths))
+    final, paths = write_integers(schema, arguments)
+    assert isinstance(final, dict)  # noqa: S101 - a copy of the arguments
+    return CheckedMember(final[name], is_changed=bool(coercion.paths or paths))
 
 
-def _takes_any_string(schema: JsonValue) -> bool:
+def _accepts_any_string(schema: JsonValue) -> bool:
     if not isinstance(schema, dict):
         return schema is True
     kinds, branches = schema.get("type", "string"), schema.get("anyOf", [True])
     return (
-        schema.keys() <= _STRING
+        schema.keys() <= _ANY_STRING
         and "string" in (kinds if isinstance(kinds, list) else [kinds])
         and isinstance(branches, list)
-        and any(map(_takes_any_string, branches))
+        and any(map(_accepts_any_string, branches))
     )

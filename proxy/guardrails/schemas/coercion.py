@@ -1,13 +1,13 @@
-r"""Converts values of the wrong type that can mean only one thing, guided by a schema.
+r"""Converts values of the wrong type to the type that a schema expects, if they are unambiguous.
 
 Theory of operation
 -------------------
 `coerce` works from the errors of the validator, so it needs no code for `$ref` or `allOf`, and
-never touches a valid value. Each round proposes one change for each erroneous path and validates
-again; one round repairs one level of nesting. Finally the changes that did not help are undone:
-each has a condition under which it counts against the remaining errors.
+never changes a valid value. Each round proposes one change for each erroneous path and validates
+again; one round repairs one level of nesting. Finally the changes that did not remove their error
+are undone; the condition of each change (`_Condition`) names the errors that count.
 
-Nothing is invented and nothing truncated: every scalar of the result was in the input.
+No value is invented or truncated: every scalar of the result was in the input.
 
     {"n": "5"}                  integer              {"n": 5}            a number as text
     {"n": "true"}               boolean              {"n": true}         Granite 20B
@@ -16,8 +16,8 @@ Nothing is invented and nothing truncated: every scalar of the result was in the
     {"tags": "['a', 'b']"}      array of strings     {"tags": ["a", "b"]}
     {"unit": " Celsius"}        enum: celsius, ...   {"unit": "celsius"}
     {"day": "Monday"}           enum: mon, tue, ...  {"day": "mon"}
-    {"city": {"city": "Rome"}}  string               {"city": "Rome"}    wrapped in its own name
-    {"tags": {"item": ["a"]}}   array                {"tags": ["a"]}     as XML-like tags write it
+    {"city": {"city": "Rome"}}  string               {"city": "Rome"}    wrapped in the same name
+    {"tags": {"item": ["a"]}}   array                {"tags": ["a"]}     from XML-like tags
     {"body": {"a": 1}}          string               {"body": "{\"a\":1}"}
     {"unit": null}              optional string      {}                  Gemma 7B
     {"x": 1}                    no property x        {}                  additionalProperties: false
@@ -38,7 +38,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import properties_of
-from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.reader import read_only_value
 from proxy.guardrails.rescue.values.scalars import Value
 from proxy.guardrails.schemas.rewriting import KNOWN_TYPES
 from proxy.guardrails.schemas.schema import (
@@ -50,22 +50,22 @@ from proxy.guardrails.schemas.schema import (
 )
 from proxy.guardrails.schemas.workload import ListingBudget
 
-_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_CODE = re.compile(r"0[0-9]+")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_ZERO_PADDED = re.compile(r"0[0-9]+")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 100  # in digits
 _ABBREVIATION = 3  # letters, as of weekdays and months
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
-_COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item, or two
+_MAY_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item, or two
 
 
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
     """Convert a scalar to one of the expected JSON types: `"5"` to `5`, `5` to `"5"`.
 
-    None if it has no unambiguous meaning. A float is never converted to text, because the spelling
-    of the model (1.1 or 1.10) is lost.
+    Returns None if the value is ambiguous, and for a float: whether the model wrote 1.1 or 1.10 is
+    not known anymore.
     """
     if isinstance(value, str):
         return _read(value.strip(), types)
@@ -77,19 +77,20 @@ def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
 def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
     """Wrap a scalar as the only item of a list: `"new"` to `["new"]`.
 
-    None for text that may be several items ("a, b"), or none ("").
+    Returns None for text that may be several items ("a, b"), or no item ("").
     """
     is_item = isinstance(value, int | float) or (
-        isinstance(value, str) and bool(value.strip()) and not _COULD_BE_SEVERAL.search(value)
+        isinstance(value, str) and bool(value.strip()) and not _MAY_BE_SEVERAL.search(value)
     )
     return [value] if is_item and "array" in types else None
 
 
 def to_option(value: JsonValue, options: Sequence[JsonValue]) -> JsonValue:
-    """Return the only option that differs in case, padding or quotes: `" Celsius"` for `celsius`.
+    """Return the only option that equals the value except for case, white space and quotes.
 
-    If all options are abbreviations of one length ("mon", "tue", "wed"), also the only one that is
-    a prefix of the value ("Monday") or starts with it ("mo").
+    value         options                result
+    " Celsius"    celsius, fahrenheit    celsius
+    "Monday"      mon, tue, wed          mon, because all options have three letters
     """
     label = _label(value)
     if label is None:
@@ -116,7 +117,7 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
         return number
     if text in _BOOLEANS:
         return _BOOLEANS[text] if "boolean" in types else None
-    match read_whole(text):
+    match read_only_value(text):
         case Value(dict() as value, is_closed=True) if "object" in types:
             return value
         case Value(list() as value, is_closed=True) if "array" in types:
@@ -126,29 +127,30 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
 
 
 def _number(text: str, types: Sequence[str]) -> JsonValue:
-    """Read a number without losing a digit.
+    """Parse a number without loss of digits; None if impossible.
 
-    "05" is an integer only where an integer is required: elsewhere it may be a code.
+    "05" is a number only if the schema expects an integer; otherwise it may be a code.
     """
     if len(text) > _LONGEST_NUMBER:
         return None
-    if _WHOLE.fullmatch(text) and not {"integer", "number"}.isdisjoint(types):
+    if _INTEGER.fullmatch(text) and not {"integer", "number"}.isdisjoint(types):
         return int(text)
-    if "integer" in types and _CODE.fullmatch(text):
+    if "integer" in types and _ZERO_PADDED.fullmatch(text):
         return int(text)
     return _decimal(Decimal(text), types) if _DECIMAL.fullmatch(text) else None
 
 
 def _decimal(exact: Decimal, types: Sequence[str]) -> JsonValue:
-    is_whole = exact.adjusted() < _LONGEST_NUMBER and exact == exact.to_integral_value()
-    if "integer" in types and is_whole:
+    is_integer = exact.adjusted() < _LONGEST_NUMBER and exact == exact.to_integral_value()
+    if "integer" in types and is_integer:
         return int(exact)
     number = float(exact)
-    is_kept = not isinf(number) and Decimal(repr(number)) == exact
-    return number if "number" in types and is_kept else None
+    is_lossless = not isinf(number) and Decimal(repr(number)) == exact
+    return number if "number" in types and is_lossless else None
 
 
 def _label(value: JsonValue) -> str | None:
+    """Return the form of a value that is compared with options; None if it cannot be one."""
     if isinstance(value, str):
         text = value.strip()
         quoted = _QUOTED.fullmatch(text)
@@ -157,7 +159,7 @@ def _label(value: JsonValue) -> str | None:
 
 
 def _to_text(value: JsonValue) -> str | None:
-    """Return the JSON text of an object, or of a list of objects, for a parameter that takes text.
+    """Return the JSON text of an object or a list of objects; None for other values.
 
     Models write documents (`package.json`, a request body) into text parameters without quotes. An
     object that repeats the schema of its parameter, `{"type": "string"}`, is not such a document.
@@ -169,11 +171,11 @@ def _to_text(value: JsonValue) -> str | None:
     return None if is_schema or value == {} else json.dump_text(value)
 
 
-# One round repairs one level: a string that holds an array of mistyped items needs two.
+# One round repairs one level: a string that contains an array of mistyped items needs two rounds.
 _ROUNDS = 6
 _UNION_DEPTH = 3
-_MOST_TRIES = 20  # errors at one path that are looked at: `allOf` can repeat the same error
-_TRIALS = 200  # branches of unions tried for one value: nested unions multiply them
+_MOST_ERRORS = 20  # that are handled for one path: `allOf` can repeat the same error
+_TRIALS = 200  # branches of unions that are tried for one value: nested unions multiply them
 _COST_OF_TEXT = 1_000  # in dropped members: any other branch of a union is better
 _NOTHING = ("null", "None")
 _ITEM = "item"
@@ -205,9 +207,9 @@ _Condition: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A new value at a path, kept under a condition; `paths` are the changed locations.
+    """A new value at a path, undone under a condition; `paths` are the changed locations.
 
-    The member is removed if `is_drop`.
+    With `is_drop` the change removes the member.
     """
 
     path: Path
@@ -218,21 +220,21 @@ class _Change:
     is_drop: bool = False
 
     @property
-    def watched(self) -> Path:
-        """The path of the errors that count against the change."""
+    def error_path(self) -> Path:
+        """The path of the errors because of which the change is undone."""
         return self.path[:-1] if self.condition == "unless_parent_invalid" else self.path
 
 
 def coerce(schema: Schema, value: JsonValue) -> Coercion:
-    """Make a copy of a value satisfy a schema, as far as possible without loss.
+    """Coerce a copy of a value to a schema, as far as possible without loss.
 
-    Raises ValueError for a value that JSON cannot express.
+    Raises ValueError for a value that JSON cannot represent.
     """
     return _Coercer(schema).coerce(value)
 
 
 def copy_value(value: JsonValue) -> JsonValue:
-    """Return a deep copy; raises ValueError for a value that JSON cannot express."""
+    """Return a deep copy; raises ValueError for a value that JSON cannot represent."""
     copy = json.parse(json.dump(value))
     if copy != value:
         raise ValueError("not a JSON value")
@@ -244,7 +246,7 @@ def write_integers(schema: Schema, value: JsonValue) -> tuple[JsonValue, Sequenc
 
     JSON Schema accepts both, but strictly typed clients do not (openai/codex#33452).
     """
-    if not _holds_whole_float(value):
+    if not _contains_integral_float(value):
         return value, ()
     paths = sorted(schema.integers(value), key=str)
     if not paths:
@@ -257,12 +259,12 @@ def write_integers(schema: Schema, value: JsonValue) -> tuple[JsonValue, Sequenc
     return draft.value, paths
 
 
-def _holds_whole_float(value: JsonValue) -> bool:
-    rest = [value]
-    while rest:
-        item = rest.pop()
+def _contains_integral_float(value: JsonValue) -> bool:
+    pending = [value]
+    while pending:
+        item = pending.pop()
         if isinstance(item, dict | list):
-            rest += item.values() if isinstance(item, dict) else item
+            pending += item.values() if isinstance(item, dict) else item
         elif isinstance(item, float) and item.is_integer():
             return True
     return False
@@ -271,8 +273,8 @@ def _holds_whole_float(value: JsonValue) -> bool:
 def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
     """Return the arguments from inside an undeclared wrapper: `{"params": {"city": "Rome"}}`.
 
-    A schema without required members would accept the wrapper and pass it on. A schema that allows
-    additional members may mean it, so None is returned then.
+    A schema without required members would accept the wrapper, and the tool would receive it.
+    Returns None if the schema allows additional members, because the wrapper may then be intended.
     """
     properties = properties_of(parameters)
     if not isinstance(parameters, dict) or "properties" not in parameters:
@@ -289,25 +291,25 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     r"""Remove Markdown escapes of names: `{"max\_results": 5}` becomes `{"max_results": 5}`.
 
-    Mixtral 8x7B escapes most names with an underscore, and then values too. Returns the same object
-    if nothing changes.
+    Mixtral 8x7B escapes most names with an underscore, and in such calls also values. Returns the
+    same object if nothing changes.
     """
     if not any("\\_" in name for name in arguments):
         return arguments
     known = properties_of(parameters)
     plain = {name: name.replace("\\_", "_") for name in arguments if name not in known}
-    meant = {old: new for old, new in plain.items() if new in known and new not in arguments}
-    is_clear = meant and len({*meant.values()}) == len(meant)
-    if not is_clear:
+    renamed = {old: new for old, new in plain.items() if new in known and new not in arguments}
+    is_unambiguous = renamed and len({*renamed.values()}) == len(renamed)
+    if not is_unambiguous:
         return arguments
-    plainly = unescape_values(arguments)
-    return {meant.get(name, name): plainly[name] for name in arguments}
+    values = unescape_values(arguments)
+    return {renamed.get(name, name): values[name] for name in arguments}
 
 
 def unescape_values(arguments: JsonObject) -> JsonObject:
-    """Return the arguments with `_` in place of every backslash and `_` in their values."""
+    r"""Replace `\_` by `_` in all values, at any depth."""
     values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
-    assert isinstance(values, list)  # noqa: S101 - as it was written
+    assert isinstance(values, list)  # noqa: S101 - a list was serialized
     return dict(zip(arguments, values, strict=True))
 
 
@@ -339,8 +341,8 @@ class _Draft:
         self._changes.append((change, self.at(change.path)))
         self._put(change.path, change.value, is_drop=change.is_drop)
 
-    def take_back(self, errors: Sequence[ValidationError]) -> bool:
-        """Undo the changes that these errors count against; return whether there were any."""
+    def undo_useless(self, errors: Sequence[ValidationError]) -> bool:
+        """Undo the changes whose condition these errors meet; return whether there were any."""
         exact = {_path_of(error) for error in errors}
         against: dict[_Condition, set[Path]] = {
             "unless_mistyped": {
@@ -356,7 +358,7 @@ class _Draft:
         }
         undone: dict[Path, int] = {}
         for number, (change, previous) in reversed(list(enumerate(self._changes))):
-            if change.watched in against[change.condition]:
+            if change.error_path in against[change.condition]:
                 self._put(change.path, previous)
                 undone[change.path] = number
         self._changes = [
@@ -393,41 +395,41 @@ class _Coercer:
             if not self._improve(draft, errors):
                 break
             errors = list(self.schema.errors(draft.value, self.budget))
-        # A change that did not help would hide the model's value from the complaint about it.
-        if errors and draft.take_back(errors):
+        # The model is told about the remaining errors, so they must show its original value.
+        if errors and draft.undo_useless(errors):
             errors = list(self.schema.errors(draft.value, self.budget))
         paths = dict.fromkeys(path for change in draft.changes for path in change.paths)
         cost = sum(change.cost for change in draft.changes)
         return Coercion(draft.value, tuple(paths), tuple(errors), cost)
 
     def _improve(self, draft: _Draft, errors: Sequence[ValidationError]) -> bool:
-        """Change every path at most once; return whether anything was changed."""
-        touched: set[Path] = set()
-        tries: Counter[Path] = Counter()
+        """Change every path at most once; return whether any value was changed."""
+        changed: set[Path] = set()
+        counts: Counter[Path] = Counter()
         for error in errors:
             path = _path_of(error)
-            tries[path] += 1
-            if tries[path] <= _MOST_TRIES and touched.isdisjoint(_prefixes(path)):
+            counts[path] += 1
+            if counts[path] <= _MOST_ERRORS and changed.isdisjoint(_prefixes(path)):
                 for change in self._changes(error, path, draft.at(path)):
                     draft.make(change)
-                    touched.add(change.path)
-        return bool(touched)
+                    changed.add(change.path)
+        return bool(changed)
 
     def _changes(self, error: ValidationError, path: Path, value: JsonValue) -> Iterator[_Change]:
-        """Propose changes that could fix one error; several only to drop several members."""
-        if (value is None or _says_none(error, value)) and _is_member(error, path):
+        """Propose the change that could fix an error; each unknown member is a separate change."""
+        if (value is None or _is_textual_null(error, value)) and _is_member(error, path):
             yield _drop(path, "unless_required")
         elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
             for name in unknown:
                 yield _drop((*path, name), "unless_parent_invalid")
         elif change := (
-            self._mend(error, path, value)
+            self._convert(error, path, value)
             or _unwrap(error, path, value)
-            or _write_out(error, path, value)
+            or _serialize(error, path, value)
         ):
             yield change
 
-    def _mend(self, error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
+    def _convert(self, error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
         match error.kind:
             case Kind.Type(types=types):
                 new = to_type(value, types)
@@ -443,7 +445,7 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce toward the branch with the lowest cost; among equals the first."""
+        """Coerce toward the branch with the lowest cost; of equal branches, the first."""
         fits = [
             fit
             for number in range(branches)
@@ -461,11 +463,10 @@ class _Coercer:
             return None
         self.trials[0] -= 1
         schema = self.schema.part(branch, self.budget)
-        deeper = self.depth + 1
         if schema is None:
             return None
         try:
-            return _Coercer(schema, self.trials, deeper, self.budget).coerce(value)
+            return _Coercer(schema, self.trials, self.depth + 1, self.budget).coerce(value)
         except TooLargeToExplain:
             return None
 
@@ -483,7 +484,7 @@ def _unwrap(error: ValidationError, path: Path, value: JsonValue) -> _Change | N
     return _replace(path, copy_value(inner), "unless_invalid")
 
 
-def _write_out(error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
+def _serialize(error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
     text = _to_text(value) if "string" in _due_types(error) else None
     change = _replace(path, text, "unless_invalid")
     return None if change is None else replace(change, cost=_COST_OF_TEXT)
@@ -503,17 +504,17 @@ def _drop(path: Path, condition: _Condition) -> _Change:
     return _Change(path, None, condition, (path,), cost=1, is_drop=True)
 
 
-def _says_none(error: ValidationError, value: JsonValue) -> bool:
-    """Return whether "null" or "None" was written where text is not expected.
+def _is_textual_null(error: ValidationError, value: JsonValue) -> bool:
+    """Return whether the value is the text "null" or "None" and the schema expects no text.
 
-    Formats with tags, such as Qwen3-Coder's, have only text for values.
+    In formats with tags, such as Qwen3-Coder's, all values are text.
     """
     due = _due_types(error)
     return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
 
 
 def _is_member(error: ValidationError, path: Path) -> bool:
-    """Return whether the schema declares the path as a property: null means "absent" then."""
+    """Return whether the schema declares the path as a property; then null means "absent"."""
     return bool(path) and ("properties", path[-1]) in pairwise(error.evaluation_path)
 
 

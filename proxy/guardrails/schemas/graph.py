@@ -1,4 +1,4 @@
-"""A schema as a graph: the sub-schemas that check a value, its members and its items.
+"""Converts a schema to a graph of the sub-schemas that check a value, its members and its items.
 
 `References` resolves references within the document; none is fetched. `Graph` creates a
 `SchemaNode` for each sub-schema that can be reached from the root, and links it to the nodes that
@@ -30,17 +30,17 @@ class UnknownTarget(LookupError):
 
 
 class References:
-    """The references of one document."""
+    """Finds the targets of references within one document."""
 
     def __init__(self, document: JsonValue) -> None:
         self._bases: dict[int, str] = {}
         self._resources: dict[str, JsonValue] = dict.fromkeys(("", ROOT, _DEFAULT), document)
         self._anchors: dict[tuple[str, str], JsonObject] = {}
         self._dynamic: dict[str, list[JsonObject]] = {}
-        self._look_for_names(document)
+        self._index_names(document)
 
     def target(self, source: JsonObject, reference: str) -> JsonValue:
-        """Return the target of a reference in `source`; for a meta-schema, the schema True."""
+        """Return the target of a reference in `source`; True for any meta-schema."""
         base = self._bases.get(id(source), "")
         address, _, fragment = reference.partition("#")
         if address.startswith(_META):
@@ -84,18 +84,19 @@ class References:
             else:
                 schema = inner
 
-    def _look_for_names(self, document: JsonValue) -> None:
-        """Note every sub-schema with an `$id` or anchor, and the base of each reference."""
-        rest = [(document, "")]
-        while rest:
-            value, base = rest.pop()
+    def _index_names(self, document: JsonValue) -> None:
+        """Index every sub-schema with an `$id` or anchor, and the base URI of each reference."""
+        pending = [(document, "")]
+        while pending:
+            value, base = pending.pop()
             if isinstance(value, list):
-                rest += [(item, base) for item in value]
+                pending += [(item, base) for item in value]
             elif isinstance(value, dict):
-                base = self._note(value, base)
-                rest += [(member, base) for member in value.values()]
+                base = self._index(value, base)
+                pending += [(member, base) for member in value.values()]
 
-    def _note(self, schema: JsonObject, base: str) -> str:
+    def _index(self, schema: JsonObject, base: str) -> str:
+        """Index a sub-schema; return the base URI inside it."""
         if isinstance(name := schema.get("$id"), str):
             base = urljoin(base, name).partition("#")[0]
             self._resources.setdefault(base, schema)
@@ -124,14 +125,14 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
 
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
-# The part of a value that linked nodes check: the value itself, its keys, each member or item, or
-# only the members or items without a label.
+# The part of a value that the linked nodes check: the value itself, its keys, each member or item,
+# or only the members or items that no `labeled` node checks.
 Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
 
-_MOST_NODES = 20_000  # following them takes 0.2 s
-_ENOUGH = 10**9  # counting stops here: above every bound, before arithmetic becomes slow
-_BYTES_A_COPY = 120  # of an enum or const that count as one error, because each error copies them
-_LOOKS = 3  # at a branch next to `unevaluated...`, for which jsonschema-rs takes 2.6 times as long
+_MOST_NODES = 20_000  # linking them takes 0.2 s
+_MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
+_BYTES_PER_ERROR = 120  # of an enum or const: each error copies it, so a long one counts as several
+_UNEVALUATED_FACTOR = 3  # jsonschema-rs takes 2.6 times as long for a branch next to these keywords
 
 _ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _LINKS: dict[str, Link] = {
@@ -148,22 +149,24 @@ _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum
 
 
 class TooManySchemas(ValueError):
-    """Raised for a schema that is too large or too deep to check any value with it."""
+    """Raised for a schema that is too large or too deep for a check."""
 
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
     """A sub-schema, linked to the nodes that check the same value, its members and its items.
 
-    `labelled` are the nodes of single members or items. `looks` is how often its branches are
-    examined, `errors` the most errors that its keywords can have. Text is matched with `patterns`,
-    the names of members with `name_patterns`. `types` are the types that it names.
+    - `errors`: the maximum number of errors of its keywords
+    - `checks_per_branch`: how often each of its branches is checked
+    - `labeled`: the nodes of single members or items
+    - `patterns` match text, `name_patterns` the names of members
+    - `types`: the value of the keyword `type`, as a tuple
     """
 
     errors: int = 1
     is_union: bool = False
-    looks: int = 1
-    labelled: dict[Label, int] = field(default_factory=dict)
+    checks_per_branch: int = 1
+    labeled: dict[Label, int] = field(default_factory=dict)
     patterns: list[str] = field(default_factory=list)
     name_patterns: list[str] = field(default_factory=list)
     types: tuple[JsonValue, ...] = ()
@@ -171,7 +174,7 @@ class SchemaNode:
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
         """Return the nodes that check a member or item with this label."""
-        known = None if label is None else self.labelled.get(label)
+        known = None if label is None else self.labeled.get(label)
         others = self.at("other member" if kind == "member" else "other item")
         each = self.at("each member" if kind == "member" else "each item")
         return (others if known is None else [known]) + each
@@ -180,21 +183,24 @@ class SchemaNode:
         return self.links.get(link, [])
 
     def followers(self) -> Iterator[int]:
-        return chain(self.labelled.values(), *self.links.values())
+        return chain(self.labeled.values(), *self.links.values())
 
 
 class Graph:
-    """The nodes that the root of a document leads to; raises TooManySchemas.
+    """The nodes that can be reached from the root of a document; raises TooManySchemas.
 
-    `ranks` order the nodes so that links to the value itself lead to lower ranks, except in cycles.
-    For each node, `checks` counts the checks of a value and of one member or item on each level
-    inside it. `lengths` is the number of nodes in the longest chain of links that begins with the
-    node. Cycles are followed once.
+    Each of these lists has an entry for each node; cycles are followed once:
+
+    - `ranks`: links to the value itself lead to a lower rank, except in cycles
+    - `checks`: the number of checks of a value with one member or item on each level
+    - `lengths`: the number of nodes in the longest chain of links that begins with the node
+
+    `is_complete` is false if the target of a reference is unknown.
     """
 
     def __init__(self, document: JsonValue) -> None:
         self.document = document
-        self.is_whole = True
+        self.is_complete = True
         self.nodes: list[SchemaNode] = []
         self._numbers: dict[int, int] = {}
         self.references = References(document)
@@ -215,35 +221,35 @@ class Graph:
                 self._sum_up(number, later)
 
     def number_of(self, schema: JsonValue) -> int:
-        """Return the number of a schema's node; raises LookupError if nothing leads to it."""
+        """Return the number of a schema's node; raises LookupError if it is not reachable."""
         return self._numbers[_key(schema)]
 
     def patterns_from(self, number: int) -> set[str]:
-        """Return all patterns of a node and of all nodes that it leads to."""
+        """Return the patterns of a node and of all nodes that are reachable from it."""
         patterns: set[str] = set()
-        seen, rest = {number}, [number]
-        while rest:
-            node = self.nodes[rest.pop()]
+        seen, pending = {number}, [number]
+        while pending:
+            node = self.nodes[pending.pop()]
             patterns.update(node.patterns, node.name_patterns)
-            further = set(node.followers()) - seen
-            seen |= further
-            rest += further
+            new = set(node.followers()) - seen
+            seen |= new
+            pending += new
         return patterns
 
     def _follow(self, document: JsonValue) -> None:
-        rest: list[JsonValue] = []
+        pending: list[JsonValue] = []
 
         def number_of(schema: JsonValue) -> int:
             key = _key(schema)
             if key not in self._numbers:
                 self._numbers[key] = len(self.nodes)
                 self.nodes.append(SchemaNode())
-                rest.append(schema)
+                pending.append(schema)
             return self._numbers[key]
 
         number_of(document)
-        while rest:
-            schema = rest.pop()
+        while pending:
+            schema = pending.pop()
             if isinstance(schema, dict):
                 node = self.nodes[number_of(schema)]
                 if targets := self._targets(schema):
@@ -261,11 +267,11 @@ class Graph:
             if isinstance(dynamic := schema.get("$dynamicRef"), str):
                 targets += self.references.dynamic_targets(schema, dynamic)
         except UnknownTarget:
-            self.is_whole = False
+            self.is_complete = False
         return targets
 
     def _sum_up(self, number: int, later: set[int]) -> None:
-        """Add up the checks of a node, without following the links that close a cycle."""
+        """Add up the checks of a node; a link that closes a cycle counts as one check."""
         node, checks = self.nodes[number], self.checks
 
         def over(*links: Link) -> int:
@@ -275,16 +281,16 @@ class Graph:
                 for target in node.at(link)
             )
 
-        labelled = max(
-            (checks[target] for target in node.labelled.values() if target in later), default=0
+        labeled = max(
+            (checks[target] for target in node.labeled.values() if target in later), default=0
         )
         inner = over("each member", "other member"), over("each item", "other item")
-        total = node.looks * over("value") + over("keys") + labelled + max(inner)
-        self.checks[number] = min(1 + total, _ENOUGH)
+        total = node.checks_per_branch * over("value") + over("keys") + labeled + max(inner)
+        self.checks[number] = min(1 + total, _MOST_CHECKS)
 
 
 def _key(schema: JsonValue) -> int:
-    """Return the key of a schema; booleans and invalid schemas, without keywords, share a key."""
+    """Return the key of a schema; schemas that are not objects have no keywords and share 0."""
     return id(schema) if isinstance(schema, dict) else 0
 
 
@@ -296,7 +302,7 @@ def _describe(
     if keyword in ("properties", "prefixItems"):
         listed = enumerate(value) if isinstance(value, list) else ()
         for label, schema in value.items() if isinstance(value, dict) else listed:
-            node.labelled[label] = number_of(schema)
+            node.labeled[label] = number_of(schema)
     elif keyword == "pattern" and isinstance(value, str):
         node.patterns.append(value)
     elif keyword == "type":
@@ -304,7 +310,8 @@ def _describe(
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS
-        node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
+        factor = _UNEVALUATED_FACTOR if keyword in _UNEVALUATED else node.checks_per_branch
+        node.checks_per_branch = factor
         if keyword == "patternProperties" and isinstance(value, dict):
             node.name_patterns.extend(value)
 
@@ -318,9 +325,9 @@ def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:
 
 
 def _errors(keyword: str, value: JsonValue) -> int:
-    """Count the errors of a keyword; long options count as several."""
+    """Return the maximum number of errors of a keyword."""
     if keyword in ("enum", "const"):
-        return len(json.dump(value)) // _BYTES_A_COPY
+        return len(json.dump(value)) // _BYTES_PER_ERROR
     lists = value.values() if isinstance(value, dict) else [value]
     return sum(len(names) for names in lists if isinstance(names, list))
 

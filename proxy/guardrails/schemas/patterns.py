@@ -1,17 +1,17 @@
-"""Regular expressions of a schema: their cost, which are compiled, and how values are matched.
+"""Limits the cost of a schema's regular expressions: which are compiled, and how they are matched.
 
-`estimate` reads the text of a pattern and compiles nothing; it is linear in the text. A pattern is
-a sequence of atoms, groups and repeats: `(a{1,50}){1,40}` has 40 copies of 50 copies of one atom,
-because an engine without backtracking writes a counted repeat out. The text alone therefore gives
-the memory of the program and the states that are active for each character of a value.
+`estimate` computes the cost of a pattern from its text in linear time, without compiling it. A
+pattern is a sequence of atoms, groups and repeats. An engine without backtracking expands a counted
+repeat, so `(a{1,50}){1,40}` becomes 2,000 copies of an atom. The text therefore shows the memory of
+the program and the number of states that are active for each character of a value.
 `choose_patterns` selects the patterns that fit into the budget of a schema. `PatternCost.plan`
 limits how often a pattern may backtrack: the longer the text, the fewer tries.
 """
 
-# An estimate may be too high but must not be too low. So a construct that other engines read
-# differently is refused (`(?#`, the flag `x`), and what this scanner does not know counts as
-# a pattern that needs backtracking. The engine gets a limit of its own, derived from the estimate,
-# in case the scanner is wrong (`size_limit` in `schema.py`).
+# An estimate may be too high but must not be too low. So constructs that engines interpret
+# differently are refused (`(?#`, the flag `x`), and an unknown construct counts as one that needs
+# backtracking. In case the estimate is wrong, the engine has a memory limit that is derived from it
+# (`size_limit` in `schema.py`).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,21 +27,21 @@ from proxy.conversation.json import JsonValue
 
 # The validator compiles the limit of tries into a schema, so there are only a few limits.
 TRIES = (10_000, 1_000, 100, 10)
-STEPS_A_UNIT = 30  # compiling a unit of a pattern takes as long as visiting so many states
-_STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # as these steps take longer
+STEPS_PER_UNIT = 30  # compiling a unit of a pattern takes as long as visiting 30 states
+_STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # because these steps take longer
 
-# How a value is matched: the number of times a pattern may backtrack (0: do not match at all), and
-# the steps that all patterns take.
+# The number of times that a pattern may backtrack (0: do not match at all), and the number of steps
+# of all patterns.
 Matching: TypeAlias = tuple[int, int]
 FREE: Matching = TRIES[0], 0
 IMPOSSIBLE: Matching = 0, 0
 
 # Sizes are multiples of 32 bytes, the size of one literal; measured with regex-automata 0.4 by
 # searching for the smallest `size_limit` that compiles 10 and 20 copies.
-BYTES_A_UNIT = 32
-# The engine around a program, which even `^a` needs: 16 to 23 KiB. A pattern that backtracks has
-# engines for its atoms as well, of 4 KiB each.
-_ENGINE, _FURTHER_ENGINE = 512, 128
+BYTES_PER_UNIT = 32
+# The engine that runs a program needs 16 to 23 KiB, even for `^a`. A pattern that backtracks has
+# another engine for each of its atoms, of 4 KiB each.
+_ENGINE, _INNER_ENGINE = 512, 128
 _RANGE = 1  # an ASCII range or character in a class
 _WIDE = 10  # a character beyond ASCII; `[\u00a1-\uffff]` takes 19 as UTF-8 bytes
 _NEGATED = 70  # `.`, `[^a]` and `\S`: all of Unicode, as UTF-8 bytes
@@ -53,20 +53,20 @@ _ANY_CASE = 8  # `k` also matches the Kelvin sign
 _REPEAT = 3
 _GROUP = 10
 _BRANCH = 2
-# Each class such as `\d` outside brackets makes jsonschema-rs parse and copy the whole pattern
-# again (0.4 ns for each character of it): 8 kB of `\d` took 12 s. Lengths of the translations:
+# For each class such as `\d` outside brackets, jsonschema-rs parses and copies the complete pattern
+# again (0.4 ns per character): 8 kB of `\d` took 12 s. These are the lengths of the translations.
 _TRANSLATED = {"d": 6, "D": 7, "w": 13, "W": 14, "s": 120, "S": 121}
-_CHARACTERS_A_UNIT = 4
+_CHARACTERS_PER_UNIT = 4
 
-_ENOUGH = 10**9
-_DIGITS = 9  # of the count of a repeat; one with more is beyond every bound
+_UPPER_LIMIT = 10**9  # above all bounds, and small enough for fast arithmetic
+_DIGITS = 9  # of the count of a repeat; a longer number is above all bounds
 
 _TOO_LONG = f"it has more than {bounds.PATTERN_CHARACTERS:,} characters"
 _TOO_LARGE = "it is too large when its repeats are written out"
 _TOO_LARGE_TOGETHER = "the patterns of the schema are too large in total"
 _NO_PATTERN = "it is not a regular expression that can be compiled"
-_SHOWN = 40  # characters of a pattern
-_REMEMBERED = 1_024
+_SHOWN = 40  # characters of a pattern in a message
+_CACHE_SIZE = 1_024
 
 _TOKEN = re.compile(
     r"""
@@ -93,41 +93,42 @@ class UnreadablePattern(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PatternCost:
-    """The cost of one pattern, or the sum for several.
+    """The cost of a pattern, or the total of several patterns.
 
-    `size` is memory in units of 32 bytes. A match visits `steps` states for each character, and
-    `steps_a_try` for each character and each try of the patterns that backtrack.
+    - `size`: memory in units of 32 bytes
+    - `steps`: the states that a match visits for each character
+    - `steps_per_try`: the states that a try of a backtracking pattern visits for each character
     """
 
     size: int = 0
     steps: int = 0
-    steps_a_try: int = 0
+    steps_per_try: int = 0
 
     @property
     def memory_limit(self) -> int:
         """The memory limit of the compiled program in bytes, twice the estimate."""
-        return 2 * BYTES_A_UNIT * max(self.size, _ENGINE)
+        return 2 * BYTES_PER_UNIT * max(self.size, _ENGINE)
 
     def plan(self) -> Matching:
-        """Return how to match when the whole text of a value has this cost."""
+        """Choose the number of tries, if this is the cost for the complete text of a value."""
         if self.steps > bounds.PATTERN_STEPS:
             return IMPOSSIBLE
         for tries in TRIES:
-            further = tries * self.steps_a_try
-            if further <= _STEPS_TO_BACKTRACK:
-                return tries, self.steps + further
+            tried_steps = tries * self.steps_per_try
+            if tried_steps <= _STEPS_TO_BACKTRACK:
+                return tries, self.steps + tried_steps
         return IMPOSSIBLE
 
     def __add__(self, other: "PatternCost") -> "PatternCost":
         return PatternCost(
             self.size + other.size,
             self.steps + other.steps,
-            self.steps_a_try + other.steps_a_try,
+            self.steps_per_try + other.steps_per_try,
         )
 
     def __mul__(self, times: int) -> "PatternCost":
-        """Return the cost of matching with the same patterns so many times."""
-        return PatternCost(self.size, self.steps * times, self.steps_a_try * times)
+        """Return the cost of matching the same patterns several times."""
+        return PatternCost(self.size, self.steps * times, self.steps_per_try * times)
 
     @classmethod
     def largest(cls, costs: Iterable["PatternCost"]) -> "PatternCost":
@@ -136,7 +137,7 @@ class PatternCost:
         return cls(
             max(cost.size for cost in listed),
             max(cost.steps for cost in listed),
-            max(cost.steps_a_try for cost in listed),
+            max(cost.steps_per_try for cost in listed),
         )
 
 
@@ -146,12 +147,12 @@ NO_COST = PatternCost()
 def estimate(pattern: str) -> PatternCost:
     """Estimate the cost of a pattern; raises UnreadablePattern."""
     cost = _Scan().read(pattern)
-    return _Scan(backtracks=True).read(pattern) if cost.steps_a_try else cost
+    return _Scan(backtracks=True).read(pattern) if cost.steps_per_try else cost
 
 
 @dataclass(slots=True)
 class _Sum:
-    """The sizes and states of atoms in sequence; a repeat applies to the `last_` one."""
+    """The total size and states of a sequence of atoms; a repeat applies to the last atom."""
 
     size: int = 0
     states: int = 0
@@ -159,13 +160,13 @@ class _Sum:
     last_states: int = 0
 
     def add(self, size: int, states: int) -> None:
-        self.size = min(self.size + size, _ENOUGH)
-        self.states = min(self.states + states, _ENOUGH)
+        self.size = min(self.size + size, _UPPER_LIMIT)
+        self.states = min(self.states + states, _UPPER_LIMIT)
         self.last_size, self.last_states = size, states
 
     def repeat(self, copies: int) -> None:
-        size = min((self.last_size + _REPEAT) * copies, _ENOUGH)
-        states = min((self.last_states + 1) * copies, _ENOUGH)
+        size = min((self.last_size + _REPEAT) * copies, _UPPER_LIMIT)
+        states = min((self.last_states + 1) * copies, _UPPER_LIMIT)
         self.size -= self.last_size
         self.states -= self.last_states
         self.add(size, states)
@@ -173,6 +174,8 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Scan:
+    """Scans the text of a pattern; `groups` is the stack of open groups."""
+
     backtracks: bool = False
     is_any_case: bool = False
     engines: int = 0
@@ -186,20 +189,20 @@ class _Scan:
             token = _TOKEN.match(pattern, position)
             if token is None:
                 raise UnreadablePattern("it is not a regular expression, or has unusual syntax")
-            self._take(token)
+            self._read_token(token)
             position = token.end()
         if len(self.groups) > 1:
             raise UnreadablePattern("it has an unclosed group")
-        (whole,) = self.groups
-        size = whole.size * (_ANY_CASE if self.is_any_case else 1)
+        (total,) = self.groups
+        size = total.size * (_ANY_CASE if self.is_any_case else 1)
         if self.backtracks:
-            size += self.engines * _FURTHER_ENGINE
+            size += self.engines * _INNER_ENGINE
         else:
-            size += self.classes * (len(pattern) + self.length) // _CHARACTERS_A_UNIT
-        size, states = min(size + _ENGINE, _ENOUGH), max(whole.states, 1)
+            size += self.classes * (len(pattern) + self.length) // _CHARACTERS_PER_UNIT
+        size, states = min(size + _ENGINE, _UPPER_LIMIT), max(total.states, 1)
         return PatternCost(size, 0, states) if self.backtracks else PatternCost(size, states)
 
-    def _take(self, token: re.Match[str]) -> None:
+    def _read_token(self, token: re.Match[str]) -> None:
         match token.lastgroup:
             case "bare":
                 self._set_flags(token["bare"])
@@ -282,33 +285,33 @@ def _size_in_set(character: str) -> int:
 
 
 def patterns_in(document: JsonValue) -> Iterator[str]:
-    """Yield all patterns of a schema, repeated ones repeatedly.
+    """Yield all patterns of a schema, including duplicates.
 
-    Anything that may be a pattern counts, even inside examples: a reference can lead there.
+    Patterns inside examples and other data are included, because a reference can lead there.
     """
-    rest = [document]
-    while rest:
-        value = rest.pop()
+    pending = [document]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             if isinstance(pattern := value.get("pattern"), str):
                 yield pattern
             if isinstance(by_pattern := value.get("patternProperties"), dict):
                 yield from by_pattern
-            rest += value.values()
+            pending += value.values()
         elif isinstance(value, list):
-            rest += value
+            pending += value
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """The costs of the patterns that are compiled, and for each of the others the reason."""
+    """The costs of the compiled patterns, and for each refused pattern the reason."""
 
     costs: Mapping[str, PatternCost] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def problem(self) -> str:
-        """The patterns that are not checked, and the reason; empty if all are."""
+        """A message about the patterns that are not checked; "" if all are."""
         if not self.refused:
             return ""
         pattern, reason = next(iter(self.refused.items()))
@@ -317,7 +320,7 @@ class Patterns:
         return f"the pattern {json.dump_text(shown)} is not checked{others}: {reason}"
 
     def total(self, used: Iterable[str]) -> PatternCost:
-        """Return the cost of several patterns together; refused ones cost nothing."""
+        """Return the total cost of several patterns; refused patterns cost nothing."""
         return sum((self.costs[pattern] for pattern in used if pattern in self.costs), NO_COST)
 
 
@@ -325,7 +328,7 @@ NO_PATTERNS = Patterns()
 
 
 def choose_patterns(schema: JsonValue) -> Patterns:
-    """Choose the patterns to compile: as many as fit into the budget of a schema."""
+    """Choose the patterns to compile, in their order, until the budget of a schema is spent."""
     costs: dict[str, PatternCost] = {}
     refused: dict[str, str] = {}
     left = bounds.PATTERNS_SIZE
@@ -336,7 +339,7 @@ def choose_patterns(schema: JsonValue) -> Patterns:
         cost = _measure(pattern) if len(pattern) <= bounds.PATTERN_CHARACTERS else _TOO_LONG
         if isinstance(cost, str):
             refused[pattern] = cost
-            left -= len(pattern) if cost is not _TOO_LONG else 1  # estimating it is work, too
+            left -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time, too
         elif cost.size > left:
             refused[pattern] = _TOO_LARGE_TOGETHER
             left = 0
@@ -346,9 +349,9 @@ def choose_patterns(schema: JsonValue) -> Patterns:
     return Patterns(costs, refused)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _measure(pattern: str) -> PatternCost | str:
-    """Return the cost of a pattern, or why it is not compiled."""
+    """Return the cost of a pattern, or the reason why it is refused."""
     try:
         cost = estimate(pattern)
     except UnreadablePattern as error:
@@ -357,7 +360,7 @@ def _measure(pattern: str) -> PatternCost | str:
         return _TOO_LARGE
     options = FancyRegexOptions(size_limit=cost.memory_limit)
     try:
-        # alone, as otherwise one pattern that cannot be compiled makes the schema unusable
+        # compiled separately: in the schema, an invalid pattern would make all of it unusable
         Draft202012Validator({"pattern": pattern}, pattern_options=options)
     except ValueError:
         return _NO_PATTERN

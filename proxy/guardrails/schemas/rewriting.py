@@ -1,11 +1,11 @@
-"""Schemas rewritten for a purpose other than checking a value with them unchanged.
+"""Rewrites schemas for the validator, for llama-server and for tool prompts.
 
-`remove_patterns` and `without_unknown_types` produce a schema that the validator can compile,
-`simplify` and `simplify_for_grammar` one that llama-server can compile. `call_schema` combines the
-schemas of tools into the schema of one call, and `bind_members` fixes members of one tool.
-`change_schemas` knows the keywords with schemas in their values.
+`remove_patterns` and `remove_unknown_types` produce a schema that the validator can compile,
+`simplify` and `simplify_for_grammar` a schema that llama-server can compile. `call_schema` combines
+the schemas of tools into the schema of a call, and `bind_members` requires members of a tool.
+`change_schemas` applies a change to the sub-schemas of a keyword.
 
-    {"type": "float", "minimum": 1}      {"minimum": 1}     without_unknown_types
+    {"type": "float", "minimum": 1}      {"minimum": 1}     remove_unknown_types
     {"items": true}                      {"items": {}}      simplify: llama.cpp rejects booleans
     {"city": "string"} as a property     {"type": "string"} simplify_for_grammar
 """
@@ -19,7 +19,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, properties_of
 from proxy.guardrails.schemas.patterns import patterns_in
 
-# In the values of these, `{"type": "float"}` is data and not a schema.
+# In the values of these keywords, `{"type": "float"}` is data and not a schema.
 _DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
 
 _SCHEMAS_BY_NAME = frozenset(["$defs", "definitions", "dependentSchemas", "properties"])
@@ -28,23 +28,23 @@ _SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
 _SCHEMAS = frozenset(["additionalProperties", "contains", "else", "if", "items", "not", "then"])
 _SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
 _SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
-# A value is rejected if *more* of these match. References may lead to a removed pattern.
+# If their sub-schemas match more values, these keywords may reject more values.
 _INVERTING = frozenset(["if", "not", "oneOf"])
 _REFERENCES = frozenset(["$ref", "$dynamicRef"])
 _EVERY_NAME = ""  # the pattern that matches all names
 KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
-_LONGEST = 200  # a grammar repeats its rule this often
+_LONGEST = 200  # a grammar repeats a rule as often as the length
 _ANY_OBJECT: JsonObject = {"type": "object"}
-# Within `$defs`, an `$id` would begin another document, in which `#/...` leads elsewhere.
-_LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
+# An `$id` within `$defs` would start another document and change the targets of `#/...`.
+_ROOT_ONLY = ("$id", "$schema")
 
 
 def change_schemas(
     keyword: str, value: JsonValue, change: Callable[[JsonValue], JsonValue]
 ) -> JsonValue:
-    """Apply a change to the schemas that are the value of a keyword, or inside it."""
+    """Apply a change to the schemas in the value of a keyword; other values stay the same."""
     match value:
         case dict() if keyword in _SCHEMAS_BY_NAME:
             return {name: change(schema) for name, schema in value.items()}
@@ -57,7 +57,7 @@ def change_schemas(
 
 
 class IrremovablePattern(ValueError):
-    """Without the pattern the schema would reject values that it accepts now."""
+    """Raised if the schema without the pattern would reject values that it accepts now."""
 
 
 def remove_patterns(schema: JsonValue, patterns: Collection[str]) -> JsonValue:
@@ -69,9 +69,11 @@ def remove_patterns(schema: JsonValue, patterns: Collection[str]) -> JsonValue:
 
 
 class _Removal:
+    """Removes patterns from a schema."""
+
     def __init__(self, patterns: Collection[str]) -> None:
         self._patterns = patterns
-        self._effects = 0  # patterns removed, and references to where that may have happened
+        self._effects = 0  # removed patterns, and references whose targets may have changed
 
     def remove(self, schema: JsonValue) -> JsonValue:
         if not isinstance(schema, dict):
@@ -96,31 +98,34 @@ class _Removal:
         return changed
 
     def _remove_names(self, by_pattern: JsonObject) -> JsonObject:
-        """Return `patternProperties` in which every other name is allowed, with any value."""
-        rest = {name: schema for name, schema in by_pattern.items() if name not in self._patterns}
-        if len(rest) == len(by_pattern):
+        """Remove patterns from `patternProperties`, and allow all other names with any value.
+
+        Otherwise `additionalProperties` would reject the members with names that matched.
+        """
+        kept = {name: schema for name, schema in by_pattern.items() if name not in self._patterns}
+        if len(kept) == len(by_pattern):
             return by_pattern
         self._effects += 1
-        return {_EVERY_NAME: True, **rest}
+        return {_EVERY_NAME: True, **kept}
 
 
-def without_unknown_types(schema: JsonValue) -> JsonValue:
+def remove_unknown_types(schema: JsonValue) -> JsonValue:
     """Remove the keyword `type` if it names an unknown type, such as `float`."""
     match schema:
         case dict():
             return {
-                keyword: value if keyword in _DATA else without_unknown_types(value)
+                keyword: value if keyword in _DATA else remove_unknown_types(value)
                 for keyword, value in schema.items()
                 if not (keyword == "type" and _names_unknown_type(value))
             }
         case list():
-            return [without_unknown_types(item) for item in schema]
+            return [remove_unknown_types(item) for item in schema]
         case _:
             return schema
 
 
 def _names_unknown_type(value: JsonValue) -> bool:
-    """Return whether this value of `type` names an unknown type.
+    """Return whether a value of the keyword `type` names an unknown type.
 
     A dictionary is the schema of a property named `type`.
     """
@@ -129,24 +134,24 @@ def _names_unknown_type(value: JsonValue) -> bool:
     return not (is_known or isinstance(value, dict | bool))
 
 
-def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
+def simplify(tool: Tool, *, is_strict: bool = False) -> Tool:
     """Return the tool with a schema that llama-server can compile; most tools stay unchanged.
 
-    llama-server rejects the whole request for boolean sub-schemas, unknown types and remote
-    references. With `is_further`, for a backend that rejected even that, also for patterns and long
-    lengths. Replies are checked against the original, which the tool keeps as `parameters`.
+    llama-server rejects a request with boolean sub-schemas, unknown types or remote references.
+    `is_strict` also removes patterns and long lengths, for a backend that rejected the simplified
+    schema. Replies are checked against the original, which remains in `Tool.parameters`.
     """
-    source = _simplify_source[is_further](tool.source)
+    source = _simplify_source[is_strict](tool.source)
     return tool if source is None else Tool(tool.name, tool.parameters, source)
 
 
-def _simplify_parameters(source: bytes, *, is_further: bool) -> bytes | None:
+def _simplify_parameters(source: bytes, *, is_strict: bool) -> bytes | None:
     document = json.parse(source)
     function = document.get("function") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(function, dict):
         return None
     schema = function.get("parameters")
-    change = simplify_for_grammar if is_further else _simplify_object
+    change = simplify_for_grammar if is_strict else _simplify_object
     simple = change(schema) if isinstance(schema, dict) else _ANY_OBJECT
     if schema is None or simple == schema:
         return None
@@ -154,71 +159,69 @@ def _simplify_parameters(source: bytes, *, is_further: bool) -> bytes | None:
 
 
 _simplify_source = {
-    is_further: DocumentCache(partial(_simplify_parameters, is_further=is_further))
-    for is_further in (False, True)
+    is_strict: DocumentCache(partial(_simplify_parameters, is_strict=is_strict))
+    for is_strict in (False, True)
 }
 
 
 def simplify_for_grammar(schema: JsonObject) -> JsonObject:
-    """Also remove patterns and long lengths, which grammars fail at (llama.cpp#25895)."""
-    return _simplify_object(schema, is_further=True)
+    """Simplify a schema, and remove patterns and long lengths (llama.cpp#25895)."""
+    return _simplify_object(schema, is_strict=True)
 
 
-def _simplify_object(
-    schema: JsonObject, root: str = "#", *, is_further: bool = False
-) -> JsonObject:
-    """Simplify a schema, and make its local references start at `root`."""
+def _simplify_object(schema: JsonObject, root: str = "#", *, is_strict: bool = False) -> JsonObject:
+    """Simplify a schema; its local references `#/...` become `<root>/...`."""
     return {
-        keyword: _simplify_value(keyword, value, root, is_further=is_further)
+        keyword: _simplify_value(keyword, value, root, is_strict=is_strict)
         for keyword, value in schema.items()
-        if not _is_refused(keyword, value, is_further=is_further)
+        if not _is_refused(keyword, value, is_strict=is_strict)
     }
 
 
-def _simplify_value(keyword: str, value: JsonValue, root: str, *, is_further: bool) -> JsonValue:
+def _simplify_value(keyword: str, value: JsonValue, root: str, *, is_strict: bool) -> JsonValue:
     if keyword == "$ref" and isinstance(value, str):
         return root + value[1:] if value == "#" or value.startswith("#/") else value
     if keyword in _MAY_BE_BOOLEAN and isinstance(value, bool):
         return value
-    return change_schemas(keyword, value, partial(_simplify, root=root, is_further=is_further))
+    return change_schemas(keyword, value, partial(_simplify, root=root, is_strict=is_strict))
 
 
-def _is_refused(keyword: str, value: JsonValue, *, is_further: bool) -> bool:
+def _is_refused(keyword: str, value: JsonValue, *, is_strict: bool) -> bool:
     match keyword:
         case "type":
             return _names_unknown_type(value)
         case "$ref":
             return not str(value).startswith("#")
         case "pattern":
-            return is_further
+            return is_strict
         case _:
-            is_length = is_further and keyword in _LENGTHS
+            is_length = is_strict and keyword in _LENGTHS
             return is_length and isinstance(value, int) and value > _LONGEST
 
 
-def _simplify(schema: JsonValue, root: str, *, is_further: bool) -> JsonValue:
+def _simplify(schema: JsonValue, root: str, *, is_strict: bool) -> JsonValue:
     match schema:
         case dict():
-            return _simplify_object(schema, root, is_further=is_further)
+            return _simplify_object(schema, root, is_strict=is_strict)
         case bool():
             return {} if schema else {"not": {}}
-        case str() if is_further:  # {"city": "string"}
+        case str() if is_strict:  # {"city": "string"}
             return {"type": schema} if schema in KNOWN_TYPES else {}
         case _:
             return schema
 
 
 def call_schema(tools: Sequence[Tool]) -> JsonObject:
-    """Return the schema of one call, `{"name", "arguments"}`, of any of the tools.
+    """Return the schema of a call, `{"name", "arguments"}`, of any of the tools.
 
-    The schema of each tool moves to `$defs/tool_<number>`, its local references with it.
+    The schema of each tool moves to `$defs/tool_<number>`; its local references are adapted.
     """
     definitions: JsonObject = {}
     calls: list[JsonObject] = []
     for number, tool in enumerate(tools):
-        root, whole = f"#/$defs/tool_{number}", tool.parameters
-        parameters = {**(_ANY_OBJECT if isinstance(whole, bool) else whole)}
-        for keyword in _LEFT_OUT_AT_THE_ROOT:
+        root, schema = f"#/$defs/tool_{number}", tool.parameters
+        parameters = {**(_ANY_OBJECT if isinstance(schema, bool) else schema)}
+        for keyword in _ROOT_ONLY:
             parameters.pop(keyword, None)
         definitions[f"tool_{number}"] = _simplify_object(parameters, root)
         calls.append(
@@ -234,7 +237,7 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
 
 
 def bind_members(tool: Tool, bound: JsonObject) -> Tool:
-    """Return the tool with these members required, and these schemas for them."""
+    """Return the tool with the members in `bound` required, each with the given schema."""
     if not bound or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters

@@ -1,14 +1,14 @@
-"""Compiled JSON schemas (draft 2020-12): they check values and list the errors.
+"""Compiles JSON schemas (draft 2020-12), checks values and lists their errors.
 
-`compile_schema` compiles a schema once and caches it. Both compiling and checking refuse work that
-would keep the event loop busy, by the estimates of `workload` and `patterns`. Formats are not
-asserted, and references are never fetched.
+`compile_schema` compiles a schema once and caches it. Compiling and checking refuse work that would
+block the event loop, according to the estimates of `workload` and `patterns`. Formats are not
+checked, and remote references are never fetched.
 
-Real schemas break the letter of the specification in three ways that are accepted here:
+Real schemas deviate from the specification in three ways that are accepted here:
 
-    {"type": "integer", "default": "auto"}           the default is valid, of any type
-    {"type": "string", "description": "Defaults to None."}            and so is null here
-    {"type": "array", "enum": ["a", "b"]}            the options are those of the items
+    {"type": "integer", "default": "auto"}    "auto" is valid, although it is no integer
+    {"description": "Defaults to None.", ...}  null is valid for any type
+    {"type": "array", "enum": ["a", "b"]}     the items of the array must be "a" or "b"
 """
 
 import re
@@ -31,7 +31,7 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.guardrails.schemas.graph import ROOT, TooManySchemas, UnknownTarget
 from proxy.guardrails.schemas.patterns import (
     NO_PATTERNS,
-    STEPS_A_UNIT,
+    STEPS_PER_UNIT,
     TRIES,
     PatternCost,
     Patterns,
@@ -40,7 +40,7 @@ from proxy.guardrails.schemas.patterns import (
 from proxy.guardrails.schemas.rewriting import (
     IrremovablePattern,
     remove_patterns,
-    without_unknown_types,
+    remove_unknown_types,
 )
 from proxy.guardrails.schemas.workload import (
     ListingBudget,
@@ -53,15 +53,15 @@ _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
 _PATTERN = b'"pattern'  # or patternProperties
-# Marks of schemas that may need an exception. "efault" is in the keyword `default`, and in
-# "Default" and "default" of a description.
+# A schema with these marks may accept an error. "efault" occurs in the keyword `default`, and in
+# "Default" or "default" in a description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
 # Schemas generated from Python docstrings state a null default only in the description.
 _NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
-# Patterns are compiled into programs of 32 bytes per unit. The cache counts documents, of which
-# each byte takes 15 bytes of memory compiled, so a unit counts as a few bytes of a document.
-_BYTES_A_UNIT = 4
-_GAVE_UP = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
+# The cache counts the bytes of documents; compiled, each byte takes 15 bytes of memory. A unit of a
+# compiled pattern takes 32 bytes, so it counts as a few bytes of a document.
+_DOCUMENT_BYTES_PER_UNIT = 4
+_LIMIT_ERRORS = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
 
 class UnusableSchema(ValueError):
@@ -69,32 +69,32 @@ class UnusableSchema(ValueError):
 
 
 class TooLongToMatch(UnusableSchema):
-    """A value is too long for the patterns of its schema; without them it can be checked."""
+    """A value is too long for the patterns of its schema, and can be checked without them."""
 
 
 class TooLargeToExplain(Exception):
-    """A value violates its schema and is too large for a list of the errors."""
+    """A value violates its schema, and a list of the errors would take too long."""
 
 
 class Schema:
     """A compiled schema; `part` compiles one of its sub-schemas."""
 
     def __init__(self, schema: JsonSchema, registry: Registry, workload: Workload) -> None:
-        self.problem = ""  # why a part of the schema is not checked
+        self.problem = ""  # the reason why a part of the schema is not checked
         self._schema = schema
         self._registry = registry
         self._workload = workload
         source = workload.source
-        self._has_exceptions = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
+        self._may_accept_errors = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
         self._without_patterns: Schema | None = None
         self._validators: dict[int, Draft202012Validator] = {}
         self._validator_for(TRIES[0])  # raises ValueError for an invalid schema
 
     @property
     def pattern_size(self) -> int:
-        """Memory of all its patterns, for each number of tries, in units of 32 bytes."""
+        """Memory of all its patterns in all validators, in units of 32 bytes."""
         cost = self._workload.pattern_cost()
-        return cost.size * len(TRIES) if cost.steps_a_try else cost.size
+        return cost.size * len(TRIES) if cost.steps_per_try else cost.size
 
     def is_valid(self, value: JsonValue, text: str = "") -> bool:
         """Return whether a value satisfies the schema; `text` is its JSON text, if known.
@@ -102,32 +102,32 @@ class Schema:
         Raises TooLongToMatch if only the patterns take too long, otherwise UnusableSchema.
         """
         workload = self._workload
-        if workload.is_suspicious and not workload.is_bearable(value):
+        if workload.may_multiply_checks and not workload.is_checkable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
         validator = self._validator_for(workload.plan_matching(value, text)[0])
         if validator.is_valid(value):
             return True
-        # The list of errors is needed only if some of them may not count.
-        if not (workload.patterns.costs or self._has_exceptions):
+        # The errors are listed only if some of them may be ignored.
+        if not (workload.patterns.costs or self._may_accept_errors):
             return False
         try:
             if any(self.errors(value)):
                 return False
         except TooLargeToExplain:
             return False
-        if workload.patterns.costs and any(map(_gave_up, validator.iter_errors(value))):
+        if workload.patterns.costs and any(map(_is_limit_error, validator.iter_errors(value))):
             raise TooLongToMatch(_TOO_LONG_TO_MATCH)
         return True
 
     def errors(
         self, value: JsonValue, budget: ListingBudget | None = None
     ) -> Iterator[ValidationError]:
-        """Yield every violation; a pattern that is too hard to match counts as matched.
+        """Yield every violation; a pattern that exceeds its limit counts as matched.
 
         Raises TooLargeToExplain for an invalid value that is too large, and TooLongToMatch.
-        Repeated listings for one value share one `budget`.
+        Several lists for the same value share a `budget`.
         """
-        if not self._workload.is_bearable(value):
+        if not self._workload.is_checkable(value):
             raise TooLargeToExplain
         tries, steps = self._workload.plan_matching(value)
         if budget is not None and not budget.covers_steps(2 * steps):
@@ -137,13 +137,14 @@ class Schema:
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
-        exceptions = _Exceptions(self._schema, value, self._workload)
+        accepted = _AcceptedErrors(self._schema, value, self._workload)
         for error in validator.iter_errors(value):
-            if not (_gave_up(error) or (self._has_exceptions and exceptions.include(error))):
+            is_accepted = self._may_accept_errors and accepted.include(error)
+            if not (_is_limit_error(error) or is_accepted):
                 yield error
 
     def integers(self, value: JsonValue) -> Set[Path]:
-        """Return the paths of whole numbers spelled `5.0` where an integer is expected.
+        """Return the paths of numbers written as `5.0` where an integer is expected.
 
         JSON Schema accepts them; strictly typed clients do not (openai/codex#33452).
         """
@@ -154,13 +155,13 @@ class Schema:
         self._workload.graph()
 
     def part(self, path: Path, budget: ListingBudget | None = None) -> "Schema | None":
-        """Compile the sub-schema at `path` with its references; None if that is impossible.
+        """Compile the sub-schema at `path` with its references.
 
-        It is also impossible if the budget does not cover compiling its patterns.
+        Returns None if it does not exist, is invalid, or its patterns exceed the budget.
         """
         try:
             workload = self._workload.part(path)
-            steps = workload.pattern_cost().size * STEPS_A_UNIT
+            steps = workload.pattern_cost().size * STEPS_PER_UNIT
             if budget is not None and not budget.covers_steps(steps):
                 return None
             return Schema({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
@@ -168,20 +169,20 @@ class Schema:
             return None
 
     def without_patterns(self) -> "Schema":
-        """Return the schema with every pattern counted as matched; raises UnusableSchema.
+        """Return the schema without its patterns; raises UnusableSchema.
 
         Its `problem` reports that a value was too long for the patterns.
         """
         if self._without_patterns is None:
             schema = json.parse(self._workload.source)
             try:
-                rest = _compile_root(
+                compiled = _compile_root(
                     remove_patterns(schema, self._workload.patterns.costs), NO_PATTERNS
                 )
             except ValueError as error:
                 raise UnusableSchema(f"{_TOO_LONG_TO_MATCH}, and {error}") from error
-            rest.problem = _TOO_LONG_TO_MATCH
-            self._without_patterns = rest
+            compiled.problem = _TOO_LONG_TO_MATCH
+            self._without_patterns = compiled
         return self._without_patterns
 
     def _validator_for(self, tries: int) -> Draft202012Validator:
@@ -200,16 +201,16 @@ class Schema:
         return self._validators[tries]
 
 
-def _gave_up(error: ValidationError) -> bool:
-    return isinstance(error.kind, _GAVE_UP)
+def _is_limit_error(error: ValidationError) -> bool:
+    return isinstance(error.kind, _LIMIT_ERRORS)
 
 
-class _Exceptions:
-    """Errors that do not count, found by the schemas on the way to each of them.
+class _AcceptedErrors:
+    """Errors that are ignored because of a schema on their path (see the start of the module).
 
-    A member that holds its declared default is valid, but not the whole object: `{}` as the default
-    of all arguments does not excuse missing members. No value at all satisfies `{"type": "array",
-    "enum": ["a", "b"]}`, so the options are taken for those of the items.
+    A declared default is valid for a member, but not for the complete value: with `{}` as the
+    default of all arguments, required arguments are still required. No value satisfies `{"type":
+    "array", "enum": ["a", "b"]}`, so the options are applied to the items.
     """
 
     def __init__(self, schema: JsonSchema, value: JsonValue, workload: Workload) -> None:
@@ -217,7 +218,7 @@ class _Exceptions:
         self._schema = schema
         self._value = value
         self._references = graph.references
-        self._is_whole = workload.start is graph.document
+        self._is_root = workload.start is graph.document
         self._known: dict[tuple[int, int], bool] = {}
 
     def include(self, error: ValidationError) -> bool:
@@ -229,7 +230,7 @@ class _Exceptions:
         schema: JsonObject = {}
         with suppress(UnknownTarget):
             for schema, depth in self._references.schemas_on(self._schema, error.evaluation_path):
-                if (depth or not self._is_whole) and self._is_default(values[depth], schema):
+                if (depth or not self._is_root) and self._is_default(values[depth], schema):
                     return True
         return isinstance(kind, Kind.Enum) and _are_options(values[-1], schema)
 
@@ -258,7 +259,7 @@ def _is_default(value: JsonValue, schema: JsonObject) -> bool:
 
 
 def _are_options(value: JsonValue, schema: JsonObject) -> bool:
-    """Return whether a value is an array of options, although no option is an array."""
+    """Return whether a value is an array of options that are not arrays themselves."""
     options = schema.get("enum")
     if schema.get("type") != "array" or not (isinstance(value, list) and isinstance(options, list)):
         return False
@@ -286,7 +287,7 @@ def compile_schema(schema: JsonSchema) -> Schema:
 
 
 def prepare_checks(schema: JsonSchema) -> None:
-    """Compile a schema before the first reply arrives, so that no reply waits for it."""
+    """Compile a schema in advance, so that no reply waits for it."""
     with suppress(UnusableSchema, TooManySchemas):
         compile_schema(schema).follow()
 
@@ -300,7 +301,7 @@ def _compile_document(document: bytes) -> Schema:
     try:
         compiled = _compile_root(schema, patterns, document)
     except ValueError as error:
-        usable = without_unknown_types(schema)
+        usable = remove_unknown_types(schema)
         if usable == schema:
             raise
         compiled = _compile_root(usable, patterns)
@@ -319,7 +320,7 @@ def _without_refused(schema: JsonValue, patterns: Patterns) -> JsonValue:
 _compile_cached = DocumentCache(
     _compile_document,
     largest=bounds.SCHEMA_BYTES,
-    further=lambda schema: schema.pattern_size * _BYTES_A_UNIT,
+    further=lambda schema: schema.pattern_size * _DOCUMENT_BYTES_PER_UNIT,
 )
 
 
@@ -342,7 +343,7 @@ def list_allowed_values(error: ValidationError) -> list[JsonValue]:
 
 
 def forbids_members(error: ValidationError) -> bool:
-    """Return whether an object has members although its schema allows none."""
+    """Return whether the error is that an object has members and its schema allows none."""
     is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
     return isinstance(error.kind, Kind.FalseSchema) and is_keyword
 

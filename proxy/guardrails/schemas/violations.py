@@ -1,7 +1,7 @@
-"""Defects of arguments or an answer, worded for a model: one phrase for each.
+"""Describes the errors of arguments or an answer to the model, in one phrase each.
 
-`describe_violations` translates the errors of the validator. A `Violation` has the JSON pointer,
-the expectation, and the value that was there:
+`describe_violations` translates the errors of the validator. A `Violation` consists of the JSON
+pointer, the expectation, and the value at the pointer:
 
     /city: is required but missing
     /unit: expected one of "c", "f", got "kelvin"
@@ -20,8 +20,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.schema import Path, forbids_members, list_allowed_values, pointer
 
-# The complaint is part of the prompt of the retry, so it names only the first defects.
-_MOST_COMPLAINTS = 5
+# Only the first errors are described, because they are part of the prompt of the retry.
+_MOST_VIOLATIONS = 5
 _MOST_OPTIONS = 20
 _LONGEST_VALUE = 80
 _LONGEST_POINTER = 120
@@ -52,7 +52,7 @@ _EXPECTATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One defect: the expectation at `pointer`, and the value there, None if that is obvious."""
+    """An error: the expectation at `pointer`, and the value there (None: not shown)."""
 
     pointer: str
     expected: str
@@ -65,9 +65,9 @@ class Violation:
     def __str__(self) -> str:
         return self.about("the arguments")
 
-    def about(self, whole: str) -> str:
-        """Return the violation as a phrase; `whole` is the name of the root value."""
-        path = self.pointer or whole
+    def about(self, root: str) -> str:
+        """Return the violation as a phrase; `root` is the name of the root value."""
+        path = self.pointer or root
         return f"{path}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
 
 
@@ -77,7 +77,7 @@ TOO_LARGE = Violation("", "expected less at once: so much is wrong that it canno
 def describe_violations(errors: Iterable[ValidationError]) -> tuple[Violation, ...]:
     """Describe the first five violations of a schema, missing members first."""
     sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))
-    return tuple(islice(chain.from_iterable(map(_describe, sorted_errors)), _MOST_COMPLAINTS))
+    return tuple(islice(chain.from_iterable(map(_describe, sorted_errors)), _MOST_VIOLATIONS))
 
 
 def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
@@ -107,13 +107,16 @@ def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Violation]:
-    """Describe the branch that was clearly meant, otherwise all valid alternatives."""
+    """Describe the errors of the closest branch; if several are equally close, all alternatives.
+
+    The closest branch expects the type of the value and has the fewest errors.
+    """
     path = tuple(error.instance_path)
-    meant = [
+    same_type = [
         branch for branch in branches if not any(_is_other_type(inner, path) for inner in branch)
     ]
-    fewest = min(map(len, meant), default=0)
-    closest = [branch for branch in meant if len(branch) == fewest]
+    fewest = min(map(len, same_type), default=0)
+    closest = [branch for branch in same_type if len(branch) == fewest]
     if len(closest) == 1 and depth < _DEEPEST_UNION:
         yield from chain.from_iterable(_describe(inner, depth + 1) for inner in closest[0])
         return
@@ -148,7 +151,7 @@ def _describe_expected(error: ValidationError, depth: int = 0) -> str:
 def _describe_union(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
 ) -> str:
-    """Describe the valid alternatives, if each begins with a demand on the value itself."""
+    """Describe the alternatives if the first error of each is about the value itself."""
     path = tuple(error.instance_path)
     firsts = [branch[0] for branch in branches if branch]
     is_simple = all(tuple(first.instance_path) == path for first in firsts)

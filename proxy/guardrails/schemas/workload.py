@@ -1,15 +1,16 @@
-"""Estimates how much work a schema and a value are for the validator, before it does the work.
+"""Estimates the time that the validator needs for a schema and a value, before it runs.
 
-`Workload` decides whether a value may be checked (`is_bearable`), whether its errors may be listed
-(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once; only
-if that is not enough a walk along the value counts the work at each location in it.
+`Workload` decides whether a value may be checked (`is_checkable`), whether its errors may be listed
+(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once. If the
+schema alone does not show that the work is small, a walk through the value counts the work at each
+location.
 """
 
-# Branches multiply. A definition that refers to a second one twice, which refers to a third one
-# twice, and so on, has a few hundred bytes and takes 2^n checks; `unevaluatedProperties` examines
-# its branches again even without a reference. Therefore the schema becomes a graph, and a value is
-# walked through it: each location is checked by certain nodes, each of them a number of times. What
-# the validator memoizes is ignored, so the estimate is an upper bound.
+# Branches multiply. If each of n definitions refers to the next definition twice, a schema of a few
+# hundred bytes takes 2^n checks; `unevaluatedProperties` checks its branches again even without a
+# reference. Therefore the schema is converted to a graph, and the walk counts for each location how
+# often each node checks it. The validator's memoization is ignored, so the estimate is an upper
+# bound.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -37,27 +38,31 @@ from proxy.guardrails.schemas.patterns import (
 )
 
 Path: TypeAlias = tuple[Label, ...]
-Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
+Counts: TypeAlias = Mapping[int, int]  # from the number of a node to its number of checks
 
-_LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
-_UNSUSPICIOUS = 1_000  # checks of a value, of one location in it, of one in that, and so on
-_SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # can multiply checks
-# The validator lists all errors at once, each with a copy of what it is about, and for each union
-# around it there is one more copy. A copy takes 0.3 to 1 microseconds, an error itself ten times
-# that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
-_COPIES_AN_ERROR = 10
-_ENOUGH = 10**9  # counting stops here
-_LARGEST_EXACT = 2**53  # a float beyond it may differ from the number that was written
-_MANY_TRIES = TRIES[1]  # with so many, there is no need to find out which text is matched
-_LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
+_LONGEST_CHAIN = 2_000  # nested schemas: the time to compile them is quadratic
+_FEW_CHECKS = 1_000  # checks of a value and of one location on each level inside it
+_MULTIPLYING = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # keywords that multiply checks
+# The validator lists all errors at once. Each error contains a copy of the wrong value, and one
+# more copy for each union around it. A copy takes 0.3 to 1 microseconds, an error itself ten times
+# that: 10,000 wrong items of an array take 0.1 s, and 2,000 wrong names in an object 1.5 s.
+_COPIES_PER_ERROR = 10
+_MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
+_LARGEST_EXACT = 2**53  # a larger float may differ from the number in the JSON text
+_ENOUGH_TRIES = TRIES[1]  # if the upper bound allows so many, no walk is needed
+_LARGEST_PART = 10_000  # size of patterns; a part of a schema compiles its patterns again
 
 
 @dataclass(slots=True, eq=False)
 class _Checks:
-    """The nodes that check the values at one location, how often, and inside how many unions.
+    """The checks of the values at one location.
 
-    `total` checks can have `errors`. `labels` are the names and indexes that matter for the
-    content. `patterns` are the costs for a character of text and of a member's name, once known.
+    - `counts`: how often each node checks them; `total` is the sum
+    - `unions`: the number of unions around the location
+    - `errors`: the maximum number of errors
+    - `labels`: the member names and indexes with separate schemas
+    - `names`: the checks of the names of members
+    - `patterns`: the costs per character of text and of member names; None until computed
     """
 
     counts: Counts
@@ -72,26 +77,28 @@ class _Checks:
 
 @dataclass(slots=True)
 class ListingBudget:
-    """The number of copies of parts of one value that lists of its errors may still make.
+    """The remaining work for lists of the errors of one value.
 
-    `steps` are those that matching patterns may take, charged twice for each list.
+    `left` is the number of copies of parts of the value. `steps` is the number of steps for
+    matching patterns; each list costs its steps twice.
     """
 
     left: int = field(default_factory=lambda: bounds.COPIES)
     steps: int = field(default_factory=lambda: 6 * bounds.PATTERN_STEPS)
 
     def covers_steps(self, steps: int) -> bool:
-        """Charge the budget with so many steps; return whether it covers them."""
+        """Subtract steps from the budget; return whether it covered them."""
         self.steps -= steps
         return self.steps >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The work that a schema, or the part of it at `start`, demands of a validator.
+    """The work of a validator for a schema, or for its sub-schema `start`.
 
-    The `graph` is made on demand; that raises TooManySchemas. `source` is the JSON text of the
-    whole schema. Its `patterns` cost `most` for a byte of a value's text.
+    - `graph` builds the graph at the first call; raises TooManySchemas
+    - `source`: the JSON text of the complete schema
+    - `most`: the highest possible cost of its `patterns` per byte of a value's text
     """
 
     graph: Callable[[], Graph]
@@ -99,28 +106,28 @@ class Workload:
     start: JsonValue
     patterns: Patterns = NO_PATTERNS
     most: PatternCost = NO_COST
-    is_suspicious: bool = False
+    may_multiply_checks: bool = False
 
     @classmethod
     def of(cls, schema: JsonValue, source: bytes, patterns: Patterns = NO_PATTERNS) -> "Workload":
         """Examine a schema with the JSON text `source`; raises ValueError if it is unusable.
 
-        Only a schema with references or `unevaluated...` can cost more than it seems, so others are
-        followed no sooner than an error has to be explained.
+        Only references and `unevaluated...` multiply checks. For a schema without them, the graph
+        is not built until an error has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
-        if not any(mark in source for mark in _SUSPICIOUS):
+        if not any(mark in source for mark in _MULTIPLYING):
             most = patterns.total(patterns_in(schema)) if patterns.costs else NO_COST
             return cls(make_graph, source, schema, patterns, most)
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
             raise TooManySchemas(f"a chain of more than {_LONGEST_CHAIN} schema references")
-        if not graph.is_whole:
+        if not graph.is_complete:
             raise ValueError("a reference leads to no part of the schema")
         checks = graph.checks[start]
         most = PatternCost.largest(patterns.costs.values()) * checks
-        return cls(make_graph, source, schema, patterns, most, checks > _UNSUSPICIOUS)
+        return cls(make_graph, source, schema, patterns, most, checks > _FEW_CHECKS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return the workload of a sub-schema; raises LookupError if it does not exist.
@@ -136,7 +143,7 @@ class Workload:
         return part
 
     def pattern_cost(self) -> PatternCost:
-        """Return the cost of its patterns; of a small schema that of all, also for a part."""
+        """Return the cost of the patterns; a part of a small schema counts all patterns."""
         cost = self.patterns.total(self.patterns.costs)
         if cost.size <= _LARGEST_PART:
             return cost
@@ -144,12 +151,12 @@ class Workload:
         return self.patterns.total(graph.patterns_from(graph.number_of(self.start)))
 
     def plan_matching(self, value: JsonValue, text: str = "") -> Matching:
-        """Return how to match a value with the patterns; `text` is its JSON text, if known."""
+        """Choose how to match a value with the patterns; `text` is its JSON text, if known."""
         if not self.patterns.costs:
             return FREE
         size = _most_bytes(text) if text else _most_text(value)
         matching = (self.most * size).plan()
-        if matching[0] >= _MANY_TRIES:
+        if matching[0] >= _ENOUGH_TRIES:
             return matching
         try:
             return self._sum_up_patterns(value).plan()
@@ -184,9 +191,9 @@ class Workload:
                         paths.add(tuple(path))
         return paths
 
-    def is_bearable(self, value: JsonValue) -> bool:
-        """Return whether a value can be checked in little time, valid or not."""
-        if not self.is_suspicious:
+    def is_checkable(self, value: JsonValue) -> bool:
+        """Return whether the check of a value takes little time, whether it is valid or not."""
+        if not self.may_multiply_checks:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
         for item, checks, *_ in walk.locations(value):
@@ -198,9 +205,9 @@ class Workload:
         return True
 
     def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
-        """Return whether the budget covers a list of the errors of a value, and charge it.
+        """Charge the budget for a list of the errors of a value; return whether it covers the list.
 
-        Each error costs a copy of its location and of every union around it.
+        Each error costs a copy of its value, and another copy for each union around it.
         """
         budget = budget or ListingBudget()
         left, budget.left = budget.left, 0
@@ -217,8 +224,8 @@ class Workload:
                 errors += checks.names.errors * _size(item)
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
-            walk.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
-            # each part costs at least a copy of everything around it
+            walk.left -= 1 + copies[-1] + errors * _COPIES_PER_ERROR
+            # each part costs at least the copies of the containers around it
             parts = len(item) if isinstance(item, dict | list) else 0
             if walk.left < parts * (1 + copies[-1]):
                 return False
@@ -227,7 +234,7 @@ class Workload:
 
 
 class _Walk:
-    """A walk along a value that counts the checks of each location, within a budget."""
+    """A walk through a value that counts the checks of each location, within a budget."""
 
     def __init__(self, graph: Graph, start: JsonValue, left: int = 0) -> None:
         self._graph = graph
@@ -236,23 +243,24 @@ class _Walk:
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def locations(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
-        """Yield lazily each location in a value with its checks, its depth and its label."""
+        """Yield each location in a value with its checks, its depth and its label."""
         top = self._checks({self._graph.number_of(self._start): 1}, 0)
         yield value, top, 0, 0
-        rest = [(top, _parts(value))]
-        while rest:
-            checks, parts = rest[-1]
+        stack = [(top, _parts(value))]
+        while stack:
+            checks, parts = stack[-1]
             if (part := next(parts, None)) is None:
-                rest.pop()
+                stack.pop()
                 continue
-            kind, at, item = part
-            inner = self._inner(checks, kind, at)
-            yield item, inner, len(rest), at
+            kind, label, item = part
+            inner = self._inner(checks, kind, label)
+            yield item, inner, len(stack), label
             if isinstance(item, dict | list):
-                rest.append((inner, _parts(item)))
+                stack.append((inner, _parts(item)))
 
-    def _inner(self, checks: _Checks, kind: Kind, at: Label) -> _Checks:
-        label = at if at in checks.labels else None
+    def _inner(self, checks: _Checks, kind: Kind, name: Label) -> _Checks:
+        """Return the checks of a member or item inside a location."""
+        label = name if name in checks.labels else None  # the others share their checks
         checks_inside = checks.inner.get((kind, label))
         if checks_inside is None:
             self.left -= len(checks.counts)
@@ -271,13 +279,14 @@ class _Walk:
         return known
 
     def _follow(self, starts: Counts, unions: int) -> _Checks:
+        """Add the nodes that check the same value, in the order of their ranks."""
         ranks = self._graph.ranks
         counts, depths = dict(starts), dict.fromkeys(starts, unions)
         names: dict[int, int] = defaultdict(int)
-        rest = [(-ranks[number], number) for number in starts]
-        heapify(rest)
-        while rest:
-            _, number = heappop(rest)
+        pending = [(-ranks[number], number) for number in starts]
+        heapify(pending)
+        while pending:
+            _, number = heappop(pending)
             node, times = self._graph.nodes[number], counts[number]
             depths[number] += node.is_union
             for target in node.at("keys"):
@@ -286,8 +295,9 @@ class _Walk:
                 if ranks[target] < ranks[number]:
                     if target not in counts:
                         counts[target], depths[target] = 0, unions
-                        heappush(rest, (-ranks[target], target))
-                    counts[target] = min(counts[target] + times * node.looks, _ENOUGH)
+                        heappush(pending, (-ranks[target], target))
+                    checks = counts[target] + times * node.checks_per_branch
+                    counts[target] = min(checks, _MOST_CHECKS)
                     depths[target] = max(depths[target], depths[number])
         nodes = [(self._graph.nodes[number], times) for number, times in counts.items()]
         return _Checks(
@@ -295,12 +305,12 @@ class _Walk:
             max(depths.values(), default=unions),
             sum(counts.values()),
             sum(node.errors * times for node, times in nodes),
-            frozenset(chain.from_iterable(node.labelled for node, _ in nodes)),
+            frozenset(chain.from_iterable(node.labeled for node, _ in nodes)),
             self._checks(names, unions) if names else None,
         )
 
     def add_patterns(self, checks: _Checks, patterns: Patterns) -> tuple[PatternCost, PatternCost]:
-        """Return the cost of patterns for a character of text, and of a member's name."""
+        """Store and return the costs of patterns per character of text and of member names."""
         text = names = NO_COST
         for number, times in checks.counts.items():
             node = self._graph.nodes[number]
@@ -312,7 +322,7 @@ class _Walk:
         return checks.patterns
 
     def types(self, checks: _Checks) -> Set[JsonValue]:
-        """Return the types that the schemas of a location name."""
+        """Return the types in the schemas of a location."""
         nodes = [self._graph.nodes[number] for number in checks.counts]
         return {*chain.from_iterable(node.types for node in nodes)}
 
@@ -335,7 +345,7 @@ def _most_text(value: JsonValue) -> int:
     """Return an upper bound of the bytes of text in a value, with names and quotes."""
     if isinstance(value, str):
         return _most_bytes(value) + 2
-    if isinstance(value, dict):  # not copied, as a member may be a whole file
+    if isinstance(value, dict):  # the text is not copied: a member may be a complete file
         size = sum(map(len, value)) if all(map(str.isascii, value)) else len(json.dump([*value]))
         for member in value.values():
             if isinstance(member, str):

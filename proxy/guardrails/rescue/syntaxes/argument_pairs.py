@@ -19,18 +19,18 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import FORMATS, Format, end_of
-from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
+from proxy.guardrails.rescue.marks import THOUGHT_ENDS, contains_mark, ends_here
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
-from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.reader import read_only_value
 from proxy.guardrails.rescue.values.scalars import Value
 from proxy.guardrails.rescue.values.tag_values import (
     is_pair_text,
-    is_surplus,
+    is_surplus_end,
+    remove_doubled_end,
     unescape_entities,
-    without_doubled_end,
 )
 
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
@@ -127,7 +127,7 @@ class _PairsReader:
         If there is no key at all, the value gets the key "".
         """
         cursor = self._cursor
-        key = "" if cursor.stands_at("<") else (yield from cursor.take(_NAME))
+        key = "" if cursor.starts_with("<") else (yield from cursor.take(_NAME))
         yield from cursor.whitespace()
         has_end = yield from cursor.literal(self._key_end)
         yield from self._pass_space()
@@ -202,7 +202,7 @@ class _PairsReader:
 
     def _is_assigned(self, text: str) -> bool:
         """Return whether the text is `KEY=value` instead of a key and a value in tags."""
-        return "=" in text and self._cursor.stands_at(self._value_end)
+        return "=" in text and self._cursor.starts_with(self._value_end)
 
     def _read_until(self, end: str, *others: str) -> Waiting[tuple[str, bool]]:
         text = yield from self._cursor.take_until(literals_of(end, *others))
@@ -233,19 +233,19 @@ class _PairsReader:
         """Return whether a value without closing mark ends at the next mark."""
         if mark == self._key:
             return (yield from self._is_key(is_sure=False))
-        return not (yield from is_surplus(self._cursor, self._value, self._value_end))
+        return not (yield from is_surplus_end(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
         """Return a value; raise `NoCall` if it contains the end of a call and a later mark."""
         _, mark, rest = text.partition(self._closer)
-        if mark and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
+        if mark and (contains_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)
-        return without_doubled_end(text, self._value_end)
+        return remove_doubled_end(text, self._value_end)
 
     def _accept_unended(self, text: str) -> str:
         """Return a value without closing mark; raise `NoCall` if it contains another call."""
         self._lacks_mark = True
-        if holds_mark(text):
+        if contains_mark(text):
             raise NoCall(Reason.BROKEN)
         return text.removesuffix("\n")
 
@@ -393,7 +393,7 @@ def _parse_head(text: str) -> tuple[str, str]:
 def _parse_typed(text: str, attributes: str) -> JsonValue:
     if _IS_STRING in attributes:
         return text
-    match read_whole(text):
+    match read_only_value(text):
         case Value(value, is_closed=True):
             return value
         case _:

@@ -254,7 +254,7 @@ class _Announcer(MemberWatcher):
         if self.is_tired or (not self._is_marked and key not in _MEMBERS):
             return False
         name = "" if self._is_silent else _name_in(members)
-        if key in ARGUMENT_KEYS and name and self._cursor.stands_at("{"):
+        if key in ARGUMENT_KEYS and name and self._cursor.starts_with("{"):
             self._cursor.start_arguments(name)
             self._arguments = path
         return True

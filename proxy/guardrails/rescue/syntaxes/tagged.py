@@ -16,18 +16,18 @@ from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import TABLE, Element, Format
-from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
+from proxy.guardrails.rescue.marks import TAGS, contains_mark, ends_here
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.unnamed import UNNAMED
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
-from proxy.guardrails.rescue.values.reader import read_value, read_whole
+from proxy.guardrails.rescue.values.reader import read_only_value, read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.tag_values import (
     LineEnds,
     is_pair_text,
-    is_surplus,
+    is_surplus_end,
+    remove_doubled_end,
     unescape_entities,
-    without_doubled_end,
 )
 
 _TAG_NAME = re.compile(r"[\w.-]+")
@@ -308,13 +308,13 @@ class _CallReader:
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
                 raise Unreadable
             # The schema determines the type later, so that "5" stays text for a string.
-            text = self._lines.trim(key, without_doubled_end(text, end))
+            text = self._lines.trim(key, remove_doubled_end(text, end))
             value = _parse_typed(text, attributes)
         if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
             raise Unreadable
 
     def _begins_call(self, text: str) -> bool:
-        return holds_mark(text) or any(mark in text for mark in self._openings)
+        return contains_mark(text) or any(mark in text for mark in self._openings)
 
     def _read_value(self, end: str) -> Waiting[str]:
         loose = (spelling for spelling, meant in self._element.loose.items() if meant == end)
@@ -347,7 +347,7 @@ class _CallReader:
 
     def _is_parameter(self) -> Waiting[bool]:
         """Return whether a whole parameter tag comes next."""
-        mark = next((known for known in self._parameters if self._cursor.stands_at(known)), "")
+        mark = next((known for known in self._parameters if self._cursor.starts_with(known)), "")
         while mark:
             head, is_all = self._cursor.look_ahead(_LONGEST_HEAD, len(mark))
             if is_all or _HEAD_ENDS.search(head):
@@ -360,7 +360,7 @@ class _CallReader:
         call_end = self._element.end
         if mark == call_end:
             is_end = yield from self._ends_here()
-            self._is_torn |= is_end and (yield from is_surplus(self._cursor, self._tag, end))
+            self._is_torn |= is_end and (yield from is_surplus_end(self._cursor, self._tag, end))
             return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
             # The closing marks of value and call are missing, so only the end of the reply is safe.
@@ -380,7 +380,7 @@ class _CallReader:
 
 def _parse_typed(text: str, attributes: str) -> JsonValue:
     """Parse the text as JSON if an attribute of its tag says `string="false"` (DeepSeek)."""
-    value = read_whole(text) if 'string="false"' in attributes else None
+    value = read_only_value(text) if 'string="false"' in attributes else None
     if isinstance(value, Value) and value.is_closed:
         return value.value
     return unescape_entities(text)
@@ -392,7 +392,7 @@ def _unwrap(arguments: JsonObject) -> JsonObject:
         return arguments
     inner = arguments[_ALL_ARGUMENTS]
     if isinstance(inner, str) and inner.lstrip().startswith("{"):
-        match read_whole(inner):
+        match read_only_value(inner):
             case Value(dict() as value, is_closed=True):
                 return value
             case _:

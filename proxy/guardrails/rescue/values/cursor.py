@@ -1,17 +1,17 @@
-"""Text that is still arriving, the position in it, and fixed strings to search for.
+"""A cursor over text that is still arriving, and sets of fixed strings to search for.
 
-Readings advance in the text with the generators below. These yield while they need more text to
-decide; after `finish` they never yield:
+A parser of a part of the text (a "reading") is a generator. It moves the cursor with the generators
+below, which yield while they need more text to decide; after `finish` they never yield:
 
     cursor = Cursor()
     reading = cursor.literal("<tool_call>")
     cursor.feed("<tool")
     next(reading)            # yields: the rest of the mark may follow
     cursor.feed("_call>")
-    next(reading)            # raises StopIteration(True), and the mark is passed
+    next(reading)            # raises StopIteration(True); the mark has been consumed
 
-Every character is passed once. Passed text is dropped, except for the text since `begin`: if a
-reading is refused, the cursor returns to that position.
+Consumed text is dropped, except for the text since `begin`: if a reading is refused, the cursor
+returns to that position.
 """
 
 import re
@@ -21,7 +21,7 @@ from typing import TypeAlias, TypeVar
 
 
 class Literals:
-    """A fixed set of strings to search for; the longest match counts.
+    """A fixed set of strings to search for; of several matches the longest is returned.
 
     The pattern is a tree of common prefixes. With a plain list of alternatives, `re` would try
     hundreds of marks at every character.
@@ -144,11 +144,11 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 
 
 class Cursor:
-    """A position in text that is still arriving.
+    """A position in text that is still arriving, and the settings of its readings.
 
-    - With `may_cut`, plain calls may end where they make no progress (`Calls.is_cut`). If tools
-      have run before the reply (`follows_results`), they also end at a call of an unknown tool.
-    - Code is a call only if it calls one of the `offered` tools.
+    - `may_cut`: the reading of unmarked calls may stop when they repeat (`Calls.is_cut`); if tools
+      have run before the reply (`follows_results`), also at a call of an unknown tool.
+    - `offered`: code is a call only if it calls one of these tools.
     """
 
     def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
@@ -156,10 +156,10 @@ class Cursor:
         self._position = 0
         self._is_finished = is_finished
         self._mark: int | None = None
-        self._passed: list[str] = []
+        self._consumed: list[str] = []
         self._echo_from: int | None = None
         self._echo: list[str] = []
-        self.arguments_name: str | None = None  # of the arguments announced since `begin`
+        self.arguments_name: str | None = None  # the tool whose arguments were announced
         self._is_mute = False
         self.may_cut = False
         self.follows_results = False
@@ -167,7 +167,7 @@ class Cursor:
 
     def feed(self, text: str) -> None:
         if self._mark is not None:
-            self._passed.append(self._text[self._mark : self._position])
+            self._consumed.append(self._text[self._mark : self._position])
             self._mark = 0
         if self._echo_from is not None:
             self._keep_echo(0)
@@ -183,78 +183,79 @@ class Cursor:
 
     # Operations on text that has arrived.
 
-    def stands_at(self, text: str) -> bool:
+    def starts_with(self, text: str) -> bool:
         return self._text.startswith(text, self._position)
 
-    def here(self, literals: Literals) -> str | None:
+    def literal_here(self, literals: Literals) -> str | None:
         """Return the next literal, "" if there is none, or None if more text is needed."""
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
-        """Return up to `length` characters after `offset`, and whether no more can arrive."""
+        """Return up to `length` characters after `offset`, and whether these are all."""
         start = self._position + offset
         text = self._text[start : start + length]
         return text, self._is_finished or len(text) == length
 
     def advance(self, length: int) -> None:
-        """Pass `length` characters that have arrived."""
+        """Consume `length` characters that have arrived."""
         self._position += length
 
-    def pass_run(self, pattern: re.Pattern[str]) -> str:
-        """Pass the match of `pattern`, a run of one character class, in the text so far."""
+    def consume_run(self, pattern: re.Pattern[str]) -> str:
+        """Consume and return the match of `pattern`, a run of one character class."""
         match = pattern.match(self._text, self._position)
         if match is None:
             return ""
         self._position = match.end()
         return match[0]
 
-    def pass_space(self) -> str:
-        return self.pass_run(_SPACE)
+    def skip_space(self) -> str:
+        return self.consume_run(_SPACE)
 
-    def pass_last_space(self) -> str:
+    def skip_last_space(self) -> str:
+        """Consume white space only if no other text has arrived after it."""
         match = _SPACE.fullmatch(self._text, self._position)
-        return "" if match is None else self.pass_space()
+        return "" if match is None else self.skip_space()
 
     def visible(self) -> str:
-        """Pass white space that has arrived; return the character after it, "" at the end."""
+        """Skip white space that has arrived; return the character after it, "" at the end."""
         char = self._text[self._position : self._position + 1]
         if char and char in " \t\r\n":
-            self.pass_space()
+            self.skip_space()
             char = self._text[self._position : self._position + 1]
         return char
 
     def look(self, pattern: re.Pattern[str]) -> str:
-        """Return the match of `pattern` in the text so far, without passing it."""
+        """Return the match of `pattern` in the text so far, without consuming it."""
         match = pattern.match(self._text, self._position)
         return match[0] if match else ""
 
-    def pass_until(self, literals: Literals) -> str:
-        """Pass everything before the first complete or possible literal."""
+    def consume_until(self, literals: Literals) -> str:
+        """Consume and return everything before the first complete or possible literal."""
         start = self._position
         self._position = literals.find(self._text, start, is_finished=self._is_finished)
         return self._text[start : self._position]
 
-    # The source of a reading.
+    # The consumed text of a reading, to which the cursor can return.
 
     def begin(self) -> None:
         self._mark = self._position
-        self._passed.clear()
+        self._consumed.clear()
 
     def source(self) -> str:
-        return "".join(self._passed) + self._text[self._mark : self._position]
+        return "".join(self._consumed) + self._text[self._mark : self._position]
 
     def rewind(self) -> None:
-        """Return to the position of `begin`, and forget the arguments announced since."""
-        if self._passed:
-            self._text = "".join(self._passed) + self._text[self._mark :]
+        """Return to the position of `begin`, and forget the announced arguments."""
+        if self._consumed:
+            self._text = "".join(self._consumed) + self._text[self._mark :]
             self._mark = 0
-            self._passed.clear()
+            self._consumed.clear()
         self._position = self._mark or 0
         self._forget_arguments()
 
     def release(self) -> None:
         self._mark = None
-        self._passed.clear()
+        self._consumed.clear()
         self._forget_arguments()
 
     # The arguments of the first call of a reading, while they arrive.
@@ -262,8 +263,8 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is text that the model did not write, but that completes the following text to an
-        object: `{"message":` before the content of a final answer.
+        `before` is text that the model did not write and that makes an object of the next text:
+        `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -271,7 +272,7 @@ class Cursor:
             self._echo.append(before)
 
     def mute(self) -> None:
-        """Announce nothing until the next `rewind` or `release`: the text may be read again."""
+        """Ignore announcements until `rewind` or `release`: the text may be read a second time."""
         self._is_mute = True
 
     def end_arguments(self) -> None:
@@ -282,14 +283,14 @@ class Cursor:
         return self._echo_from is not None
 
     def take_echo(self) -> str:
-        """Return the announced arguments that were passed since the last `take_echo`."""
+        """Return the announced arguments that were consumed since the last `take_echo`."""
         self._keep_echo(self._position)
         text = "".join(self._echo)
         self._echo.clear()
         return text
 
     def _keep_echo(self, begin: int | None) -> None:
-        """Store the passed part of announced arguments; the rest begins at `begin`."""
+        """Store the consumed part of the announced arguments; the next part starts at `begin`."""
         if self._echo_from is not None:
             self._echo.append(self._text[self._echo_from : self._position])
             self._echo_from = begin
@@ -303,18 +304,18 @@ class Cursor:
     # Operations that wait until they can be decided.
 
     def peek(self) -> Waiting[str]:
-        """Return the next character without passing it, "" at the end."""
+        """Return the next character without consuming it, "" at the end."""
         while self.is_exhausted and not self._is_finished:
             yield
         return self._text[self._position : self._position + 1]
 
     def is_next(self, text: str) -> Waiting[bool]:
-        while not (is_next := self.stands_at(text)) and self._may_arrive(text):
+        while not (is_next := self.starts_with(text)) and self._may_arrive(text):
             yield
         return is_next
 
     def literal(self, text: str) -> Waiting[bool]:
-        """Pass `text` if it comes next; return whether it did."""
+        """Consume `text` if it comes next; return whether it did."""
         while not self._text.startswith(text, self._position):
             if not self._may_arrive(text):
                 return False
@@ -328,41 +329,38 @@ class Cursor:
         return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 
     def next_of(self, literals: Literals) -> Waiting[str]:
-        """Return the next literal without passing it; "" if there is none."""
-        while (literal := self.here(literals)) is None:
+        """Return the next literal without consuming it; "" if there is none."""
+        while (literal := self.literal_here(literals)) is None:
             yield
         return literal
 
     def one_of(self, literals: Literals) -> Waiting[str]:
-        """Pass and return the next literal; "" if there is none."""
-        while (literal := self.here(literals)) is None:
+        """Consume and return the next literal; "" if there is none."""
+        while (literal := self.literal_here(literals)) is None:
             yield
         self._position += len(literal)
         return literal
 
     def take(self, pattern: re.Pattern[str]) -> Waiting[str]:
-        """Pass and return all that `pattern`, a run of one character class, matches."""
-        pieces = [self.pass_run(pattern)]
+        """Consume and return all that `pattern`, a run of one character class, matches."""
+        pieces = [self.consume_run(pattern)]
         while self.is_exhausted and not self._is_finished:
             yield
-            pieces.append(self.pass_run(pattern))
+            pieces.append(self.consume_run(pattern))
         return "".join(pieces)
 
     def whitespace(self) -> Waiting[str]:
         return self.take(_SPACE)
 
     def next_visible(self) -> Waiting[str]:
-        """Pass white space; return the character after it without passing it, "" at the end."""
+        """Skip white space; return the next character without consuming it, "" at the end."""
         yield from self.take(_SPACE)
         return (yield from self.peek())
 
     def match(
         self, pattern: re.Pattern[str], beginning: re.Pattern[str], limit: int
     ) -> Waiting[re.Match[str] | None]:
-        """Match `pattern` with the next `limit` characters.
-
-        While the text so far matches `beginning`, the method waits for more.
-        """
+        """Match `pattern` in the next `limit` characters; wait while they match `beginning`."""
         while True:
             text, is_all = self.look_ahead(limit)
             if is_all or not beginning.fullmatch(text):
@@ -370,9 +368,9 @@ class Cursor:
             yield
 
     def take_until(self, literals: Literals) -> Waiting[str]:
-        """Pass and return everything before the first of `literals`, or the rest."""
-        pieces = [self.pass_until(literals)]
-        while self.here(literals) is None:
+        """Consume and return everything before the first of `literals`, or all text."""
+        pieces = [self.consume_until(literals)]
+        while self.literal_here(literals) is None:
             yield
-            pieces.append(self.pass_until(literals))
+            pieces.append(self.consume_until(literals))
         return "".join(pieces)

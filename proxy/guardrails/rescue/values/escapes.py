@@ -17,18 +17,18 @@ _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
 _LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
 _PAIR = _HIGH + _LOW
-# An escape of JSON that stands for a character.
+# An escape of JSON for one character; half of a surrogate pair is not one.
 STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
-# A complete escape. After the first half of a pair, it is complete only if no second half follows.
+# A complete escape. The first half of a pair is complete only before other text than a second half.
 _LONE_HALF = rf"{_HIGH}(?=\\(?:[^u]|u(?![dD][c-fC-F]){_UNIT}{{4}}))"
 WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|{_LONE_HALF}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
-# Unknown escapes and the text after them stay as they are, so one match covers many of them.
+# One match covers many unknown escapes and the text after them, because they stay unchanged.
 _KNOWN = rf"\\(?:[^u]|u{_PAIR}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
 _ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")
 _FIRST_OF_TWO = re.compile(rf"\\u{_HIGH}")
 _SECOND_OF_TWO = re.compile(_LOW)
-_SECOND_BEGINS = re.compile(rf"(?:\\(?:u(?:[dD](?:[c-fC-F]{_UNIT}?)?)?)?)?")
+_SECOND_PREFIX = re.compile(rf"(?:\\(?:u(?:[dD](?:[c-fC-F]{_UNIT}?)?)?)?)?")
 _HEX = re.compile(_UNIT)
 
 
@@ -37,13 +37,13 @@ def decode(escaped: str, quote: str) -> str:
     with suppress(ValueError):
         return str(json.parse(f'"{escaped}"'))
 
-    def meaning(match: re.Match[str]) -> str:
+    def decode_match(match: re.Match[str]) -> str:
         escape, kind = match[0], match[0][1]
         if kind == "u":
-            return _meaning(escape)
+            return _decode_units(escape)
         return quote if kind == quote else _SIMPLE.get(kind, escape)
 
-    return _ESCAPE.sub(meaning, escaped)
+    return _ESCAPE.sub(decode_match, escaped)
 
 
 def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
@@ -53,22 +53,22 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
     if char == "u":
         escaped = yield from _read_unit(cursor)
         if _FIRST_OF_TWO.fullmatch(escaped):
-            second = yield from cursor.match(_SECOND_OF_TWO, _SECOND_BEGINS, len(escaped))
+            second = yield from cursor.match(_SECOND_OF_TWO, _SECOND_PREFIX, len(escaped))
             cursor.advance(len(second[0]) if second else 0)
             escaped += second[0] if second else ""
-        return _meaning(escaped)
+        return _decode_units(escaped)
     return char if char == quote else _SIMPLE.get(char, "\\" + char)
 
 
 def _read_unit(cursor: Cursor) -> Waiting[str]:
-    r"""Read at most four hexadecimal digits; return them after `\u`."""
+    r"""Read up to four hexadecimal digits; return them with the prefix `\u`."""
     digits = ""
     while len(digits) < 4 and _HEX.match((yield from cursor.peek())):
-        digits += cursor.pass_run(_HEX)
+        digits += cursor.consume_run(_HEX)
     return "\\u" + digits
 
 
-def _meaning(escaped: str) -> str:
+def _decode_units(escaped: str) -> str:
     """Decode one or two escaped UTF-16 units."""
     units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), escaped)
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

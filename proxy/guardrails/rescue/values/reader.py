@@ -1,25 +1,26 @@
 """The only lenient reader of JSON values, for text that is still arriving.
 
-Beyond RFC 8259 it accepts deviations of models that have only one meaning: Python's literals,
+Beyond RFC 8259 it accepts the deviations of models that have only one meaning: Python's literals,
 single quotes, trailing and missing commas, comments, bare keys, raw control characters and
 quotation marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a
-value, and never chooses between two values of one member.
+value, and it rejects a key with two different values.
 
 Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers.
-In state VALUE it reads a scalar, or opens a container; in state MEMBER it reads a key up to its
-colon, or closes the container; a finished value is put into the innermost container, and the next
-character decides: a comma or the next member leads to MEMBER, a bracket closes. It yields only
+In state VALUE it reads a scalar, or opens a container. In state MEMBER it reads a key up to its
+colon, or closes the container. A finished value is added to the innermost container; after it, a
+comma or the next member leads to MEMBER, and a bracket closes the container. The reader yields only
 where more text could change the decision. For `{'a': [1, "he said "no"",]` these are the steps:
 
     VALUE    `{` opens an object                      stack {
     MEMBER   `'a':` is a key                          stack {a
     VALUE    `[` opens a list, 1 is an item           stack {a, [1
-    VALUE    `"no"` has no escapes, but is paired     stack {a, [1, he said "no"
+    VALUE    the marks of `"no"` are a pair: text     stack {a, [1, he said "no"
     MEMBER   `,]` closes the list                     stack {a: [1, he said "no"]
     then     the text ends within the object          Value(..., is_closed=False)
 
-A string with unescaped quotation marks is doubtful (`strings.StringDoubt`): the value counts only
-if the text after it can follow a call. Many members that are valid JSON are read at once (`runs`).
+A string with unescaped quotation marks is doubtful (`strings.StringDoubt`): its value is accepted
+only if the text after it can follow a call. Long sequences of plain members are read at once
+(`runs`).
 """
 
 import re
@@ -31,56 +32,56 @@ from typing import TypeAlias
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.possessive import possessive
-from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.marks import contains_mark
 from proxy.guardrails.rescue.values import runs, scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, Quoted, StringContext, StringDoubt
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
-# A run is looked for after so many members of a container. After a vain search the next search is
-# later, the more text was searched: short values are read as fast as without runs, and a hostile
-# reply of 5 MB delays other requests by 0.3 s at most, and by 4 s without runs.
-_FIRST_MEMBERS = 8
-_SLOW_MEMBERS = 2
-_FRUITLESS = 128  # characters searched in vain, for which one more member is read without a search
-_WORTHWHILE = 8  # a run shorter than this part of the searched text was not worth it
+# The reader searches for the first run after 8 members of a container. After a search without a
+# run, it reads 2 members and one more per 128 searched characters before the next search. So short
+# values are read as fast as without runs, and a hostile reply of 5 MB delays other requests by at
+# most 0.3 s instead of 4 s.
+_MEMBERS_BEFORE_SEARCH = 8
+_MEMBERS_AFTER_FAILURE = 2
+_CHARS_PER_MEMBER = 128
+_WORTHWHILE = 8  # a run shorter than 1/8 of the searched text counts as a failed search
 
 
 @dataclass(slots=True)
 class OpenContainer:
-    """An open container; its bracket may be doubled, as in `{{"name": ...}}` from a template.
-
-    `patience` is the number of members to read before a run is looked for.
-    """
+    """An open container; its bracket may be doubled, as in `{{"name": ...}}` from a template."""
 
     container: JsonObject | list[JsonValue]
     closer: str
     key: str | None = None
     is_doubled: bool = False
-    patience: int = _FIRST_MEMBERS
+    members_until_search: int = _MEMBERS_BEFORE_SEARCH
 
-    def looks_for_run(self) -> bool:
-        self.patience -= 1
-        return self.patience <= 0
+    def is_search_due(self) -> bool:
+        """Count a member; return whether to search for a run of members."""
+        self.members_until_search -= 1
+        return self.members_until_search <= 0
 
-    def record_look(self, seen: int, length: int) -> None:
-        if length * _WORTHWHILE <= seen:
-            self.patience = _SLOW_MEMBERS + seen // _FRUITLESS
+    def record_search(self, searched: int, length: int) -> None:
+        """Delay the next search if the run is short compared with the searched text."""
+        if length * _WORTHWHILE <= searched:
+            self.members_until_search = _MEMBERS_AFTER_FAILURE + searched // _CHARS_PER_MEMBER
 
 
-_COMMENTS_BEGIN = frozenset("/#")
+_COMMENT_STARTS = frozenset("/#")
 _COMMENTS = Literals(("//", "/*", "#"))
-_WHOLE_COMMENTS = re.compile(
+_COMPLETE_COMMENTS = re.compile(
     possessive(r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
 )
 _LINE_END = Literals(("\n",))
 _COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}
 
 
-def pass_comments(cursor: Cursor) -> Waiting[bool]:
-    """Pass comments and the white space after them; return whether there were any."""
-    if cursor.pass_run(_WHOLE_COMMENTS):
+def skip_comments(cursor: Cursor) -> Waiting[bool]:
+    """Skip comments and the white space after them; return whether there were any."""
+    if cursor.consume_run(_COMPLETE_COMMENTS):
         yield from cursor.whitespace()
         return True
     mark = yield from cursor.one_of(_COMMENTS)
@@ -92,26 +93,26 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
     return True
 
 
-_FOREIGN_SIZE = 8  # members that a string counts as whose quotation marks are read slowly
+_NONSTANDARD_SIZE = 8  # a string in nonstandard quotes is slow to read: it counts as 8 members
 _context_of = lru_cache(maxsize=256)(StringContext)
-_NUMBER_BEGINS = frozenset("-0123456789")
+_NUMBER_STARTS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
 _LETTERS = re.compile(r"[\w$.\\-]+", re.ASCII)
 _SURPLUS = re.compile(r"[}\]\s]+")
-# Marks in place of quotation marks, without escapes inside: Gemma's, FunctionGemma's, and HTML's.
+# Gemma, FunctionGemma and HTML use these in place of quotation marks, without escapes inside.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 
 
 def read_value(
     cursor: Cursor, watcher: scalars.MemberWatcher | None = None, style: Style = scalars.JSON
 ) -> Waiting[Value]:
-    """Read one value and stop right after it; raises `Unreadable` without one."""
+    """Read one value and stop right after it; raises `Unreadable` if there is none."""
     return _ValueReader(cursor, watcher, style).read()
 
 
-def read_whole(text: str) -> Value | Unreadable:
-    """Read text that has to be one value and nothing else but white space."""
+def read_only_value(text: str) -> Value | Unreadable:
+    """Read text that must consist of one value and white space."""
     cursor = Cursor(text, is_finished=True)
     results: list[Value] = []
 
@@ -119,17 +120,17 @@ def read_whole(text: str) -> Value | Unreadable:
         results.append((yield from read_value(cursor)))
 
     try:
-        list(reading())  # over a finished text it never waits
+        list(reading())  # never yields: the text is finished
     except Unreadable as failure:
         return failure
-    cursor.pass_space()
+    cursor.skip_space()
     return results[0] if cursor.is_exhausted else Unreadable()
 
 
 def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
-    """Read objects and lists, one after another; [] unless the whole text consists of them.
+    """Read consecutive objects and lists; [] if the text contains anything else.
 
-    If it need not be the whole text, those before the first other text are returned.
+    Without `is_whole`, other text may follow them.
     """
     cursor = Cursor(text, is_finished=True)
     values: list[JsonValue] = []
@@ -140,7 +141,7 @@ def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
             if not value.is_closed:
                 raise Unreadable
             values.append(value.value)
-            yield from cursor.take(_SURPLUS)  # after `{{"name": ...}}`
+            yield from cursor.take(_SURPLUS)  # the second bracket of `{{"name": ...}}`
 
     try:
         list(reading())
@@ -150,7 +151,7 @@ def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
 
 
 class _Step(Enum):
-    """No value yet: next comes a value, or a member of the innermost open container."""
+    """What to read next, as long as no value is complete."""
 
     VALUE = "value"
     MEMBER = "member"
@@ -160,7 +161,7 @@ _Outcome: TypeAlias = JsonValue | _Step
 
 
 class _ValueReader:
-    """Reads one value with an explicit stack, so that depth costs no recursion."""
+    """Reads one value with an explicit stack; recursion would limit the depth."""
 
     def __init__(self, cursor: Cursor, watcher: scalars.MemberWatcher | None, style: Style) -> None:
         self._cursor = cursor
@@ -173,12 +174,12 @@ class _ValueReader:
         self._doubt = StringDoubt.NONE
 
     def read(self) -> Waiting[Value]:
-        """Read the value; it is refused if a string in it is doubtful and text follows it."""
+        """Read the value; raises `Unreadable` if it is doubtful and other text follows it."""
         try:
             value = yield from self._read_all()
         except Unreadable as failure:
-            breaks_off = failure.problem in ("cut_off", "unwanted")
-            if breaks_off and self._open and isinstance(self._open[0].container, list):
+            is_partial = failure.problem in ("cut_off", "unwanted")
+            if is_partial and self._open and isinstance(self._open[0].container, list):
                 failure.items = tuple(self._open[0].container)
             raise
         doubt, ends = self._doubt, self._style.ends
@@ -201,43 +202,44 @@ class _ValueReader:
                 return outcome
 
     def _visible(self) -> str:
-        """Pass white space; return the character after it, "" if that needs a closer look."""
+        """Skip white space; return the next character, "" if it is unknown or begins a comment."""
         char = self._cursor.visible()
-        return "" if char in _COMMENTS_BEGIN else char
+        return "" if char in _COMMENT_STARTS else char
 
-    def _pass_space(self) -> Waiting[str]:
+    def _skip_space(self) -> Waiting[str]:
+        """Skip white space and comments; return the next character, "" at the end."""
         yield from self._cursor.whitespace()
-        while (char := (yield from self._cursor.peek())) in _COMMENTS_BEGIN:
+        while (char := (yield from self._cursor.peek())) in _COMMENT_STARTS:
             is_text = char == "#" and self._style.has_bare_text
-            if is_text or not (yield from pass_comments(self._cursor)):
+            if is_text or not (yield from skip_comments(self._cursor)):
                 break
         return char
 
     def _read_plain(self) -> _Outcome:
-        """Read a scalar that needs no decision and no waiting, if one comes next."""
+        """Read a simple string or number that has arrived completely; else return VALUE."""
         char = self._cursor.visible()
         if char == '"' and self._open:
-            text = strings.pass_plain_string(self._cursor, self._context_of())
+            text = strings.read_plain_string(self._cursor, self._context_of())
             return _Step.VALUE if text is None else text
-        if char in _NUMBER_BEGINS and not self._style.has_bare_text:
+        if char in _NUMBER_STARTS and not self._style.has_bare_text:
             digits = self._cursor.look(_PLAIN_NUMBER)
             self._cursor.advance(len(digits))
             return int(digits) if digits else _Step.VALUE
         return _Step.VALUE
 
     def _read_beginning(self) -> Waiting[_Outcome]:
-        char = self._visible() or (yield from self._pass_space())
+        char = self._visible() or (yield from self._skip_space())
         if char == "":
             raise Unreadable("cut_off")
         if char in "{[" or (char == "(" and self._style.is_python):
             return self._open_container(char)
-        if char in QUOTES or self._is_foreign(char):
+        if char in QUOTES or self._is_nonstandard_quote(char):
             return (yield from self._read_string(char))
         if char in "<&":
             return (yield from self._read_marked())
         if self._style.has_bare_text:
             return (yield from (self._read_ticks() if char == "`" else self._read_bare()))
-        return (yield from (self._read_number() if char in _NUMBER_BEGINS else self._read_word()))
+        return (yield from (self._read_number() if char in _NUMBER_STARTS else self._read_word()))
 
     def _open_container(self, char: str) -> _Outcome:
         if len(self._open) == bounds.LEVELS:
@@ -248,12 +250,12 @@ class _ValueReader:
         return _Step.MEMBER
 
     def _read_member(self) -> Waiting[_Outcome]:
-        """Read up to the value of the next member, or the bracket after the last."""
+        """Read a key and its colon, or the closing bracket; an item of a list has no key."""
         self._size += 1
         self._take_run()
         if self._size > bounds.MEMBERS:
             raise Unreadable("too_long")
-        char = self._visible() or (yield from self._pass_space())
+        char = self._visible() or (yield from self._skip_space())
         innermost = self._open[-1]
         if char == innermost.closer:
             return self._close()
@@ -268,17 +270,17 @@ class _ValueReader:
 
     def _take_run(self) -> None:
         innermost = self._open[-1]
-        if not innermost.looks_for_run() or len(self._open) + runs.DEPTH > bounds.LEVELS:
+        if not innermost.is_search_due() or len(self._open) + runs.DEPTH > bounds.LEVELS:
             return
         text, _ = self._cursor.look_ahead(runs.WINDOW)
         is_watched = self._watcher is not None and not self._cursor.is_within_arguments
         if isinstance(innermost.container, list):
-            is_hidden = is_watched and "{" in text  # some members may have to be reported
-            length = 0 if is_hidden else self._take_items(innermost.container, text)
+            has_watched = is_watched and "{" in text  # the watcher needs each member of an object
+            length = 0 if has_watched else self._take_items(innermost.container, text)
         else:
             length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
         self._cursor.advance(length)
-        innermost.record_look(len(text), length)
+        innermost.record_search(len(text), length)
 
     def _take_items(self, items: list[JsonValue], text: str) -> int:
         run = runs.ITEMS.find(text)
@@ -296,7 +298,7 @@ class _ValueReader:
             return 0
         repeated = members.keys() & run.members.keys()
         if any(members[key] != run.members[key] for key in repeated):
-            return 0  # the reader itself refuses the second value
+            return 0  # contradictory: reading member by member raises `Unreadable`
         self._size += run.size
         for key, value in run.members.items():
             members.setdefault(key, value)
@@ -305,10 +307,10 @@ class _ValueReader:
     def _enter(
         self, innermost: OpenContainer, members: JsonObject, *, is_quoted: bool
     ) -> Waiting[_Outcome]:
-        char = self._visible() or (yield from self._pass_space())
+        char = self._visible() or (yield from self._skip_space())
         has_value = char == ("=" if innermost.closer == ")" else ":")
         self._cursor.advance(has_value)
-        char = self._visible() or (yield from self._pass_space())
+        char = self._visible() or (yield from self._skip_space())
         if char == "":
             raise Unreadable("cut_off")
         if not has_value:  # the key may be an item of a Python set: {'a', 'b'}
@@ -322,23 +324,24 @@ class _ValueReader:
         return _Step.VALUE
 
     def _read_after(self, value: JsonValue) -> Waiting[_Outcome]:
-        """Put a value into the innermost container and read on after it."""
+        """Add a value to the innermost container, and read the comma or bracket after it."""
         innermost = self._open[-1]
         if not self._put(innermost, value):
             raise Unreadable
-        char = self._visible() or (yield from self._pass_space())
+        char = self._visible() or (yield from self._skip_space())
         if char == "," and self._doubt is not StringDoubt.UNPAIRED:
             self._cursor.advance(1)
             return _Step.MEMBER
         if char == innermost.closer:
             return self._close()
         if char and not ((yield from self._cursor.next_of(self._ends)) and len(self._open) == 1):
-            self._go_on_without_comma(char, innermost, value)
+            self._check_missing_comma(char, innermost, value)
             return _Step.MEMBER
         self._is_closed = bool(char)
         return self._open.pop().container
 
-    def _go_on_without_comma(self, char: str, innermost: OpenContainer, value: JsonValue) -> None:
+    def _check_missing_comma(self, char: str, innermost: OpenContainer, value: JsonValue) -> None:
+        """Raise `Unreadable` unless the next member clearly begins here: `{"a": 1 "b": 2}`."""
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
         is_next = is_next or (char in QUOTES and isinstance(value, str))
@@ -346,7 +349,7 @@ class _ValueReader:
             raise Unreadable
 
     def _put(self, innermost: OpenContainer, value: JsonValue) -> bool:
-        """Put a value into a container; return False if it contradicts an earlier one."""
+        """Add a value to a container; return False if its key has a different value already."""
         members, key = innermost.container, innermost.key or ""
         if isinstance(members, list):
             members.append(value)
@@ -366,27 +369,27 @@ class _ValueReader:
         return self._open.pop().container
 
     def _read_key(self, char: str) -> Waiting[str]:
-        if char in QUOTES or self._is_foreign(char):
+        if char in QUOTES or self._is_nonstandard_quote(char):
             text = (
-                strings.pass_plain_string(self._cursor, self._context_of(is_key=True))
+                strings.read_plain_string(self._cursor, self._context_of(is_key=True))
                 if char == '"'
                 else None
             )
             key = (yield from self._read_string(char, is_key=True)) if text is None else text
-            if "<" in key and holds_mark(key):
-                raise Unreadable  # its end is missing, and it contains the next call
+            if "<" in key and contains_mark(key):
+                raise Unreadable  # the closing quote is missing, so the key contains the next call
             return key
         if char and char in "<&":
             return (yield from self._read_marked())
         word = yield from self._read_letters()
         if not word:
             raise Unreadable("unexpected" if char else "cut_off")
-        if "\\" in word.replace("\\_", ""):  # Markdown escapes nothing else in a name
+        if "\\" in word.replace("\\_", ""):  # Markdown escapes only the underscores of a name
             raise Unreadable
         return word
 
-    def _is_foreign(self, char: str) -> bool:
-        return char in strings.FOREIGN_QUOTES and not self._style.has_bare_text
+    def _is_nonstandard_quote(self, char: str) -> bool:
+        return char in strings.NONSTANDARD_QUOTES and not self._style.has_bare_text
 
     def _read_letters(self) -> Waiting[str]:
         char = yield from self._cursor.peek()
@@ -410,7 +413,7 @@ class _ValueReader:
         return scalars.parse_number(text, is_python=self._style.is_python)
 
     def _read_bare(self) -> Waiting[_Outcome]:
-        """Read text without quotation marks; before a mark only if it is all there is."""
+        """Read text without quotation marks; before a mark, only as the object's only value."""
         members = self._open[-1].container if self._open else {}
         is_item = isinstance(members, list)
         text = yield from scalars.read_bare(self._cursor, self._style.ends, is_item=is_item)
@@ -426,8 +429,8 @@ class _ValueReader:
         return value
 
     def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
-        if quote in strings.FOREIGN_QUOTES:
-            self._size += _FOREIGN_SIZE
+        if quote in strings.NONSTANDARD_QUOTES:
+            self._size += _NONSTANDARD_SIZE
         context = self._context_of(is_key=is_key)
         return self._text((yield from strings.read_string(self._cursor, quote, context)))
 
@@ -450,7 +453,7 @@ class _ValueReader:
     def _read_ticks(self) -> Waiting[str]:
         self._cursor.advance(1)
         text = self._text((yield from strings.read_between(self._cursor, "`")))
-        if holds_mark(text):
+        if contains_mark(text):
             raise Unreadable
         return text
 
@@ -458,6 +461,6 @@ class _ValueReader:
         self._doubt = max(self._doubt, quoted.doubt)
         if quoted.doubt is StringDoubt.TORN:
             raise Unreadable
-        if not quoted.is_whole:
+        if not quoted.has_end:
             raise Unreadable("cut_off")
         return quoted.text

@@ -1,11 +1,11 @@
-"""Runs of whole members of a list or an object, found by one pattern and parsed at once.
+"""Finds runs of complete members of a list or an object, and parses each run at once.
 
-The lenient reader would read the same, one member at a time, which takes ten times as long: other
-requests would wait for seconds while a hostile reply of 5 MB is read. Only unambiguous members are
-found here; the reader continues after the last of them.
+The lenient reader reads the same members one at a time, which takes ten times as long: other
+requests would wait for seconds while a hostile reply of 5 MB is read. A run contains only
+unambiguous members; the reader continues after the last of them.
 
-    1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three': the text after the last
-                                                member found may belong to it
+    1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three': the last matching member,
+                                                {"a": 4}, is left out because of the next text
 """
 
 import json as stdlib_json
@@ -23,7 +23,7 @@ from proxy.guardrails.rescue.values.scalars import WORDS
 
 Members = TypeVar("Members", JsonObject, list[JsonValue])
 
-WINDOW = 4_096  # how far to look for the end of a run, in characters
+WINDOW = 4_096  # characters that are searched for one run
 DEPTH = 8  # levels of containers inside a member
 
 _SPACE = r"[ \t\r\n]*+"
@@ -31,11 +31,11 @@ _JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+"'
 _STRING = rf"""(?:{_JSON_STRING}|'[^'"\\\x00-\x1f]*+')"""
 _BARE_KEY = r"[A-Za-z_$][A-Za-z0-9_$.-]*+"
 _KEY = rf"(?:{_STRING}|{_BARE_KEY})"
-# Shorter than the reader's limit and smaller than the largest float, whatever the digits are.
+# Limited so that any match is within the reader's limit of digits and the range of a float.
 _NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+.0-9eE])"
 _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 
-# What may follow a value: a comma, or nothing between two containers or two strings.
+# A comma follows a value; between two containers or two strings it may be missing.
 _AFTER_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
 _AFTER_MEMBER = f"{_SPACE},"
 _FOREIGN = re.compile(
@@ -50,9 +50,9 @@ _BARE_ITEMS = re.compile(possessive(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'`\r\n]
 
 @dataclass(frozen=True, slots=True)
 class MemberRun(Generic[Members]):
-    """The next members, and how many characters they take, including the last comma.
+    """Consecutive members; `length` is their number of characters, including the last comma.
 
-    `size` is roughly how many members and containers there are, nested ones included.
+    `size` is the approximate number of members and containers at all depths.
     """
 
     members: Members
@@ -61,7 +61,10 @@ class MemberRun(Generic[Members]):
 
 
 class RunFinder(Generic[Members]):
-    """Finds members that are a value between `start` and `end`, for some kind of container."""
+    """Finds members of one kind of container: a value between the patterns `start` and `end`.
+
+    `opening` and `closing` are the brackets that make a JSON document of the members.
+    """
 
     def __init__(self, start: str, end: str, opening: str, closing: str) -> None:
         self._around = start, end
@@ -72,12 +75,13 @@ class RunFinder(Generic[Members]):
     def _pattern(self) -> re.Pattern[str]:
         """The pattern of a run; compiling it takes 20 ms, and few replies need it."""
         start, end = self._around
-        # The place of the last member is noted, because what follows it is not known yet.
+        # `last` marks the last member: it is not part of the run, since the text after it may
+        # change it.
         member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
         return re.compile(possessive(f"(?:{member})++"))
 
     def find(self, text: str) -> MemberRun[Members] | None:
-        """Return the members with which `text` begins, if there are at least two."""
+        """Return the members at the start of `text`, without the last; None if none remain."""
         match = self._pattern.match(text)
         length = match.start("last") if match else 0
         source = text[:length].rstrip(" \t\r\n").removesuffix(",")
@@ -92,7 +96,7 @@ class RunFinder(Generic[Members]):
         return None if members is None else MemberRun(members, length, size)
 
     def _parse(self, document: str) -> Members | None:
-        """Parse members, of which one that is repeated must not contradict itself."""
+        """Parse members; return None if they are invalid or a key has two different values."""
         members: Members
         try:
             members = jiter.from_json(
@@ -125,7 +129,7 @@ def _in_json(match: re.Match[str]) -> str:
 
 
 def _value(depth: int) -> str:
-    """Return a pattern for a value; it is loose about keys, which the parser is not."""
+    """Return a pattern for a value; it also matches lists with keys, which the parser rejects."""
     if depth == 0:
         return f"(?:{_SCALAR})"
     key = rf"(?:{_KEY}{_SPACE}:{_SPACE})?+"
@@ -134,7 +138,7 @@ def _value(depth: int) -> str:
 
 
 def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
-    """Return the words and phrases without quotation marks that `text` begins with."""
+    """Return the items without quotation marks at the start of `text`: `x y, z,` -> x y, z."""
     match = _BARE_ITEMS.match(text)
     if match is None:
         return None

@@ -1,8 +1,10 @@
-"""The types of values and errors, and values without quotation marks.
+"""The types of values and errors, and readers for values without quotation marks.
 
-These are numbers, words and, if the marks around a call allow it, bare text, which may contain
-commas, quotation marks and brackets. Bare text ends where the next member begins, at the bracket
-that closes its container, or at a mark; brackets in it have to be balanced.
+Such a value is a number, a word or, in formats that allow it, bare text. Bare text may contain
+commas, quotation marks and balanced brackets. It ends where the next member begins, at the bracket
+that closes its container, or at a mark:
+
+    {city:Berlin, the capital,days:3}    city is "Berlin, the capital"
 """
 
 import re
@@ -16,7 +18,7 @@ from proxy.bounds import DIGITS, LEVELS
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
-# Why a value could not be read.
+# "unwanted": a `MemberWatcher` stopped the reading.
 ValueProblem: TypeAlias = Literal["cut_off", "unexpected", "too_deep", "too_long", "unwanted"]
 
 
@@ -30,7 +32,7 @@ class Value:
 
 @dataclass
 class Unreadable(Exception):
-    """Raised if no value can be read; `items` are the whole items of a list that breaks off."""
+    """Raised if no value can be read; `items` are the complete items of an incomplete list."""
 
     problem: ValueProblem = "unexpected"
     items: tuple[JsonValue, ...] = field(default=(), compare=False)
@@ -40,10 +42,11 @@ class Unreadable(Exception):
 class Style:
     """How a value may deviate from JSON.
 
-    At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
-    keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_words`
-    only such words, `has_gaps` three dots in place of a value. `outer` is the closing bracket or
-    quotation mark of the text around the value.
+    - `ends`: marks before which the last closing bracket may be missing.
+    - `is_python` allows tuples, sets and keyword arguments in parentheses.
+    - `has_bare_text` allows strings without quotation marks, `has_words` only single words.
+    - `has_gaps` allows three dots in place of a value.
+    - `outer`: the closing bracket or quotation mark of the text that contains the value.
     """
 
     ends: tuple[str, ...] = ()
@@ -59,24 +62,24 @@ PYTHON = Style(is_python=True)
 
 
 class MemberWatcher:
-    """Follows which member of which object is being read; this class allows everything.
+    """Is notified of each member while a value is read; this base class never stops the reading.
 
-    `path` holds the keys from the outermost container inwards, None for a list. Members of
-    arguments that were announced to the cursor may go unreported.
+    `path` is the sequence of keys from the outermost container inwards, None for a list. Members
+    of arguments that were announced to the cursor may go unreported.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        """Note that a member's value comes next; return False to stop the reading."""
+        """Receive the path of the member whose value comes next; return False to stop."""
         del path, members
         return True
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
-        """Note that the outermost list got another item; return False to stop the reading."""
+        """Receive the items of the outermost list after each new item; return False to stop."""
         del items
         return True
 
     def leaves(self, path: Sequence[str | None]) -> None:
-        """Note that a member is complete."""
+        """Receive the path of a complete member."""
 
 
 WORDS: dict[str, JsonValue] = {
@@ -85,30 +88,30 @@ WORDS: dict[str, JsonValue] = {
 }
 NUMERIC = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_CODE = re.compile(r"0[0-9]+")
+_ZERO_PADDED = re.compile(r"0[0-9]+")
 
 
 def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
-    """Return the number that a text is, or raise `Unreadable`.
+    """Parse a number; raises `Unreadable`.
 
-    Digits after a zero are not a number in JSON. For Python they are kept as text: they may be a
-    code that includes the zero, and the schema has the expected type.
+    JSON allows no zero before other digits. In Python style such a text is returned as a string,
+    because it may be a code such as `00501`; only the schema shows the expected type.
     """
-    if len(text) > DIGITS:  # refused and never rounded; `int` takes quadratic time
+    if len(text) > DIGITS:  # a limit, because `int` takes quadratic time
         raise Unreadable("too_long")
     match = _NUMBER.fullmatch(text)
-    if match is None and is_python and _CODE.fullmatch(text):
+    if match is None and is_python and _ZERO_PADDED.fullmatch(text):
         return text
     if match is None:
         raise Unreadable
     number = int(text) if match.lastindex is None else float(text)
-    if isinstance(number, float) and isinf(number):  # JSON cannot write it: `1e999`
+    if isinstance(number, float) and isinf(number):  # `1e999`; JSON has no infinity
         raise Unreadable("too_long")
     return number
 
 
 def interpret(text: str) -> JsonValue:
-    """Return the value of a text without quotation marks: a word, a number, or itself."""
+    """Return the constant or number that a text is; other text is returned unchanged."""
     if text in WORDS:
         return WORDS[text]
     try:
@@ -125,8 +128,11 @@ _PAIRS = {"}": "{", "]": "[", ")": "("}
 _DELIMITERS = ('<|"|>', "<escape>")
 
 
-def _passes(opened: Counter[str], char: str) -> bool:
-    """Count a bracket; return False if it closes a container around the text, or is surplus."""
+def _belongs_to_text(opened: Counter[str], char: str) -> bool:
+    """Count a bracket; return False if it closes a bracket that was not opened in the text.
+
+    A single `)` is text, as in `:)`.
+    """
     if char not in _PAIRS:
         opened[char] += 1
         return opened.total() < LEVELS
@@ -136,9 +142,9 @@ def _passes(opened: Counter[str], char: str) -> bool:
 
 
 def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waiting[str | None]:
-    """Read a text up to its end, without white space around it; None if unbalanced.
+    """Read bare text and strip it; return None if its brackets are not balanced.
 
-    Every comma ends the item of a list. `ends` are the marks after the whole value.
+    `ends` are the marks that may follow the value. In a list (`is_item`) every comma ends the text.
     """
     marks = literals_of(*ends, *_DELIMITERS)
     opened = Counter[str]()  # brackets that are still open
@@ -153,7 +159,7 @@ def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waitin
                 is_item or bool((yield from cursor.match(_KEY, _KEY_BEGINS, _LOOKAHEAD)))
             )
         else:
-            is_over = not char or not _passes(opened, char)
+            is_over = not char or not _belongs_to_text(opened, char)
         if is_over:
             return "".join(pieces).strip() if not opened.total() else None
         cursor.advance(1)

@@ -1,17 +1,17 @@
-"""Quoted strings in JSON or Python of models, for text that is still arriving.
+"""Reads quoted strings in the JSON or Python of models, from text that is still arriving.
 
-A quotation mark inside a string is often not escaped. A quotation mark ends the string only if the
-next text can follow a string there; in valid JSON it always can. If the unescaped marks inside a
-string come in pairs, no other reading is possible. If a quotation mark is unpaired, the string may
-end there. Or it may continue past its apparent end, which then belongs to the JSON or the call that
-the string quotes.
+Models often do not escape the quotation marks inside a string. So a quotation mark ends the string
+only if the next text can follow a string there; in valid JSON it always can. If the unescaped marks
+inside a string come in pairs, its end is certain. If a mark is unpaired, the string may have ended
+at that mark. If the string quotes JSON or a call, its apparent end may belong to the quotation.
 
-    {"text": "He said "no"."}            `no` is followed by neither a comma nor a bracket
-    {"text": "a", "b": "c"}              two members
-    {"text": "{"name": "f"}"}            torn: it quotes JSON, and its end is not certain
+    {"text": "He said "no"."}      PAIRED     neither a comma nor a bracket follows `"no"`
+    {"text": "a 5" disk"}          UNPAIRED   accepted only as the last string of the value
+    {"text": "{"name": "f"}"}      TORN       the string quotes JSON, so its end is not certain
+    {"text": "a", "b": "c"}        NONE       two members
 """
 
-# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+# ruff: noqa: RUF001 - the patterns contain typographic quotation marks
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from proxy.conversation.possessive import possessive
-from proxy.guardrails.rescue.marks import CLOSING, holds_call
+from proxy.guardrails.rescue.marks import CLOSING, contains_call
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decode, read_escape
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -34,19 +34,19 @@ _KEY = re.compile(
     r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|“[^”]*”|‘[^’]*’|(?:[\w$.-]|\\_)+)\s*[:=]""",
     re.DOTALL,
 )
-_KEY_BEGINS = re.compile(
+_KEY_PREFIX = re.compile(
     r"""(?:"(?:[^"\\]|\\.)*\\?|'(?:[^'\\]|\\.)*\\?|"(?:[^"\\]|\\.)*"\s*|'(?:[^'\\]|\\.)*'\s*"""
     r"""|“[^”]*|‘[^’]*|(?:“[^”]*”|‘[^’]*’)\s*|(?:[\w$.-]|\\_)+(?:\\|\s*))""",
     re.DOTALL,
 )
 _ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|[A-Za-z_.]+\(""")
-_ITEM_BEGINS = re.compile(r"[\w.]+")
+_ITEM_PREFIX = re.compile(r"[\w.]+")
 _AFTER_CONTAINER = "\"'“‘{[<,/#"
 _AFTER_COMMA = "/<&"
-_PERHAPS_AFTER_COMMA = f"{_AFTER_COMMA}#“‘"
+_POSSIBLE_AFTER_COMMA = f"{_AFTER_COMMA}#“‘"
 
-# The same as patterns, for the most frequent cases and only if the answer is no: a text with many
-# quotation marks is then passed by one match instead of one decision for each mark.
+# The same rules as patterns, for the most frequent marks that do not end a string. One match then
+# consumes a text with many quotation marks; a decision for each mark would take longer.
 _SPACE = r"\s{0,40}+"
 _NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
 _NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
@@ -55,7 +55,10 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 @dataclass(frozen=True, slots=True)
 class StringContext:
-    """The brackets that close the containers of a string, "" if none; `ends` follow the value."""
+    """The position of a string in its value; `ends` are the marks that may follow the value.
+
+    `closer` closes the container of the string and `outer` the container of that; "" if none.
+    """
 
     closer: str = ""
     outer: str = ""
@@ -65,7 +68,7 @@ class StringContext:
 
 
 def can_end(cursor: Cursor, context: StringContext, length: int) -> bool:
-    """Return whether a string of this length, which comes next, certainly ends there."""
+    """Return whether the next `length` characters are certainly a complete string."""
     if not context.closer or context.is_key:
         return True
     text, _ = cursor.look_ahead(_END_LOOKAHEAD, length)
@@ -73,7 +76,7 @@ def can_end(cursor: Cursor, context: StringContext, length: int) -> bool:
 
 
 def is_end(cursor: Cursor, context: StringContext) -> Waiting[bool]:
-    """Return whether the quotation mark that was just passed is the end."""
+    """Return whether the quotation mark before the cursor ends the string."""
     if not context.closer or context.is_key:
         return True
     while True:
@@ -87,10 +90,10 @@ def is_end(cursor: Cursor, context: StringContext) -> Waiting[bool]:
 
 
 @lru_cache(maxsize=256)
-def inside_pattern(quote: str, context: StringContext) -> re.Pattern[str]:
-    """Return a pattern for text up to an escape or a mark that does not end the string.
+def pattern_inside(quote: str, context: StringContext) -> re.Pattern[str]:
+    """Return a pattern for the text of a string whose quotation marks do not end it.
 
-    It matches as many of these as there are, but nothing that `ends` the value around.
+    A match ends with a quotation mark or an escape, before any of the context's `ends`.
     """
     beginnings = _class({end[0] for end in context.ends})
     ends = "|".join(map(re.escape, context.ends))
@@ -104,9 +107,9 @@ def _not_after(context: StringContext) -> str:
     closer = _class(context.closer)
     expected = _class({*"\"'“‘,/#", context.closer, *(end[0] for end in context.ends)})
     not_next = (
-        rf"(?![\s{closer}{_PERHAPS_AFTER_COMMA}])(?:{_NO_ITEM})"
+        rf"(?![\s{closer}{_POSSIBLE_AFTER_COMMA}])(?:{_NO_ITEM})"
         if context.is_list
-        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_AFTER_COMMA}\"']){_NO_KEY_BARE})"
+        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_POSSIBLE_AFTER_COMMA}\"']){_NO_KEY_BARE})"
     )
     return "|".join(
         (
@@ -130,7 +133,7 @@ def _class(characters: Iterable[str]) -> str:
 
 def _can_follow(text: str, context: StringContext) -> bool | None:
     """Return whether this text can follow a string; None if more text is needed."""
-    is_apart, text = text[:1].isspace(), text.lstrip()
+    has_space_before, text = text[:1].isspace(), text.lstrip()
     if not text:
         return None
     if text[0] == context.closer:
@@ -138,8 +141,8 @@ def _can_follow(text: str, context: StringContext) -> bool | None:
     if text[0] == ",":
         return _can_be_next(text[1:].lstrip(), context)
     if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or this is not the end
-        return is_apart if context.is_list else _matches(_KEY, _KEY_BEGINS, text)
-    if text[0] == "#" and not is_apart:
+        return has_space_before if context.is_list else _matches(_KEY, _KEY_PREFIX, text)
+    if text[0] == "#" and not has_space_before:
         return False
     return _is_at((*_COMMENTS, *context.ends), text)
 
@@ -155,7 +158,7 @@ def _can_follow_container(text: str, context: StringContext) -> bool | None:
 
 
 def _can_be_next(text: str, context: StringContext) -> bool | None:
-    """Return whether this text can be the next member of the container."""
+    """Return whether this text can be the next member of the container; None if unknown."""
     if not text:
         return None
     if text[0] == context.closer or text[0] in _AFTER_COMMA:
@@ -163,8 +166,8 @@ def _can_be_next(text: str, context: StringContext) -> bool | None:
     if text[0] == "#":
         return _is_at(_COMMENTS, text)
     if context.is_list:
-        return _matches(_ITEM, _ITEM_BEGINS, text)
-    return _matches(_KEY, _KEY_BEGINS, text)
+        return _matches(_ITEM, _ITEM_PREFIX, text)
+    return _matches(_KEY, _KEY_PREFIX, text)
 
 
 def _matches(pattern: re.Pattern[str], beginning: re.Pattern[str], text: str) -> bool | None:
@@ -182,24 +185,24 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_LOOKAHEAD = 64  # how far to look after a value
+_DOUBT_LOOKAHEAD = 64  # characters after a value
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
 
 class StringDoubt(IntEnum):
-    """How doubtful a string is, the worst last."""
+    """How uncertain the end of a string is, because of unescaped quotation marks in it."""
 
-    NONE = 0
-    PAIRED = 1  # marks in it come in pairs
-    UNPAIRED = 2  # one has no partner: the string must be the last of its value
-    TORN = 3  # what it quotes continues after it
+    NONE = 0  # there are none
+    PAIRED = 1  # they come in pairs
+    UNPAIRED = 2  # a mark has no partner: accepted only as the last string of the value
+    TORN = 3  # the string quotes JSON or a call, which may continue after the apparent end
 
 
 def judge_doubt(source: str, opening: str, closing: str) -> StringDoubt:
-    """Judge text between these quotation marks, some of which are not escaped."""
+    """Judge the source of a string with unescaped quotation marks, without its delimiters."""
     plain = _ESCAPE.sub("_", source) if "\\" in source else source
-    if holds_call(plain):
+    if contains_call(plain):
         return StringDoubt.TORN
     if _torn_pattern(closing).search(plain):
         return StringDoubt.TORN
@@ -212,7 +215,7 @@ def judge_doubt(source: str, opening: str, closing: str) -> StringDoubt:
 
 @lru_cache
 def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
-    """Return a pattern for text in which every quotation ends; apostrophes begin no quotation."""
+    """Return a pattern for text in which every quotation is closed; apostrophes are ignored."""
     plain = rf"(?:[^{quotes}]++|(?<=\w)(?![^{_APOSTROPHES}])[{quotes}](?=\w))*+"
     pattern = rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}"
     return re.compile(possessive(pattern), re.DOTALL)
@@ -220,12 +223,13 @@ def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
 
 @lru_cache
 def _structure_pattern(quote: str) -> re.Pattern[str]:
+    """Return a pattern for a quotation mark next to the punctuation of JSON or a call."""
     return re.compile(rf"[=:(\[{{,]\s*{quote}|{quote}\s*:")
 
 
 @lru_cache
 def _torn_pattern(quote: str) -> re.Pattern[str]:
-    """Return a pattern for the text between two strings, and for doubled marks."""
+    """Return a pattern for a key between two strings, `, "b":`, and for doubled marks."""
     key = rf",\s*{quote}[^{quote}]*{quote}\s*:"
     return re.compile(rf"\A\s*{key}|{key}\s*\Z|\w{quote}{quote}|{quote}{quote}\w")
 
@@ -240,10 +244,10 @@ def _stray_pattern(quote: str) -> re.Pattern[str]:
 
 
 def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Return whether a doubtful value may end here, judging by the next text.
+    """Return whether the next text can follow a doubtful value.
 
-    A string with an unpaired mark may be followed only by closing marks, the others by no text on
-    the same line. `ends` are closing marks, too.
+    After an unpaired mark, only closing marks and `ends` can. After paired marks, any text can
+    that does not continue the sentence on the same line.
     """
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD)
@@ -267,34 +271,34 @@ def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
 
 _BACKSLASH = "\\"
 _ESCAPED_QUOTE = '\\"'
-_SOME_ESCAPE = r"\_"  # stands for the one that was read
-# Further beginnings of strings: typesetters' quotation marks, and escaped ones, because some
-# replies escape all of their JSON once more: {\"name\": \"f\"}.
-FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
+_ESCAPE_PLACEHOLDER = r"\_"  # replaces an escape in the source that `judge_doubt` receives
+# Strings may also begin with typographic quotation marks, or with a backslash if the reply escapes
+# all of its JSON once more: {\"name\": \"f\"}.
+NONSTANDARD_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
 _ENDS = {'"': '"', "'": "'", **CURLY_QUOTES}
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in _ENDS.values()}
-_WHOLE = re.compile(r'"[^"\\\x00-\x1f]++"')
+_SIMPLE_STRING = re.compile(r'"[^"\\\x00-\x1f]++"')
 _ESCAPED = {
     quote: re.compile(possessive(rf"(?:[^{quote}\\]*+{WHOLE_ESCAPE})++"), re.DOTALL)
     for quote in _ENDS.values()
 }
 
-# Text of a string that was escaped once more, up to an escape that is not complete.
+# Text of a string that was escaped twice, up to an incomplete escape.
 _TWICE_ESCAPED = re.compile(possessive(r"""(?:[^\\]++|\\\\(?:\\["\\]|[^\\])|\\[^\\"])++"""))
 
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """A string; `is_whole` is false if its end is missing."""
+    """A decoded string; `has_end` is false if its closing mark is missing."""
 
     text: str
-    is_whole: bool = True
+    has_end: bool = True
     doubt: StringDoubt = field(default=StringDoubt.NONE, compare=False)
 
 
-def pass_plain_string(cursor: Cursor, context: StringContext) -> str | None:
-    """Pass and return a string without escapes; None if more is needed to decide."""
-    source = cursor.look(_WHOLE)
+def read_plain_string(cursor: Cursor, context: StringContext) -> str | None:
+    """Consume and return a string without escapes; None if it is not certainly complete."""
+    source = cursor.look(_SIMPLE_STRING)
     if not source or not can_end(cursor, context, len(source)):
         return None
     cursor.advance(len(source))
@@ -310,17 +314,17 @@ def read_string(cursor: Cursor, quote: str, context: StringContext) -> Waiting[Q
     return (yield from _Unescaped(cursor, quote, context).read())
 
 
-def pass_literal_text(cursor: Cursor, quote: str) -> str:
-    """Pass the text of a string up to a quotation mark or half an escape; return it."""
-    text = cursor.pass_run(_PLAIN[quote])
-    if not cursor.stands_at("\\"):  # nearly always
+def consume_literal_text(cursor: Cursor, quote: str) -> str:
+    """Consume and decode the text of a string up to a quotation mark or an incomplete escape."""
+    text = cursor.consume_run(_PLAIN[quote])
+    if not cursor.starts_with("\\"):  # nearly always
         return text
-    text += decode(cursor.pass_run(_ESCAPED[quote]), quote)
-    return text + cursor.pass_run(_PLAIN[quote])
+    text += decode(cursor.consume_run(_ESCAPED[quote]), quote)
+    return text + cursor.consume_run(_PLAIN[quote])
 
 
 class _Unescaped:
-    """Reads a string with quotation marks that may be unescaped, from after the first one."""
+    """Reads a string that may contain unescaped quotation marks, after its opening mark."""
 
     def __init__(self, cursor: Cursor, quote: str, context: StringContext) -> None:
         self._cursor = cursor
@@ -333,28 +337,28 @@ class _Unescaped:
 
     def read(self) -> Waiting[Quoted]:
         cursor, quote = self._cursor, self._quote
-        undoubted = _ESCAPED[quote]
+        certain_text = _ESCAPED[quote]
         while True:
-            if run := cursor.pass_run(undoubted):
+            if run := cursor.consume_run(certain_text):
                 self._add(run, decode(run, quote))
             plain = yield from cursor.take(_PLAIN[quote])
             self._add(plain, plain)
             char = yield from cursor.peek()
             if not char or (self._is_doubtful and any(end in plain for end in self._context.ends)):
-                return Quoted("".join(self._pieces), is_whole=False)
+                return Quoted("".join(self._pieces), has_end=False)
             cursor.advance(1)
             if char != quote:
-                self._add(_SOME_ESCAPE, (yield from read_escape(cursor, quote)))
+                self._add(_ESCAPE_PLACEHOLDER, (yield from read_escape(cursor, quote)))
             elif (yield from is_end(cursor, self._context)):
                 return self._finish()
             else:
                 self._add(quote, quote)
                 self._is_doubtful = True
-                undoubted = inside_pattern(quote, self._context)
+                certain_text = pattern_inside(quote, self._context)
 
-    def _add(self, source: str, meaning: str) -> None:
+    def _add(self, source: str, text: str) -> None:
         self._source.append(source)
-        self._pieces.append(meaning)
+        self._pieces.append(text)
 
     def _finish(self) -> Quoted:
         doubt = StringDoubt.NONE
@@ -364,10 +368,10 @@ class _Unescaped:
 
 
 def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
-    """Read literal text up to the next `mark`, and the mark.
+    """Read literal text up to the next `mark`, and consume the mark.
 
-    For the last value of an object the mark may be missing before the bracket, if one of `ends`
-    follows and ends the reply. The bracket is passed, too.
+    The last value of an object may lack the mark, if `}` and one of `ends` follow at the end of the
+    reply. In this case the `}` is consumed as well.
     """
     marks = literals_of(mark, *ends)
     pieces: list[str] = []
@@ -375,28 +379,28 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
         pieces.append((yield from cursor.take_until(marks)))
         if (yield from cursor.literal(mark)):
             return Quoted("".join(pieces))
-        end = next((known for known in ends if cursor.stands_at(known)), "")
+        end = next((known for known in ends if cursor.starts_with(known)), "")
         is_over = pieces[-1].rstrip().endswith("}") and (yield from is_last(cursor, end))
         if is_over or not end:
             text = "".join(pieces).rstrip().removesuffix("}")
-            return Quoted(text, bool(end) and not holds_call(text))
+            return Quoted(text, bool(end) and not contains_call(text))
         cursor.advance(len(end))
         pieces.append(end)
 
 
 def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
-    """Read a string of JSON that was escaped once more, up to the quote that ends it."""
+    r"""Read a string of JSON that was escaped twice: `\"say \\\"no\\\"\"`."""
     pieces: list[str] = []
-    if not (yield from cursor.literal(_ESCAPED_QUOTE)):  # not every backslash begins a string
+    if not (yield from cursor.literal(_ESCAPED_QUOTE)):
         raise Unreadable
     while True:
-        pieces.append(cursor.pass_run(_TWICE_ESCAPED))
+        pieces.append(cursor.consume_run(_TWICE_ESCAPED))
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
-        is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-        is_text = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # the quote is escaped
-        if not (is_whole and is_text):
+        has_end = yield from cursor.literal(_ESCAPED_QUOTE)
+        is_escaped = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # a quote in the string
+        if not (has_end and is_escaped):
             break
         pieces.append(_ESCAPED_QUOTE)
     once = decode("".join(pieces), '"')
-    return Quoted(decode(once, '"'), is_whole)
+    return Quoted(decode(once, '"'), has_end)

@@ -1,12 +1,16 @@
-"""Values in tags: XML entities, line ends at the tags, and closing tags that are text.
+r"""Decodes values in tags: XML entities, line ends at the tags, and closing tags inside a value.
 
-A model that writes values on lines of their own sometimes omits one of the two line ends. A model
-that writes them directly between the tags means a line end before the closing tag. The lines of the
-value and the other values of the call show which kind of model it is.
+Some models write values on separate lines, and sometimes omit one of the two line ends. Other
+models write values directly between the tags; there, a line end before the closing tag is part of
+the value. The other values of the call show which kind of model wrote it.
 
-A model that writes about its own syntax may write closing marks inside a value. The text after them
-decides: two marks are text if their line continues and both occur again; the mark of a call is text
-if more values end after it than begin. These are two values, one of each kind:
+    <parameter=path>\n/a</parameter>      the value is "/a"
+    <parameter=text>a\nb\n</parameter>    the value is "a\nb\n"
+
+A model that writes about its own syntax may write closing marks inside a value. Two closing marks
+are text if other text follows on the same line and both marks occur again. The mark that closes a
+call is text if the following text closes more values than it opens. In the first line, the first
+pair of marks is text:
 
     <parameter=text>Close it with </parameter></function> on a line.</parameter></function>
     <parameter=path>/a</parameter></function>
@@ -17,7 +21,7 @@ from functools import lru_cache
 from html import unescape
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.marks import contains_mark
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|#39|#34|#x27|#x22);")
@@ -26,9 +30,9 @@ _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;"
 
 
 def unescape_entities(text: str) -> str:
-    """Unescape text if everything that XML has to escape was escaped; else return it as is.
+    """Unescape text in which every special character of XML is escaped; return other text as is.
 
-    A value with both `&lt;` and `<` is markup or code, in which entities are meant literally.
+    A value with both `&lt;` and `<` is markup or code that contains literal entities.
     """
     if not _ENTITY.search(text) or _UNESCAPED.search(text):
         return text
@@ -38,10 +42,10 @@ def unescape_entities(text: str) -> str:
     return unescape(text)
 
 
-def without_doubled_end(text: str, end: str) -> str:
-    """Return a value without its closing mark, which the model wrote twice (llama-swap#856).
+def remove_doubled_end(text: str, end: str) -> str:
+    """Remove the closing mark `end` that a model wrote twice (llama-swap#856).
 
-    If the text has other tags, the mark may close one of them, and is left.
+    A value with other tags is returned unchanged, because the mark may close one of them.
     """
     body, mark, rest = text.partition(end)
     is_doubled = mark and body.strip() and not rest.strip() and "<" not in body
@@ -49,9 +53,9 @@ def without_doubled_end(text: str, end: str) -> str:
 
 
 class LineEnds:
-    """The line ends of one call's values.
+    """Removes the line ends between tags and values, for the values of one call.
 
-    If the family `has_lines`, it normally writes values on lines of their own.
+    `has_lines`: the models of this format normally write values on separate lines.
     """
 
     def __init__(self, *, has_lines: bool) -> None:
@@ -61,48 +65,47 @@ class LineEnds:
 
     def trim(self, key: str, text: str) -> str:
         """Return a value without the line ends at its tags, and without the end tag `</key>`."""
-        # a model may close the argument's name besides its mark: `<parameter=a>1</a></parameter>`
+        # a model may also close the name of the argument: `<parameter=a>1</a></parameter>`
         closing = f"</{key}>"
         if text.rstrip().endswith(closing) and f"<{key}" not in text:
             text = text.rstrip().removesuffix(closing)
-        is_apart, is_ended = text[:1] == "\n", text[-1:] == "\n"
-        if is_apart and (is_ended or self._has_lines):
+        has_first_end, has_last_end = text[:1] == "\n", text[-1:] == "\n"
+        if has_first_end and (has_last_end or self._has_lines):
             return text[1:].removesuffix("\n")
-        self._is_inline |= not is_apart and not is_ended and bool(text)
+        self._is_inline |= not has_first_end and not has_last_end and bool(text)
         body = text[:-1]
-        if is_apart or not is_ended or not self._has_lines or "\n" in body:
+        if has_first_end or not has_last_end or not self._has_lines or "\n" in body:
             return text
         self._shortened[key] = body
         return body
 
     def restore(self, arguments: JsonObject) -> None:
-        """Restore line ends if another value of the call is directly between its marks."""
+        """Restore removed line ends if another value of the call is directly between its tags."""
         for key, body in self._shortened.items():
             if self._is_inline and arguments[key] == body:
                 arguments[key] = f"{body}\n"
 
 
-# A call followed by words on its line is doubtful anyway, and these words are held.
-_LOOKAHEAD = 240
+_LOOKAHEAD = 240  # characters that are delayed in a stream until the decision
 _LONG_LOOKAHEAD = 2_000
 
 
 def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
-    """Return whether `second`, which comes next after `first`, is still text in the value."""
+    """Return whether `first`, just consumed, and `second`, next, are text of the value."""
     while True:
         text, is_all = cursor.look_ahead(_LOOKAHEAD, len(second))
         line = text.lstrip(" \t")
         if line and line[0] in "\r\n<[{|`":
             return False
         if line and (pair := _pair(first, second).search(text)):
-            return not holds_mark(text[: pair.start()])
+            return not contains_mark(text[: pair.start()])
         if is_all:
             return False
         yield
 
 
-def is_surplus(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
-    """Return whether more values end than begin in the text ahead."""
+def is_surplus_end(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
+    """Return whether the next text closes more values than it opens, once it has arrived."""
     while True:
         text, is_all = cursor.look_ahead(_LONG_LOOKAHEAD)
         if is_all:

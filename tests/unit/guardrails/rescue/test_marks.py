@@ -12,9 +12,9 @@ from proxy.guardrails.rescue.marks import (
     RESULT_ENDS,
     STRAY_CLOSERS,
     TAGS,
+    contains_call,
+    contains_mark,
     ends_here,
-    holds_call,
-    holds_mark,
     is_half_closer,
 )
 from proxy.guardrails.rescue.registry import SYNTAXES
@@ -38,21 +38,21 @@ NAMED = syntaxes_for(
 def test_every_start_of_a_marked_call_is_known(syntax: object) -> None:
     for known in SYNTAXES:
         if known is syntax and known.is_marked and known.anchor != "reply_start":
-            assert all(holds_mark(f"x\n{opening}[") for opening in known.openings)
+            assert all(contains_mark(f"x\n{opening}[") for opening in known.openings)
             tags = {tag for opening in known.openings for tag in _TAG.findall(opening)}
             assert tags <= TAGS | {"tools"}  # which is the name of an argument, too
 
 
 def test_prose_and_data_contain_no_mark() -> None:
     text = 'if a < b: return [x, {"k": "v"}] # <b>the function</b> tool_call <table>'
-    assert not holds_mark(text)
-    assert not holds_call(text)
+    assert not contains_mark(text)
+    assert not contains_call(text)
 
 
 def test_plain_json_contains_a_call_but_no_mark() -> None:
     text = 'so {"name": "f", "arguments": {}}'
-    assert holds_call(text)
-    assert not holds_mark(text)
+    assert contains_call(text)
+    assert not contains_mark(text)
 
 
 def test_closing_marks_are_known() -> None:

@@ -538,7 +538,7 @@ def test_a_whole_text_can_be_scanned_at_once() -> None:
 
 def read_stubbornly(cursor: Cursor, opening: str) -> Reading:
     """Break the contract: wait although the text is complete."""
-    while cursor.stands_at(" b") or opening:
+    while cursor.starts_with(" b") or opening:
         yield
     return Calls(())
 

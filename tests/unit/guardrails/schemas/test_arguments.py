@@ -9,10 +9,10 @@ from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.schemas.arguments import (
     BrokenArguments,
+    CheckedMember,
     InvalidAnswer,
     InvalidArguments,
     Members,
-    Settled,
     ValidAnswer,
     ValidArguments,
     check,
@@ -530,7 +530,7 @@ MEMBERS: JsonObject = {
 
 
 @pytest.mark.parametrize(
-    ("schema", "takes_any"),
+    ("schema", "accepts_any"),
     [
         (True, True),
         ({}, True),
@@ -552,9 +552,9 @@ MEMBERS: JsonObject = {
     ],
 )
 def test_a_string_flows_only_where_every_string_is_valid(
-    schema: JsonValue, takes_any: bool
+    schema: JsonValue, accepts_any: bool
 ) -> None:
-    assert Members({"properties": {"a": schema}}).takes_any_string("a") is takes_any
+    assert Members({"properties": {"a": schema}}).accepts_any_string("a") is accepts_any
 
 
 @pytest.mark.parametrize(
@@ -574,40 +574,40 @@ def test_nothing_is_declared_where_members_are_judged_in_combination(schema: Jso
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "settled"),
+    ("name", "value", "checked"),
     [
-        ("city", "Paris", Settled("Paris")),
-        ("days", 3, Settled(3)),
-        ("days", "3", Settled(3, is_changed=True)),
-        ("days", 3.0, Settled(3, is_changed=True)),
-        ("city", {"a": {"b": 1}}, Settled('{"a":{"b":1}}', is_changed=True)),
-        ("unit", "C", Settled("c", is_changed=True)),
-        ("near", {"x": "1.5"}, Settled({"x": 1.5}, is_changed=True)),
-        ("days", {"days": 3}, Settled(3, is_changed=True)),
+        ("city", "Paris", CheckedMember("Paris")),
+        ("days", 3, CheckedMember(3)),
+        ("days", "3", CheckedMember(3, is_changed=True)),
+        ("days", 3.0, CheckedMember(3, is_changed=True)),
+        ("city", {"a": {"b": 1}}, CheckedMember('{"a":{"b":1}}', is_changed=True)),
+        ("unit", "C", CheckedMember("c", is_changed=True)),
+        ("near", {"x": "1.5"}, CheckedMember({"x": 1.5}, is_changed=True)),
+        ("days", {"days": 3}, CheckedMember(3, is_changed=True)),
         ("days", "three", None),
         ("unit", "kelvin", None),
         ("near", {"x": "east"}, None),
     ],
 )
 def test_a_member_is_settled_like_the_whole(
-    name: str, value: JsonValue, settled: Settled | None
+    name: str, value: JsonValue, checked: CheckedMember | None
 ) -> None:
-    assert Members(MEMBERS).settle(name, value) == settled
+    assert Members(MEMBERS).check(name, value) == checked
 
 
 @pytest.mark.parametrize("name", ["a b", "\N{LATIN SMALL LETTER E WITH ACUTE}", "#", "%"])
 def test_a_valid_member_keeps_its_bytes_whatever_its_name(name: str) -> None:
     members = Members({"type": "object", "properties": {name: {"type": "number"}}})
-    assert members.settle(name, 1e5) == Settled(1e5)
+    assert members.check(name, 1e5) == CheckedMember(1e5)
 
 
 def test_a_null_that_would_be_dropped_is_not_settled() -> None:
     optional: JsonObject = {"properties": {"days": {"type": "integer"}}}
-    assert Members(optional).settle("days", None) is None
+    assert Members(optional).check("days", None) is None
 
 
 def test_an_unusable_schema_settles_nothing() -> None:
     broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": 5}}}
-    assert Members(broken).settle("a", "text") is None
+    assert Members(broken).check("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}
-    assert Members(boolean).settle("a", [1]) == Settled([1])
+    assert Members(boolean).check("a", [1]) == CheckedMember([1])

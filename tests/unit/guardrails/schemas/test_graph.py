@@ -107,9 +107,9 @@ def test_checks_are_counted_along_every_path_through_a_schema(
 
 
 def test_unknown_references_are_detected() -> None:
-    assert Graph({"$ref": "#"}).is_whole
-    assert not Graph({"anyOf": [{"$ref": "#/nowhere"}]}).is_whole
-    assert not Graph({"$dynamicRef": "#nowhere"}).is_whole
+    assert Graph({"$ref": "#"}).is_complete
+    assert not Graph({"anyOf": [{"$ref": "#/nowhere"}]}).is_complete
+    assert not Graph({"$dynamicRef": "#nowhere"}).is_complete
 
 
 def test_dynamic_references_are_followed() -> None:

@@ -99,7 +99,7 @@ def test_a_pattern_that_expands_too_far_is_too_large(pattern: str) -> None:
     ],
 )
 def test_backtracking_patterns_are_detected(*, pattern: str, backtracks: bool) -> None:
-    assert (estimate(pattern).steps_a_try > 0) == backtracks
+    assert (estimate(pattern).steps_per_try > 0) == backtracks
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_for_a_failing_grammar_patterns_and_long_lengths_are_removed() -> None:
             "short": {"anyOf": [{"maxLength": 20}, "string", "odd", 5]},
         },
     }
-    sent = simplify(offered(parameters), is_further=True)
+    sent = simplify(offered(parameters), is_strict=True)
     assert sent.parameters == parameters
     assert json.split_object(json.split_object(sent.source)["function"])["parameters"] == json.dump(
         {

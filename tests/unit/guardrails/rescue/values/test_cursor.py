@@ -50,13 +50,13 @@ def test_the_longest_literal_counts_once_it_is_certain(
     assert literals.at(text, index, is_finished=True) == finished_literal
 
 
-def test_a_literal_that_may_be_starting_earlier_comes_before_one_that_is_complete() -> None:
+def test_a_possible_literal_before_a_complete_one_is_found_first() -> None:
     literals = Literals(("ab", "xabyy"))
     assert literals.find("..xab", 0, is_finished=False) == 2
     assert literals.find("..xab", 0, is_finished=True) == 3
 
 
-def test_against_an_obvious_oracle() -> None:
+def test_literals_agree_with_a_simple_search() -> None:
     known = ("ab", "abc", "ba", "cc")
     literals = Literals(known)
     alphabet = "abc"
@@ -99,18 +99,18 @@ READINGS: list[tuple[Callable[[Cursor], Waiting[object]], str, object, str]] = [
 
 
 @pytest.mark.parametrize(("start", "text", "result", "rest"), READINGS)
-def test_a_reading_moves_past_its_result(
+def test_a_reading_consumes_its_result(
     start: Callable[[Cursor], Waiting[object]], text: str, result: object, rest: str
 ) -> None:
     assert read(start, text) == (result, rest)
 
 
-def test_text_that_has_arrived_is_examined_without_passing_it() -> None:
+def test_arrived_text_is_inspected_without_consuming_it() -> None:
     cursor = Cursor("abc")
     assert cursor.look_ahead(5) == ("abc", False)
     assert cursor.look_ahead(2) == ("ab", True)
     assert cursor.look_ahead(2, 1) == ("bc", True)
-    assert cursor.stands_at("abc")
+    assert cursor.starts_with("abc")
     assert (cursor.look(WORD), cursor.look(re.compile("b"))) == ("abc", "")
     cursor.finish()
     assert cursor.look_ahead(5) == ("abc", True)
@@ -130,7 +130,7 @@ def test_a_rewound_cursor_reads_the_same_text_again() -> None:
     assert read(reading, "12abc34") == (("abcabc", "a"), "bc34")
 
 
-def test_a_released_cursor_keeps_no_passed_text() -> None:
+def test_a_released_cursor_keeps_no_consumed_text() -> None:
     cursor = Cursor("abc")
     cursor.begin()
     cursor.advance(2)
@@ -140,19 +140,19 @@ def test_a_released_cursor_keeps_no_passed_text() -> None:
     cursor.advance(1)
     cursor.feed("ghi")
     cursor.begin()
-    cursor.pass_until(Literals(()))
+    cursor.consume_until(Literals(()))
     assert cursor.source() == "defghi"
     assert cursor.arguments_name is None
     assert cursor.take_echo() == ""
 
 
-def test_white_space_is_passed_as_the_last_text_only() -> None:
+def test_last_white_space_is_skipped_only_if_no_text_follows() -> None:
     cursor = Cursor(" \n")
-    assert (cursor.pass_last_space(), cursor.is_exhausted) == (" \n", True)
-    assert cursor.pass_last_space() == ""
+    assert (cursor.skip_last_space(), cursor.is_exhausted) == (" \n", True)
+    assert cursor.skip_last_space() == ""
     cursor.feed("\n<")
-    assert cursor.pass_last_space() == ""
-    assert cursor.stands_at("\n<")
+    assert cursor.skip_last_space() == ""
+    assert cursor.starts_with("\n<")
 
 
 def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:

@@ -26,8 +26,8 @@ CASES = [
 ]
 
 
-def one_at_a_time(escaped: str, quote: str) -> str:
-    """Decode every escape separately."""
+def decode_separately(escaped: str, quote: str) -> str:
+    """Decode with `read_escape`, which reads a single escape."""
 
     def reading(cursor: Cursor) -> Waiting[str]:
         text = ""
@@ -40,19 +40,19 @@ def one_at_a_time(escaped: str, quote: str) -> str:
 
 
 @pytest.mark.parametrize(("escaped", "text"), CASES)
-def test_escapes_are_decoded_alike_at_once_and_one_at_a_time(escaped: str, text: str) -> None:
+def test_escapes_are_decoded_alike_at_once_and_decode_separately(escaped: str, text: str) -> None:
     assert decode(escaped, '"') == text
-    assert one_at_a_time(escaped, '"') == text
+    assert decode_separately(escaped, '"') == text
 
 
 def test_the_surrounding_quotation_mark_can_be_escaped() -> None:
     assert decode(r"it\'s \"", "'") == "it's \""
-    assert one_at_a_time(r"it\'s", "'") == "it's"
+    assert decode_separately(r"it\'s", "'") == "it's"
 
 
 @pytest.mark.parametrize("text", [r"\u", r"\u00", r"\u00zz", r"\ud83d\u1", r"\ud83d\u", "\\"])
 def test_an_incomplete_escape_is_kept_literally(text: str) -> None:
-    assert one_at_a_time(text, '"') == text.replace(r"\ud83d", "\ufffd")
+    assert decode_separately(text, '"') == text.replace(r"\ud83d", "\ufffd")
 
 
 UNITS = st.sampled_from([r"\n", r"\d", r"\'", r"\"", r"\u0041", r"\ud83d\ude00", r"\ud83d\u0041"])
@@ -61,8 +61,8 @@ PLAIN = st.sampled_from(["a", " ", "\n", "é", r"\ude00"])
 
 @settings(deadline=None)
 @given(st.lists(UNITS | PLAIN, max_size=8).map("".join), st.sampled_from("\"'"))
-def test_any_text_is_decoded_alike_at_once_and_one_at_a_time(text: str, quote: str) -> None:
-    assert decode(text, quote) == one_at_a_time(text, quote)
+def test_any_text_is_decoded_alike_at_once_and_decode_separately(text: str, quote: str) -> None:
+    assert decode(text, quote) == decode_separately(text, quote)
 
 
 def test_half_a_surrogate_pair_is_complete_once_another_character_follows() -> None:

@@ -13,21 +13,21 @@ from proxy.guardrails.rescue.syntax import NoCall
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import (
     OpenContainer,
-    pass_comments,
+    read_only_value,
     read_value,
-    read_whole,
+    skip_comments,
 )
 from proxy.guardrails.rescue.values.scalars import PYTHON, MemberWatcher, Style, Unreadable, Value
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
 
 
-def test_the_search_for_runs_of_members_pauses_after_it_finds_few() -> None:
+def test_the_search_for_runs_pauses_after_a_short_or_missing_run() -> None:
     members = OpenContainer([], "]")
-    assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
-    members.record_look(1_000, 500)
-    assert members.looks_for_run()
-    members.record_look(1_280, 0)
-    assert [members.looks_for_run() for _ in range(12)] == [False] * 11 + [True]
+    assert [members.is_search_due() for _ in range(8)] == [False] * 7 + [True]
+    members.record_search(1_000, 500)
+    assert members.is_search_due()
+    members.record_search(1_280, 0)
+    assert [members.is_search_due() for _ in range(12)] == [False] * 11 + [True]
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_the_search_for_runs_of_members_pauses_after_it_finds_few() -> None:
     ],
 )
 def test_comments_and_the_space_after_them_are_skipped(text: str, rest: str) -> None:
-    def passes_all(text: str) -> tuple[bool, str]:
-        passed, left = read(pass_comments, text)
-        return (passed, left) if left == rest else passes_all(left)
+    def skip_all(text: str) -> tuple[bool, str]:
+        has_comments, remaining = read(skip_comments, text)
+        return (has_comments, remaining) if remaining == rest else skip_all(remaining)
 
-    assert passes_all(text) == (True, rest)
+    assert skip_all(text) == (True, rest)
 
 
 @pytest.mark.parametrize("text", ["/ x", "x", "", "/"])
-def test_other_text_is_not_passed(text: str) -> None:
-    assert read(pass_comments, text) == (False, text)
+def test_text_without_comments_is_not_skipped(text: str) -> None:
+    assert read(skip_comments, text) == (False, text)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -63,27 +63,27 @@ documents = st.recursive(
 
 
 def value_in(text: str) -> Value | Unreadable:
-    """Read one value with nothing after it, whole and at every chunking."""
+    """Read text that is one value, as a whole and in all divisions into chunks."""
     result, rest = attempt(lambda cursor: read_value(cursor), text)
     if isinstance(result, Value) and rest.strip():
         result = Unreadable("unexpected")
-    assert read_whole(text) == result
+    assert read_only_value(text) == result
     return result
 
 
 @settings(deadline=None)
 @given(documents, st.booleans(), st.sampled_from([None, 1]))
-def test_strict_json_is_read_as_any_parser_reads_it(
+def test_strict_json_is_read_like_the_standard_library(
     document: JsonValue, is_ascii: bool, indent: int | None
 ) -> None:
     text = json.dumps(document, ensure_ascii=is_ascii, indent=indent)
-    assert read_whole(text) == Value(document)
+    assert read_only_value(text) == Value(document)
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="{}[]:,\"'\\ntu0d8-1.e ", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    result = read_whole(text)
+    result = read_only_value(text)
     try:
         expected: JsonValue = json.loads(text)
     except ValueError:
@@ -117,24 +117,24 @@ def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_no_length_of_text_is_too_large() -> None:
+def test_the_length_of_strings_has_no_limit() -> None:
     text = json.dumps([{"a": "x, " * 100_000, "b": ["y" * 1_000] * 1_000}])
-    assert isinstance(read_whole(text), Value)
+    assert isinstance(read_only_value(text), Value)
 
 
 def test_depth_has_a_limit() -> None:
     deep = "[" * bounds.LEVELS + "]" * bounds.LEVELS
-    assert isinstance(read_whole(deep), Value)
-    assert read_whole(f"[{deep}]") == Unreadable("too_deep")
-    assert read_whole("{a:" * 100_000) == Unreadable("too_deep")
+    assert isinstance(read_only_value(deep), Value)
+    assert read_only_value(f"[{deep}]") == Unreadable("too_deep")
+    assert read_only_value("{a:" * 100_000) == Unreadable("too_deep")
 
 
 @pytest.mark.parametrize("number", ["9" * 1001, "1e999", "[1e999]", "-" + "9" * 5000])
 def test_unrepresentable_numbers_are_refused(number: str) -> None:
-    assert read_whole(number) == Unreadable("too_long")
+    assert read_only_value(number) == Unreadable("too_long")
 
 
-class Witness(MemberWatcher):
+class RecordingWatcher(MemberWatcher):
     """Records the reported members and stops the reading at one key."""
 
     def __init__(self, unwanted: str = "") -> None:
@@ -155,11 +155,11 @@ class Witness(MemberWatcher):
 def test_a_watcher_is_called_for_every_member_in_order() -> None:
     names = []
     for text in ('{"a": [{"b": 1}], c: "d"}',):
-        witness = Witness()
+        watcher = RecordingWatcher()
         cursor = Cursor(text, is_finished=True)
         with pytest.raises(StopIteration):
-            next(read_value(cursor, witness))
-        names = witness.reports
+            next(read_value(cursor, watcher))
+        names = watcher.reports
     assert names == [
         "+['a'] []",
         "+['a', None, 'b'] []",
@@ -171,7 +171,7 @@ def test_a_watcher_is_called_for_every_member_in_order() -> None:
 
 
 def test_a_watcher_can_end_the_reading_before_the_value() -> None:
-    result = attempt(lambda cursor: read_value(cursor, Witness("b")), '{"a": 1, "b": [1]}')
+    result = attempt(lambda cursor: read_value(cursor, RecordingWatcher("b")), '{"a": 1, "b": [1]}')
     assert result == (Unreadable("unwanted"), "[1]}")
 
 
@@ -182,8 +182,8 @@ def test_work_is_linear_for_floods(unit: str) -> None:
     def text(size: int) -> str:
         return '["' + unit * (size // len(unit))
 
-    assert is_linear(read_whole, text, 10_000)
-    assert is_linear(read_whole, lambda size: "[" + text(size)[3:], 10_000)
+    assert is_linear(read_only_value, text, 10_000)
+    assert is_linear(read_only_value, lambda size: "[" + text(size)[3:], 10_000)
 
 
 def styled(text: str, style: Style) -> tuple[Value | Unreadable | NoCall, str]:
@@ -223,7 +223,7 @@ def test_text_may_be_unquoted(text: str, value: JsonValue) -> None:
     assert isinstance(styled("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
 
 
-def test_one_bracket_may_be_missing_before_a_mark() -> None:
+def test_the_last_bracket_may_be_missing_before_an_end_mark() -> None:
     style = Style(ends=("</x>",))
     value = Value({"a": "b"})
     assert styled('{"a": "b"</x>', style) == (value, "</x>")
@@ -262,20 +262,22 @@ ITEMS: list[tuple[str, JsonValue]] = [
 
 @pytest.mark.parametrize(("item", "value"), ITEMS)
 @pytest.mark.parametrize("separator", [",", ", ", "\n,\n"])
-def test_many_items_are_read_like_one(item: str, value: JsonValue, separator: str) -> None:
+def test_many_items_are_read_like_a_single_item(
+    item: str, value: JsonValue, separator: str
+) -> None:
     text = f"[{separator.join([item] * MANY)}]"
     assert value_in(text) == Value([value] * MANY)
 
 
 @pytest.mark.parametrize("item", ['"a"', '{"a": 1}', "['a']"])
 def test_many_items_need_no_commas(item: str) -> None:
-    value = read_whole(item)
+    value = read_only_value(item)
     assert isinstance(value, Value)
     expected = Value([value.value] * MANY)
     assert value_in(f"[{' '.join([item] * MANY)}]") == expected
 
 
-def test_many_members_are_read_like_few() -> None:
+def test_many_members_are_read_like_a_few() -> None:
     members: JsonObject = {f"k{number}": number for number in range(MANY)}
     text = json.dumps(members)
     assert value_in(text) == Value(members)
@@ -302,7 +304,7 @@ def test_a_member_with_two_values_is_ambiguous(count: int, second: str) -> None:
 
 def test_many_items_do_not_hide_the_depth_limit() -> None:
     deep = f"{'[' * (bounds.LEVELS - 1)}{'[[]],' * MANY}"
-    assert read_whole(deep) == Unreadable("too_deep")
+    assert read_only_value(deep) == Unreadable("too_deep")
 
 
 def test_a_watcher_is_called_for_each_of_many_members() -> None:
@@ -311,19 +313,19 @@ def test_a_watcher_is_called_for_each_of_many_members() -> None:
         (f"{{{members}}}", 4 * MANY),
         (f"[{'{}, ' * MANY}{{{members}}}]", 4 * MANY),
     ):
-        witness = Witness()
+        watcher = RecordingWatcher()
         cursor = Cursor(text, is_finished=True)
-        list(read_value(cursor, witness))
-        assert len(witness.reports) == names
+        list(read_value(cursor, watcher))
+        assert len(watcher.reports) == names
 
 
 def test_not_every_member_of_arguments_is_reported_to_the_watcher() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")
-    witness = Witness()
-    list(read_value(cursor, witness))
-    assert len(witness.reports) < 2 * len(members)
+    watcher = RecordingWatcher()
+    list(read_value(cursor, watcher))
+    assert len(watcher.reports) < 2 * len(members)
     assert cursor.take_echo() == json.dumps(members)
 
 
@@ -332,7 +334,7 @@ def test_not_every_member_of_arguments_is_reported_to_the_watcher() -> None:
     ['"a",', "1,", '{"a":1},', '{"a":1}', "[[[]]],", "'a',", "None,", "[" * 9 + "]" * 9 + ","],
 )
 def test_work_is_linear_for_endless_lists(unit: str) -> None:
-    assert is_linear(read_whole, lambda size: "[" + unit * (size // len(unit)), 40_000)
+    assert is_linear(read_only_value, lambda size: "[" + unit * (size // len(unit)), 40_000)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +450,7 @@ def test_work_is_linear_for_endless_lists(unit: str) -> None:
         ('{"<tool_call>": 1}', Unreadable("unexpected")),
     ],
 )
-def test_a_text_has_this_value(text: str, expected: Value | Unreadable) -> None:
+def test_a_lenient_value_is_read_or_refused(text: str, expected: Value | Unreadable) -> None:
     assert value_in(text) == expected
 
 
@@ -462,7 +464,7 @@ def test_no_text_may_follow_a_doubtful_final_string() -> None:
     assert styled(f'{paired} so"}}', PYTHON) == (Unreadable("unexpected"), ' so"}')
 
 
-def test_digits_after_a_leading_zero_are_text_in_python() -> None:
+def test_zero_padded_digits_are_text_in_python() -> None:
     value = Value({"code": "00501", "n": 5})
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
@@ -472,8 +474,8 @@ SEVERAL_WINDOWS = 2_000  # members; the reader looks for runs in one window of t
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
 def test_repeated_equal_members_are_read_once(member: str) -> None:
-    once = read_whole("{" + member * 2 + '"z":0}')
-    many = read_whole("{" + member * SEVERAL_WINDOWS + '"z":0}')
+    once = read_only_value("{" + member * 2 + '"z":0}')
+    many = read_only_value("{" + member * SEVERAL_WINDOWS + '"z":0}')
     assert isinstance(once, Value)
     assert isinstance(many, Value)
     assert many == once
@@ -484,9 +486,9 @@ def test_repeated_equal_members_are_read_once(member: str) -> None:
 def test_contradicting_members_are_refused_at_any_position(member: str, index: int) -> None:
     other = member.replace("1", "2")
     text = "{" + member * index + other + member * SEVERAL_WINDOWS + '"z":0}'
-    assert not isinstance(read_whole(text), Value)
+    assert not isinstance(read_only_value(text), Value)
 
 
 def test_a_member_that_contradicts_one_before_its_run_is_refused() -> None:
     others = ",".join(f'"k{number}":0' for number in range(20))
-    assert not isinstance(read_whole(f'{{"z":1,{others},"z":2,"y":0,"x":0}}'), Value)
+    assert not isinstance(read_only_value(f'{{"z":1,{others},"z":2,"y":0,"x":0}}'), Value)

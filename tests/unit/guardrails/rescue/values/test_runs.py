@@ -25,7 +25,7 @@ documents = st.recursive(
 
 @settings(deadline=None)
 @given(st.lists(documents, min_size=2, max_size=6))
-def test_a_run_has_all_members_but_the_last(
+def test_a_run_contains_all_members_except_the_last(
     members: list[JsonValue],
 ) -> None:
     texts = [json.dump_text(member) for member in members]
@@ -46,7 +46,7 @@ def test_a_run_has_all_members_but_the_last(
         ('"a" "b"\n\'c\', 1, ', ["a", "b", "c"], "1, "),
     ],
 )
-def test_members_may_be_foreign_if_nothing_is_doubtful(
+def test_unambiguous_members_that_are_not_json_are_found(
     text: str, members: list[JsonValue], rest: str
 ) -> None:
     run = ITEMS.find(text)
@@ -62,19 +62,19 @@ def test_members_may_be_foreign_if_nothing_is_doubtful(
         ("a:b, c/d, e f", ["a:b", "c/d"], " e f"),
     ],
 )
-def test_words_need_no_quotation_marks(text: str, items: list[JsonValue], rest: str) -> None:
+def test_bare_items_need_no_quotation_marks(text: str, items: list[JsonValue], rest: str) -> None:
     run = find_bare_items(text)
     assert run is not None
     assert (run.members, run.size, text[run.length :]) == (items, len(items), rest)
 
 
 @pytest.mark.parametrize("text", ["", "x", "x,", "x,y", "1,2,", '"x","y",', "x\n,y,", "{},x,"])
-def test_few_words_or_other_items_are_left_to_the_reader(text: str) -> None:
+def test_a_single_bare_item_or_another_value_is_not_a_run(text: str) -> None:
     assert find_bare_items(text) is None
 
 
 @pytest.mark.parametrize(
-    ("runs", "text", "members", "passed"),
+    ("runs", "text", "members", "source"),
     [
         (MEMBERS, '"a": 1, "b": [], "c"', {"a": 1}, '"a": 1,'),
         (MEMBERS, "a: 1, 'b': 2, ", {"a": 1}, "a: 1,"),
@@ -82,11 +82,11 @@ def test_few_words_or_other_items_are_left_to_the_reader(text: str) -> None:
     ],
 )
 def test_members_of_objects_have_keys(
-    runs: RunFinder[JsonObject], text: str, members: JsonObject, passed: str
+    runs: RunFinder[JsonObject], text: str, members: JsonObject, source: str
 ) -> None:
     run = runs.find(text)
     assert run is not None
-    assert (run.members, text[: run.length].rstrip()) == (members, passed)
+    assert (run.members, text[: run.length].rstrip()) == (members, source)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_members_of_objects_have_keys(
         (KEYWORDS, "'a'=1, 'b'=2, c=3,"),
     ],
 )
-def test_doubtful_text_is_left_to_the_reader(runs: RunFinder[JsonObject], text: str) -> None:
+def test_ambiguous_text_is_not_a_run(runs: RunFinder[JsonObject], text: str) -> None:
     assert runs.find(text) is None
 
 

@@ -10,7 +10,7 @@ from tests.fakes.arrivals import is_linear, read, run
     ("text", "value"),
     [("true", True), ("None", None), ("5", 5), ("05", "05"), ("so it is", "so it is")],
 )
-def test_keywords_are_constants(text: str, value: JsonValue) -> None:
+def test_bare_text_is_a_constant_a_number_or_a_string(text: str, value: JsonValue) -> None:
     assert interpret(text) == value
 
 
@@ -43,7 +43,7 @@ def test_every_comma_ends_an_item() -> None:
 
 
 @pytest.mark.parametrize("text", ["a (b", "a (b}", "a { b</x>", "a [b}"])
-def test_brackets_are_paired(text: str) -> None:
+def test_text_with_unbalanced_brackets_is_refused(text: str) -> None:
     assert bare(text)[0] is None
 
 
@@ -55,8 +55,8 @@ def test_the_number_of_brackets_is_limited() -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("unit", [",", ",a", ", a ", "(", "()", "<", "</", "a", "{}"])
 def test_work_is_linear(unit: str) -> None:
-    def whole(text: str) -> None:
+    def read_all(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         run(cursor, read_bare(cursor, ("</x>",), is_item=False), [])
 
-    assert is_linear(whole, lambda size: unit * (size // len(unit)), 40_000)
+    assert is_linear(read_all, lambda size: unit * (size // len(unit)), 40_000)

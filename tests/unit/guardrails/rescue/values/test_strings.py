@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001 - some quotation marks are a typesetter's
+# ruff: noqa: RUF001 - the tests contain typographic quotation marks
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,19 +10,19 @@ from proxy.guardrails.rescue.values.strings import (
     StringContext,
     StringDoubt,
     can_end,
-    inside_pattern,
     is_end,
     is_last,
     judge_doubt,
     may_end,
-    pass_plain_string,
+    pattern_inside,
     read_between,
+    read_plain_string,
     read_string,
 )
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear, read
 
-PLACES = [
+CONTEXTS = [
     StringContext("}"),
     StringContext("}", "}"),
     StringContext("]", "}", is_list=True),
@@ -53,7 +53,7 @@ TEXTS = st.lists(
 
 
 def ends(following: str, context: StringContext) -> bool:
-    """Check that a quotation mark before this text is an end."""
+    """Return whether a quotation mark before this text ends the string."""
     cursor = Cursor(following, is_finished=True)
 
     def reading() -> Waiting[None]:
@@ -65,48 +65,52 @@ def ends(following: str, context: StringContext) -> bool:
 
 
 @settings(deadline=None, max_examples=examples(400))
-@given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'”’"))
-@example(" b", PLACES[0], '"')
-@example(", then left", PLACES[0], '"')
-@example(', "b" c', PLACES[0], '"')
-@example(' "b" c', PLACES[0], '"')
-@example('"b', PLACES[2], '"')
-@example(", b c", PLACES[2], '"')
-@example("} c", PLACES[1], '"')
-@example(')"', PLACES[4], '"')
-@example(" # b", PLACES[0], '"')
-@example(", # b", PLACES[2], '"')
-@example(", #b", PLACES[0], '"')
-@example(", “b”: c", PLACES[0], "”")
-def test_a_skipped_run_contains_no_end(following: str, context: StringContext, quote: str) -> None:
-    match = inside_pattern(quote, context).match(quote + following)
-    passed = match[0] if match else ""
-    escaped = [index for index, char in enumerate(passed) if char == quote]
-    assert not any(ends((quote + following)[index + 1 :], context) for index in escaped)
-    assert not any(end in passed for end in context.ends)
+@given(TEXTS, st.sampled_from(CONTEXTS), st.sampled_from("\"'”’"))
+@example(" b", CONTEXTS[0], '"')
+@example(", then left", CONTEXTS[0], '"')
+@example(', "b" c', CONTEXTS[0], '"')
+@example(' "b" c', CONTEXTS[0], '"')
+@example('"b', CONTEXTS[2], '"')
+@example(", b c", CONTEXTS[2], '"')
+@example("} c", CONTEXTS[1], '"')
+@example(')"', CONTEXTS[4], '"')
+@example(" # b", CONTEXTS[0], '"')
+@example(", # b", CONTEXTS[2], '"')
+@example(", #b", CONTEXTS[0], '"')
+@example(", “b”: c", CONTEXTS[0], "”")
+def test_text_that_the_pattern_consumes_contains_no_end(
+    following: str, context: StringContext, quote: str
+) -> None:
+    match = pattern_inside(quote, context).match(quote + following)
+    consumed = match[0] if match else ""
+    quotes = [index for index, char in enumerate(consumed) if char == quote]
+    assert not any(ends((quote + following)[index + 1 :], context) for index in quotes)
+    assert not any(end in consumed for end in context.ends)
 
 
 @pytest.mark.parametrize(
     ("text", "context"),
     [
-        ('" b" c "d" e', PLACES[0]),
-        ('", then left', PLACES[0]),
-        ('", "b" c', PLACES[0]),
-        ('"b"c', PLACES[2]),
-        ('", b" c', PLACES[2]),
-        ('"} c', PLACES[1]),
-        ('\\n\\d" b', PLACES[0]),
-        ('" b</y" c', PLACES[6]),
+        ('" b" c "d" e', CONTEXTS[0]),
+        ('", then left', CONTEXTS[0]),
+        ('", "b" c', CONTEXTS[0]),
+        ('"b"c', CONTEXTS[2]),
+        ('", b" c', CONTEXTS[2]),
+        ('"} c', CONTEXTS[1]),
+        ('\\n\\d" b', CONTEXTS[0]),
+        ('" b</y" c', CONTEXTS[6]),
     ],
 )
-def test_frequent_cases_are_skipped_at_once(text: str, context: StringContext) -> None:
-    match = inside_pattern('"', context).match(text)
+def test_the_pattern_consumes_all_quotation_marks_inside_a_string(
+    text: str, context: StringContext
+) -> None:
+    match = pattern_inside('"', context).match(text)
     assert match is not None
     assert '"' not in text[match.end() :]
 
 
-def test_text_is_literal_up_to_a_mark_that_ends_the_value() -> None:
-    match = inside_pattern('"', PLACES[6]).match('" b" c </x> " c')
+def test_the_pattern_stops_before_a_mark_that_ends_the_value() -> None:
+    match = pattern_inside('"', CONTEXTS[6]).match('" b" c </x> " c')
     assert match is not None
     assert match[0] == '" b"'
 
@@ -164,7 +168,9 @@ def test_the_end_does_not_depend_on_chunking() -> None:
         ('{"name": "f"}', '""', StringDoubt.TORN),
     ],
 )
-def test_paired_quotation_marks_are_no_end(text: str, quotes: str, doubt: StringDoubt) -> None:
+def test_unescaped_quotation_marks_make_a_string_doubtful(
+    text: str, quotes: str, doubt: StringDoubt
+) -> None:
     assert judge_doubt(text, quotes[0], quotes[1]) is doubt
 
 
@@ -204,7 +210,7 @@ def test_a_mark_is_the_last_if_only_space_follows(text: str, is_end: bool) -> No
     assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
 
 
-def test_more_space_than_the_lookahead_is_no_end() -> None:
+def test_a_mark_before_more_space_than_the_lookahead_is_not_the_last() -> None:
     assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
 
 
@@ -279,7 +285,7 @@ def test_a_string_ends_where_the_following_text_fits(
         (r"\"say \\\"a\\\"\\n\\\\\"}", OBJECT, 'say "a"\n\\'),
     ],
 )
-def test_other_quotation_marks_belong_to_the_string(
+def test_quotation_marks_inside_a_string_belong_to_it(
     text: str, context: StringContext, value: str
 ) -> None:
     quoted, _ = string_in(text, context)
@@ -290,7 +296,7 @@ def test_other_quotation_marks_belong_to_the_string(
     "text", ['"a', '"a\\', '"a\\u0', '"a" b', '"""a""', "“a", r"\"a", r"\"a\\\""]
 )
 def test_an_unclosed_string_is_incomplete(text: str) -> None:
-    assert not string_in(text, OBJECT)[0].is_whole
+    assert not string_in(text, OBJECT)[0].has_end
 
 
 def test_literal_text_ends_at_its_mark() -> None:
@@ -300,20 +306,20 @@ def test_literal_text_ends_at_its_mark() -> None:
 
 @pytest.mark.parametrize("unit", [r"\"", r"\\\""])
 def test_work_is_linear_for_floods_of_escapes(unit: str) -> None:
-    def read_whole_string(text: str) -> None:
+    def read_complete_string(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, "\\", INNER))
 
-    assert is_linear(read_whole_string, lambda size: r"\"" + unit * (size // 2), 8_000)
+    assert is_linear(read_complete_string, lambda size: r"\"" + unit * (size // 2), 8_000)
 
 
 @pytest.mark.parametrize("unit", ['" ', '"}', '",', '"a', '" "', '"\\', '",a'])
 def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
-    def read_whole_string(text: str) -> None:
+    def read_complete_string(text: str) -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_string(cursor, '"', INNER))
 
-    assert is_linear(read_whole_string, lambda size: '"' + unit * (size // 2), 8_000)
+    assert is_linear(read_complete_string, lambda size: '"' + unit * (size // 2), 8_000)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +338,7 @@ def test_a_plain_string_is_read_at_once(
     text: str, context: StringContext, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
-    assert pass_plain_string(cursor, context) == value
+    assert read_plain_string(cursor, context) == value
     assert cursor.look_ahead(99)[0] == rest
 
 

@@ -5,7 +5,7 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.tag_values import (
     LineEnds,
     is_pair_text,
-    is_surplus,
+    is_surplus_end,
     unescape_entities,
 )
 from tests.fakes.arrivals import read
@@ -43,11 +43,11 @@ def trim(*texts: str, has_lines: bool = True) -> list[object]:
     return list(arguments.values())
 
 
-def test_elsewhere_a_line_end_belongs_to_the_value_unless_there_are_two() -> None:
+def test_without_lines_a_single_line_end_belongs_to_the_value() -> None:
     assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
 
-def test_a_changed_value_is_not_trimmed() -> None:
+def test_restoring_skips_a_value_that_was_changed_after_trimming() -> None:
     lines = LineEnds(has_lines=True)
     assert (lines.trim("a", "&lt;\n"), lines.trim("b", "y")) == ("&lt;", "y")
     arguments: JsonObject = {"a": "<", "b": "y"}
@@ -69,7 +69,9 @@ def test_a_changed_value_is_not_trimmed() -> None:
         (f"</c> and {'on ' * 100}</p></c>", False),
     ],
 )
-def test_two_marks_are_text_if_the_line_continues_to_both(text: str, is_text: bool) -> None:
+def test_two_closing_marks_are_text_if_both_occur_again_on_the_line(
+    text: str, is_text: bool
+) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
         return is_pair_text(cursor, "</p>", "</c>")
 
@@ -82,6 +84,6 @@ def test_two_marks_are_text_if_the_line_continues_to_both(text: str, is_text: bo
 )
 def test_more_ends_than_beginnings_are_a_surplus(text: str, is_more: bool) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
-        return is_surplus(cursor, "<p>", "</p>")
+        return is_surplus_end(cursor, "<p>", "</p>")
 
     assert read(start, text) == (is_more, text)
