@@ -182,7 +182,7 @@ class Watching:
         """Estimate the share of all slots' tokens that the prompts of running requests take."""
         if not room:
             return None
-        running = (row for row in self.board.living() if row.phase not in _OUTSIDE)
+        running = (row for row in self.board.running_rows() if row.phase not in _OUTSIDE)
         contexts = (row.context for row in running if row.service == service)
         sent = sum(context.sent for context in contexts if context is not None)
         return round(min(1.0, sent / room), 4)

@@ -50,8 +50,8 @@ def describe_phase(row: Row) -> str:
 
 def describe_requests(board: Board, most: int) -> Iterator[str]:
     """Yield a line for each running request, the oldest first; at most `most` lines."""
-    count = board.living_count
-    rows = board.living(most if count <= most else most - 1)
+    count = board.running_count
+    rows = board.running_rows(most if count <= most else most - 1)
     for row in rows:
         if row.seconds >= _LEAST_SECONDS:
             yield _line(row)

@@ -123,7 +123,7 @@ def _report_state(
         from proxy.cli.running_requests import describe_requests
 
         yield keep_drawing(
-            lines, lambda most: [*describe_requests(board, most)], lambda: not board.living_count
+            lines, lambda most: [*describe_requests(board, most)], lambda: not board.running_count
         )
 
 

@@ -1,12 +1,12 @@
-"""Reports about requests: a frozen record of each, and one small module per sink.
+"""Logs, metrics, traces and the dashboard's data, all made from one record per request.
 
-`live_request` follows a request while it runs and ends as a `record`, which the `observers` pass to
-the sinks: `logs` for programs and terminals, `metrics` (listed in `metrics.toml`) and `tracing`,
-which also creates the spans of agents' runs. `trace_context` parses and writes `traceparent`.
+`live_request` collects times and attempts while a request runs and then makes its `record`. The
+`observers` pass the record to the sinks: `logs`, `metrics` (listed in `metrics.toml`) and
+`tracing`, which also creates the spans of agents' runs. `trace_context` parses `traceparent`.
 If exchanges are recorded, `exchange_recorder` collects them, `recording` writes them without
 secrets, and `replay` runs the guardrails on them again.
 
 For the dashboard, `board` has the running and latest requests as `rows`, and `history` counts all
-requests. `sentences` describe the outcomes, in full there and in a few words on a terminal.
-`peer_workers` connects the boards and counts of several workers.
+requests. `sentences` describes each repair and retry: in a sentence for the dashboard, in a few
+words for a log line. `peer_workers` connects the boards and counts of several workers.
 """

@@ -1,10 +1,12 @@
 """The board: running requests, the latest records, and their totals, for the dashboard.
 
 Theory of operation: each change of a request increments a counter and stores its value with the
-request; rows are made only when a page is open. A page sends the number of its latest change and
-receives every row that changed later. Finished requests beyond a maximum are forgotten, and the
-highest change number among them is remembered, so that a page with an older number reloads.
-Nothing does I/O.
+request. A page sends the number of the latest change that it has, and receives every row that
+changed later; rows are made only then. The board removes the oldest finished requests and stores
+the highest change number among them: a page with an older number must reload. Nothing does I/O.
+
+    page -> since=41        board -> number=43, rows of the changes 42 and 43
+    page -> since=7         board -> number=43, is_lost=true (change 9 was removed)
 """
 
 import secrets
@@ -22,22 +24,24 @@ from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500
-_PLAIN = frozenset((Asked, Compacted))  # facts without text of a client or a model
-_LONGEST = 64  # characters, and facts; rows of larger records are made at once
+_FACTS_WITHOUT_TEXT = frozenset((Asked, Compacted))  # without text of a client or a model
+# A larger record is converted at once into its row, whose texts are cut.
+_LONGEST_TEXT = 64  # characters
+_MOST_FACTS = 64
 
 
 class LiveSource(Protocol):
-    """A running request, from the board's point of view."""
+    """A running request, as the board uses it."""
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
-        """Return the record so far, the stage, and the share of the prompt that was read."""
+        """Return the record so far, the stage, and the share of the prompt read (0 to 1)."""
 
     def cancel(self) -> bool:
         """End the request as if its client had disconnected; return False if impossible."""
 
 
 class _BoardEntry(msgspec.Struct):
-    """One request: with a `source` while it runs, then a record, and a row after it was shown."""
+    """One request: it has a `source` while it runs, then a `record`, and a `row` once shown."""
 
     source: LiveSource | None
     stage: RequestStage = RequestStage.RECEIVING
@@ -47,7 +51,7 @@ class _BoardEntry(msgspec.Struct):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The rows that changed up to a `number`; if `is_lost`, some are missing: reload all."""
+    """The rows that changed up to the change `number`; if `is_lost`, the page must reload all."""
 
     number: int
     rows: tuple[Row, ...]
@@ -78,27 +82,27 @@ class Board:
         self._most = most
         self._has_exchange = has_exchange
         self._entries: dict[int, _BoardEntry] = {}
-        self._over: deque[int] = deque()
-        self._lost = 0  # the latest change of a forgotten request
-        self._opened = self._running = self._waiting = 0
+        self._finished: deque[int] = deque()
+        self._latest_removed_change = 0
+        self._last_number = self._running = self._waiting = 0
         self.history = History()
         self.tool_calls = ToolCalls()
 
     def open(self, source: LiveSource) -> int:
         """Add a new request and return its number."""
-        self._opened += 1
-        entry = self._entries[self._opened] = _BoardEntry(source)
-        self._change(entry)
-        return self._opened
+        self._last_number += 1
+        entry = self._entries[self._last_number] = _BoardEntry(source)
+        self._note_change(entry)
+        return self._last_number
 
     def advance(self, number: int, stage: RequestStage) -> None:
         entry = self._entries[number]
-        before = entry.stage
-        if before is not stage:
+        previous = entry.stage
+        if previous is not stage:
             entry.stage = stage
-            running = stage.is_running - before.is_running
-            self._note_load(running, stage.is_waiting - before.is_waiting)
-        self._change(entry)
+            running = stage.is_running - previous.is_running
+            self._note_load(running, stage.is_waiting - previous.is_waiting)
+        self._note_change(entry)
 
     def close(self, number: int, record: RequestRecord) -> None:
         entry = self._entries[number]
@@ -108,21 +112,21 @@ class Board:
         else:
             entry.row = row_of(record, self.name_of(number))
         self._note_load(-entry.stage.is_running, -entry.stage.is_waiting)
-        self.history.take(record, self.clock())
+        self.history.count(record, self.clock())
         if record.tools:
-            self.tool_calls.take(record)
-        self._change(entry)
-        self._over.append(number)
-        if len(self._over) > self._most:
-            self._forget(self._over.popleft())
+            self.tool_calls.count(record)
+        self._note_change(entry)
+        self._finished.append(number)
+        if len(self._finished) > self._most:
+            self._remove(self._finished.popleft())
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
-        """Return the newest rows, latest first; with `before` only older ones."""
+        """Return at most `most` rows, newest first; only those before the number `before`."""
         numbers = (n for n in reversed(self._entries) if before is None or n < before)
         return tuple(map(self._row, islice(numbers, most)))
 
     def latest(self, most: int) -> tuple[Row, ...]:
-        """Return the newest rows and the rows of all running requests, latest first."""
+        """Return the `most` newest rows and the rows of all running requests, newest first."""
         shown = [
             number
             for index, (number, entry) in enumerate(reversed(self._entries.items()))
@@ -130,14 +134,14 @@ class Board:
         ]
         return tuple(map(self._row, shown))
 
-    def living(self, most: int | None = None) -> tuple[Row, ...]:
-        """Return the rows of running requests, the oldest first, at most `most`."""
+    def running_rows(self, most: int | None = None) -> tuple[Row, ...]:
+        """Return at most `most` rows of running requests, oldest first."""
         running = (number for number, entry in self._entries.items() if entry.source is not None)
         return tuple(map(self._row, islice(running, most)))
 
     @property
-    def living_count(self) -> int:
-        return len(self._entries) - len(self._over)
+    def running_count(self) -> int:
+        return len(self._entries) - len(self._finished)
 
     def row(self, number: int) -> Row | None:
         return self._row(number) if number in self._entries else None
@@ -145,14 +149,14 @@ class Board:
     def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
         """Return the rows that changed after the change `since`, in the order of their changes.
 
-        The result has no rows and `is_lost` if there are more than `most` or some were forgotten.
+        If more than `most` rows changed, or a changed row was removed, `is_lost` is set instead.
         """
         changed = sorted(
             (entry.changed, number)
             for number, entry in self._entries.items()
             if entry.changed > since
         )
-        if self._lost > since or len(changed) > most:
+        if self._latest_removed_change > since or len(changed) > most:
             return Changes(self.number, (), is_lost=True)
         return Changes(self.number, tuple(self._row(number) for _, number in changed))
 
@@ -174,7 +178,7 @@ class Board:
         # Python refuses to parse more than 4300 digits (CVE-2020-10735)
         return int(number) if is_valid and len(number) < 16 else None
 
-    def _change(self, entry: _BoardEntry) -> None:
+    def _note_change(self, entry: _BoardEntry) -> None:
         self.number += 1
         entry.changed = self.number
 
@@ -184,8 +188,9 @@ class Board:
             self._waiting += waiting
             self.history.note_load(self._running, self._waiting, self.clock())
 
-    def _forget(self, number: int) -> None:
-        self._lost = max(self._lost, self._entries.pop(number).changed)
+    def _remove(self, number: int) -> None:
+        change = self._entries.pop(number).changed
+        self._latest_removed_change = max(self._latest_removed_change, change)
 
     def _row(self, number: int) -> Row:
         entry = self._entries[number]
@@ -197,16 +202,16 @@ class Board:
             has_exchange = self._has_exchange(number)
             row = entry.row
             return msgspec.structs.replace(row, has_exchange=True) if has_exchange else row
-        assert entry.source is not None  # noqa: S101 - a request that is not over has a source
+        assert entry.source is not None  # noqa: S101 - a running request has a source
         record, stage, progress = entry.source.snapshot()
         return row_of(record, self.name_of(number), phase=stage.value, progress=progress)
 
 
 def _is_small(record: RequestRecord) -> bool:
-    """Return whether a record may be stored unchanged: it has no long text of a client or model."""
+    """Return whether a record has no long text of a client or model, so it is stored unchanged."""
     if record.tools or record.prefix_broken is not None or record.reread is not None:
         return False
     texts = (record.finish_reason or "", record.refusal)
-    if max(map(len, texts)) > _LONGEST or len(record.facts) > _LONGEST:
+    if max(map(len, texts)) > _LONGEST_TEXT or len(record.facts) > _MOST_FACTS:
         return False
-    return _PLAIN.issuperset(map(type, record.facts))
+    return _FACTS_WITHOUT_TEXT.issuperset(map(type, record.facts))

@@ -1,10 +1,10 @@
-"""Records one exchange: each raw generation, and the client's answer.
+"""Records one exchange: each raw generation of the model, and the answer sent to the client.
 
     generation    [["text", "Let me look."], ["call", 0, "k", "find"], ["arguments", 0, "{}"],
                    ["finished", "tool_calls"]]
 
-Without a configured recording, requests run without this policy. An exchange has at most four
-million characters; a larger one is not recorded.
+The policy is part of a request only if recording is configured. An exchange of more than four
+million characters is not recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # imported only if the operator has configured tools
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)
-_GROWING = ("text", "reasoning", "arguments")
+_DELTAS = ("text", "reasoning", "arguments")
 _MOST_CHARACTERS = 4 * 2**20
 
 
@@ -70,7 +70,7 @@ class ExchangeRecorder(BackendPolicy):
         self._reported: replies.UsageReported | None = None
 
     async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
-        """Pass the client's events on unchanged, and collect the answer from them."""
+        """Forward the client's events unchanged, and collect the answer from them."""
         async with aclosing(batches) as events:
             async for batch in events:
                 for event in batch:
@@ -78,8 +78,7 @@ class ExchangeRecorder(BackendPolicy):
                 yield batch
 
     def begin(self, upstream_request: UpstreamRequest, sink: replies.EventSink | None) -> None:
-        """Begin a generation."""
-        # a sink would take content past this policy, but a recording needs the whole reply
+        # a sink would get content without this policy, but a recording needs the whole reply
         del sink
         self._generations.append([])
         if self._reported is None:  # after an overflow, the shorter prompt is the first one
@@ -97,13 +96,13 @@ class ExchangeRecorder(BackendPolicy):
         self.note([FAILED, word_for(error)])
 
     def end(self) -> None:
-        """Note the end of a generation that the guardrails stopped early."""
+        """Add the missing end to a generation that the guardrails stopped early."""
         pieces = self._generations[-1]
         if self.is_whole and not (pieces and pieces[-1][0][0] in ENDINGS):
             self.note(["finished", STOP])
 
     def begin_round(self) -> None:
-        """Begin a round of a run; later generations belong to it."""
+        """Begin a tool round; the following generations belong to it."""
         self._rounds.append(len(self._generations))
 
     def end_run(self, terms: "RunTerms", rounds: "Sequence[Round]") -> None:
@@ -120,13 +119,13 @@ class ExchangeRecorder(BackendPolicy):
         )
 
     def note(self, piece: Piece) -> None:
-        """Add a piece to the generation; a delta of the same text extends the last piece."""
+        """Add a piece to the current generation, or extend its last piece by a delta."""
         head, text = piece[:-1], str(piece[-1])
         self._characters += len(text)
         if not self.is_whole:
             return
         pieces = self._generations[-1]
-        if pieces and head[0] in _GROWING and pieces[-1][0] == head:
+        if pieces and head[0] in _DELTAS and pieces[-1][0] == head:
             pieces[-1][1].append(text)
         else:
             pieces.append((head, [text]))
@@ -147,7 +146,8 @@ class ExchangeRecorder(BackendPolicy):
                 if message.failed is not None
             },
             generations=tuple(
-                tuple([*head, "".join(texts)] for head, texts in each) for each in self._generations
+                tuple([*head, "".join(texts)] for head, texts in pieces)
+                for pieces in self._generations
             ),
             run=self._run,
             reading=self._reading(record),
@@ -161,7 +161,7 @@ class ExchangeRecorder(BackendPolicy):
 
     @property
     def is_whole(self) -> bool:
-        """False if the exchange is too large, and not recorded."""
+        """False if the exchange is too large, so that it is not recorded."""
         return self._characters <= _MOST_CHARACTERS
 
     def _reading(self, record: RequestRecord) -> RecordedReading | None:
@@ -190,7 +190,7 @@ class ExchangeRecorder(BackendPolicy):
             self._answer.add(event)
 
 
-_WORDS: Mapping[type[replies.ReplyEvent], str] = {
+_KINDS: Mapping[type[replies.ReplyEvent], str] = {
     replies.TextDelta: "text",
     replies.ReasoningDelta: "reasoning",
     replies.ToolCallStarted: "call",
@@ -201,10 +201,10 @@ _WORDS: Mapping[type[replies.ReplyEvent], str] = {
 
 
 def piece_of(event: replies.ReplyEvent) -> Piece | None:
-    """Convert an event of a backend; None for one that the guardrails ignore, such as usage."""
-    if (word := _WORDS.get(type(event))) is None:
+    """Convert an event of a backend; None for an event that the guardrails ignore, e.g. usage."""
+    if (kind := _KINDS.get(type(event))) is None:
         return None
-    return [word, event.text] if isinstance(event, replies.TextDelta) else [word, *astuple(event)]
+    return [kind, event.text] if isinstance(event, replies.TextDelta) else [kind, *astuple(event)]
 
 
 def event_of(piece: Piece) -> replies.ReplyEvent:
@@ -233,7 +233,7 @@ def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> Rec
 
 
 def _round(generations: int, tool_round: "Round | None") -> RecordedRound:
-    """Convert a round; the last round of a run is None, because it has no calls."""
+    """Convert a tool round; the last round of a run has no calls and is None."""
     outcomes = (
         RecordedOutcome(
             name=outcome.call.name,
@@ -256,10 +256,10 @@ def _request(request: Request) -> JsonObject:
         chat["tools"] = [json.parse(tool.source) for tool in request.tools]
     # engines do not know `allowed_tools`, so it is not among the fields that are sent upstream
     if request.allowed_tools is not None and isinstance(request.tool_choice, ToolUse):
-        named = sorted(request.allowed_tools)
+        names = sorted(request.allowed_tools)
         allowed: JsonObject = {
             "mode": request.tool_choice.value,
-            "tools": [{"type": "function", "function": {"name": name}} for name in named],
+            "tools": [{"type": "function", "function": {"name": name}} for name in names],
         }
         chat["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
     return chat

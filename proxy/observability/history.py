@@ -1,8 +1,9 @@
-"""Statistics of requests: counts since the start and for the last hour, and short time series.
+"""Counts of requests since the start and for the last hour, and time series for the charts.
 
-Theory of operation: requests are counted in buckets of five seconds, of which the latest 180 are
-kept for the series. When a bucket is over, its counts are added to its minute (60 are kept) and to
-the sum since the start. Memory is therefore bounded. The clock is a parameter; nothing does I/O.
+Theory of operation: a request is counted in a bucket of five seconds; the latest 180 buckets are
+the time series. When a bucket ends, its counts are added to its minute and to the sum since the
+start. Only the latest 60 minutes are stored, so memory is bounded. The clock is a parameter;
+nothing does I/O.
 """
 
 import math
@@ -19,13 +20,13 @@ STEP = 5  # seconds of a bucket
 BUCKETS = 180  # fifteen minutes
 _MINUTE = 60
 _MINUTES = 60
-_MOST_SAMPLES = 200  # per bucket; more would not change its percentiles
-_MOMENT = 0.01  # a shorter wait does not count: every request is queued for a moment
+_MOST_SAMPLES = 200  # per bucket; more samples would hardly change its percentiles
+_SHORTEST_WAIT = 0.01  # seconds; every request is in the queue for less, even without a load
 OTHER = "other"
 
 
 class Endings(msgspec.Struct):
-    """The number of requests by ending, and their prompt and output tokens."""
+    """The number of requests by outcome, and their prompt and output tokens."""
 
     clean: int = 0
     repaired: int = 0
@@ -38,13 +39,13 @@ class Endings(msgspec.Struct):
 
 
 class Counts(Endings):
-    """All counts; `measured` are the prompt tokens of requests whose backend reported its cache."""
+    """All counts; `measured` are the prompt tokens of requests with reported `cached` tokens."""
 
     requests: int = 0
     measured: int = 0
     cached: int = 0
 
-    def take(self, record: RequestRecord) -> None:
+    def count(self, record: RequestRecord) -> None:
         kind, tokens = kind_of(record), record.tokens
         self.requests += 1
         setattr(self, kind, getattr(self, kind) + 1)
@@ -68,7 +69,7 @@ def kind_of(record: RequestRecord) -> str:
 
 
 class Bucket(msgspec.Struct):
-    """Five seconds: the requests that ended by service, and the peaks of running and waiting."""
+    """Five seconds: the counts of finished requests by service, and the peaks of the load."""
 
     at: int
     counts: dict[str, Counts]
@@ -95,35 +96,36 @@ class CountsBySpan(msgspec.Struct, frozen=True):
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
-    """The counts of one process by service: since its start, and in each recent minute."""
+    """The counts of one process by service: since its start, and in each of the last minutes."""
 
     start: dict[str, Counts]
     minutes: tuple[tuple[int, dict[str, Counts]], ...]
 
 
 class History:
-    """The counts and the series; a bucket is added to the counts when it is over."""
+    """The counts and the time series of one process."""
 
     def __init__(self) -> None:
         self._services: set[str] = set()
-        self._start: dict[str, Counts] = {}  # up to the current bucket, as are the minutes
+        # both without the current bucket
+        self._start: dict[str, Counts] = {}
         self._minutes: deque[tuple[int, dict[str, Counts]]] = deque(maxlen=_MINUTES)
         self._buckets: deque[Bucket] = deque(maxlen=BUCKETS)
         self._running = self._waiting = 0
         self._since = 0.0
 
-    def take(self, record: RequestRecord, now: float) -> None:
+    def count(self, record: RequestRecord, now: float) -> None:
         """Count a request that ended `now`, a Unix time."""
         bucket, service = self._bucket(now), self._limit_services(record.service)
         if service not in bucket.counts:
             bucket.counts[service] = Counts()
-        bucket.counts[service].take(record)
+        bucket.counts[service].count(record)
         if record.first_token is not None and len(bucket.first_tokens) < _MOST_SAMPLES:
             bucket.first_tokens.append(record.first_token)
 
     def note_load(self, running: int, waiting: int, now: float) -> None:
-        """Note the present load; the previous load counts as a peak if it lasted 10 ms."""
-        if now - self._since >= _MOMENT:
+        """Store the present load; the previous load counts as a peak if it lasted 10 ms."""
+        if now - self._since >= _SHORTEST_WAIT:
             self._update_peaks(now)
         self._running, self._waiting, self._since = running, waiting, now
 
@@ -137,7 +139,7 @@ class History:
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the `most` latest points, the oldest first; idle buckets have no point."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        self._update_peaks(now)  # a long request may be running while nothing else happens
+        self._update_peaks(now)  # a request that runs for minutes changes no load in between
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 
     def _update_peaks(self, now: float) -> None:

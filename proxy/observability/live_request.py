@@ -1,7 +1,9 @@
-"""Follows one request while it runs (times, attempts, status), then makes its record.
+"""Collects the times, attempts and status of one running request, then makes its record.
 
-It is notified of stages, attempts and tool calls, never of single tokens, so its cost does not grow
-with the length of a reply. If there is a board, it forwards the changes of stage.
+A `LiveRequest` is notified of stages, attempts and tool calls, never of single tokens, so its cost
+does not grow with the length of a reply. If there is a board, it forwards the changes of stage.
+
+    receiving -> queued -> reading -> streaming -> record
 """
 
 import logging
@@ -50,7 +52,7 @@ _FAILURES: dict[type[errors.TemperError], str] = {
 
 
 class _LiveAttempt(msgspec.Struct):
-    """An attempt that is running, or that ran until `ended`; as a context it yields `headers`."""
+    """An attempt that runs or ran until `ended`; as a context manager it yields `headers`."""
 
     clock: Callable[[], float]
     headers: Headers
@@ -73,18 +75,18 @@ class _LiveAttempt(msgspec.Struct):
 
 
 class BoardLink(msgspec.Struct, frozen=True):
-    """The board that shows a request; `leave` ends it as if its client had disconnected."""
+    """The board that shows a request; `leave` ends the request like a disconnect of its client."""
 
     board: Board
     leave: Callable[[], None] | None = None
 
 
 class RunningReply(Protocol):
-    """The reply to a running request, which a snapshot reads; it is never notified of tokens."""
+    """The reply to a running request; a snapshot reads its facts and tokens."""
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts so far."""
+        """The facts up to now."""
 
     @property
     def tokens(self) -> int:
@@ -101,9 +103,9 @@ class RequestTarget(msgspec.Struct, frozen=True):
 
 
 class LiveRequest:
-    """The state of a running request, reported to the board of a `link`; ends as a `record`."""
+    """The state of a running request; `link` is the board that its changes are reported to."""
 
-    # class attributes, because most requests change only a few of them: creating one stays cheap
+    # class attributes: most requests change few of them, and creating a request stays cheap
     target: RequestTarget | None = None
     facts: tuple[Fact, ...] = ()
     outcome: ReplyOutcome | None = None
@@ -143,7 +145,8 @@ class LiveRequest:
         self._path, self._dialect = path, dialect
         self._clock = clock
         self._arrived = clock()
-        self._arrived_at = time.time()  # for people; durations use the monotonic clock (F58)
+        # only for display: the system clock may be set meanwhile, so durations use `clock` (F58)
+        self._arrived_at = time.time()
         self._attempts: list[_LiveAttempt] = []
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}
@@ -151,18 +154,17 @@ class LiveRequest:
         self.number = link.board.open(self) if link is not None else 0
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
-        """Return the record so far, the stage, and the share of the prompt that was read."""
+        """Return the record so far, the stage, and the share of the prompt read (0 to 1)."""
         reply = self.reply
-        so_far = self._record(self.facts if reply is None else reply.facts, None)
-        tools = (*so_far.tools, *self._calls.values())  # the running calls are not recorded yet
-        tokens = so_far.tokens
+        record = self._record(self.facts if reply is None else reply.facts, None)
+        tools = (*record.tools, *self._calls.values())  # the running calls are not recorded yet
+        tokens = record.tokens
         if reply is not None and self.usage is None:
             tokens = Tokens(output=reply.tokens or None)
-        record = msgspec.structs.replace(so_far, tools=tools, tokens=tokens)
+        record = msgspec.structs.replace(record, tools=tools, tokens=tokens)
         return record, self._stage, self._progress
 
     def cancel(self) -> bool:
-        """End the request as if its client had disconnected; return False if impossible."""
         if self._link is None or self._link.leave is None:
             return False
         self._link.leave()
@@ -170,7 +172,7 @@ class LiveRequest:
 
     @contextmanager
     def wait_for_model(self, load: Load | None) -> Generator[None, None, None]:
-        """Count the time of the block as waiting for the model to load."""
+        """Count the time of the block as queue time, in the stage `LOADING`."""
         begun = self._clock()
         if load is not None:
             load.wait(1, self.priority)
@@ -187,19 +189,19 @@ class LiveRequest:
             self.target = msgspec.structs.replace(self.target, backend=backend)
 
     def set_model(self, model: str) -> None:
-        """Note the model that serves a request which leaves the choice to the server."""
+        """Set the model of a request that did not name a model; the server chose it."""
         if self.target is not None:
             self.target = msgspec.structs.replace(self.target, model=model)
 
     def wait(self, load: Load | None) -> None:
-        """Note that the request joins the queue for a slot."""
+        """Record that the request joins the queue for a slot."""
         self._load, self._joined, self._is_waiting = load, self._clock(), True
         if load is not None:
             load.wait(1, self.priority)
         self._enter(RequestStage.QUEUED)
 
     def admit(self, share: float) -> None:
-        """Note that the request has a slot; its prompt takes this `share` of all slots' tokens."""
+        """Record that the request got a slot; its prompt has this `share` of all slots' tokens."""
         self._admitted, self._share, self._is_waiting = self._clock(), share, False
         if self._load is not None:
             self._load.wait(-1, self.priority)
@@ -207,8 +209,8 @@ class LiveRequest:
         self._enter(RequestStage.READING)
 
     def note_progress(self, progress: PromptProgress) -> None:
-        """Note the progress of reading the prompt, and report it at most once a second."""
-        # llama-server reports after each batch, which would be an event for every browser
+        """Record the progress of reading the prompt; the board is notified once a second."""
+        # llama-server reports after each batch, and each report would be sent to every browser
         now = self._clock()
         self._progress = progress.share
         if now - self._reported >= 1.0 or self._progress == 1.0:
@@ -216,7 +218,7 @@ class LiveRequest:
             self._enter(self._stage)
 
     def release(self) -> None:
-        """Note that the request has returned its slot; it may wait for another one."""
+        """Record that the request returned its slot; it may wait for another slot later."""
         self._waited += self._since_joined(self._clock())
         self._leave_load()
         self._load = self._joined = None
@@ -227,11 +229,11 @@ class LiveRequest:
             self._enter(RequestStage.STREAMING)
 
     def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
-        """Return a context that records an attempt and yields the headers for the backend."""
+        """Return a context manager that records an attempt and yields the upstream headers."""
         span_id = 0
         if self._trace is not None:
             span_id = new_span_id()
-            # the attempt's span, not the request's: an engine that traces must find this attempt
+            # the parent of an engine's spans is the attempt, not the request
             headers = {**headers, "traceparent": self._trace.header(span_id)}
         running = _LiveAttempt(self._clock, headers, span_id, self.round, self._clock())
         self._attempts.append(running)
@@ -241,24 +243,24 @@ class LiveRequest:
         return running
 
     def wait_for_person(self, call_id: str, server: str, name: str) -> None:
-        """Note that a call waits for a person's approval."""
+        """Record that a call waits for a person's approval."""
         self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
 
     def begin_call(self, call_id: str, name: str) -> JsonObject:
-        """Note that a tool call begins; return the metadata to send with it."""
+        """Record that a tool call begins; return the metadata to send with it."""
         span_id = self._call(ToolRecord("", name, call_id, 0, 0.0, 0.0, RUNNING))
         return {"traceparent": self._trace.header(span_id)} if self._trace is not None else {}
 
     def end_call(self, tool: ToolRecord) -> None:
-        called = self._calls.pop(tool.call_id, None)
-        span_id = 0 if called is None else called.span_id
+        running = self._calls.pop(tool.call_id, None)
+        span_id = 0 if running is None else running.span_id
         begun = tool.begun - self._arrived
         self._tools.append(msgspec.structs.replace(tool, begun=begun, span_id=span_id))
         self._enter(self._tool_stage)
 
     @property
     def until_first_token(self) -> float | None:
-        """The seconds from the first upstream request to the first token of its reply."""
+        """The seconds from the upstream request to the first token; None after a retry."""
         if self._first_token is None or len(self._attempts) != 1:
             return None
         return self._first_token - self._attempts[0].begun
@@ -269,7 +271,7 @@ class LiveRequest:
         return self._link.board.name_of(self.number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
-        """Return the record of a request that is over; call it once."""
+        """Return the record of the finished request; may be called only once."""
         self._leave_load()
         record = self._record(self.facts, self.outcome)
         if self._link is not None:
@@ -308,7 +310,7 @@ class LiveRequest:
         )
 
     def _call(self, tool: ToolRecord) -> int:
-        """Note that a call begins; return the id of its span."""
+        """Record that a call begins; return the id of its span."""
         begun, span_id = self._clock() - self._arrived, new_span_id()
         self._calls[tool.call_id] = msgspec.structs.replace(tool, begun=begun, span_id=span_id)
         self._enter(self._tool_stage)
@@ -334,27 +336,28 @@ class LiveRequest:
             load.run(-1, -self._share)
 
     def _queue_seconds(self, now: float) -> float | None:
-        """Return the seconds spent waiting, for a model and for slots.
+        """Return the seconds of waiting for a model and for slots; None if there was no wait.
 
-        Also for a request that left the queue without a slot: its wait is no overhead of Temper.
+        A request that left the queue without a slot has waited, too: its time is no overhead of
+        Temper.
         """
         if self._joined is None and self._admitted is None:
             return self._loaded
         return (self._loaded or 0.0) + self._waited + self._since_joined(now)
 
     def _since_joined(self, now: float) -> float:
-        """Return the seconds that the request has waited for its current slot."""
+        """Return the seconds of waiting for the current slot."""
         if self._joined is None:
             return 0.0
         return (now if self._is_waiting else self._admitted or now) - self._joined
 
     def _attempt_records(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
-        """Combine the verdicts with the times of the attempts."""
+        """Combine the verdicts in the facts with the times of the attempts."""
         if not self._attempts:
             return ()
-        # a turn that restarts with a compacted prompt loses the verdicts of its first attempts
+        # after a context overflow a new turn starts, and the attempts before it have no verdict
         judged = judged_attempts(facts)[-len(self._attempts) :]
-        lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
+        unjudged = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
             [
                 AttemptRecord(
@@ -366,7 +369,7 @@ class LiveRequest:
                     attempt.span_id,
                     attempt.round,
                 )
-                for verdict, attempt in zip((*lost, *judged), self._attempts, strict=True)
+                for verdict, attempt in zip((*unjudged, *judged), self._attempts, strict=True)
             ]
         )
 
@@ -381,7 +384,7 @@ class LiveRequest:
 
 
 def word_for(error: errors.TemperError) -> str:
-    """Return the word for the failure of an attempt, from a closed list."""
+    """Return the failure of an attempt as in logs and metrics, e.g. "timed_out" or "loading"."""
     if isinstance(error, errors.BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")

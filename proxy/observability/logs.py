@@ -1,8 +1,12 @@
-"""Log lines: one structured line for each request, safe to show on a terminal.
+"""Log lines: one for each request, in one of three formats.
 
-A terminal gets one short line per request, colored if possible; other destinations get JSON; the
-text format shows every field. Bodies and secrets are never logged. Text of clients and models is
-escaped and cut, so it can neither forge a line nor control a terminal.
+    short   10:31:02  repaired  qwen3  1.2 s  310 in, 12 out  a call rescued from text (hermes)
+    json    {"time":"2026-01-31T10:31:02.123Z","level":"info","event":"request","id":...}
+    text    2026-01-31T10:31:02.123Z info    request id=... status=200 total_ms=1203.4 ...
+
+A terminal gets the short format, other destinations get JSON. Bodies and secrets are never logged.
+Text of clients and models is escaped and cut, so it can neither forge a line nor control a
+terminal.
 """
 
 import json
@@ -28,13 +32,14 @@ LONGEST_VALUE = 256  # characters of a field
 Value: TypeAlias = str | int | float | bool | None
 LogFormat: TypeAlias = Literal["auto", "text", "json"]
 
-_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # printable ASCII but for spaces, quotes, = and backslashes
+# a value that needs no quotes: printable ASCII without spaces, quotes, = and backslashes
+_UNQUOTED = re.compile(r"[!#-<>-\[\]-~]+")
 _ENCODER = msgspec.json.Encoder()
 _requests = logging.getLogger("proxy.requests")
 
 
 def replica_name() -> str:
-    """Return the name of the pod, otherwise the host name and the process id."""
+    """Return the name of the pod in Kubernetes, otherwise `host:process id`."""
     host = socket.gethostname()
     if pod := os.environ.get("POD_NAME", ""):  # set by Kubernetes' downward API
         return pod
@@ -44,7 +49,7 @@ def replica_name() -> str:
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32  # columns on a terminal
 _LONGEST_REASON = 2000  # characters; an engine's message may be quoted
-_ROOM_FOR_TIME = 60  # columns; on a narrower terminal the time would displace the outcome
+_FEWEST_COLUMNS_FOR_TIME = 60  # on a narrower terminal, the time would displace the outcome
 _COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,
     ReplyOutcome.RETRIED: _YELLOW,
@@ -54,7 +59,7 @@ _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED
 
 
 class _StyledText(NamedTuple):
-    """A part of a line, and its ANSI color sequence, "" for none."""
+    """A part of a line; `color` is its ANSI escape sequence, "" without a color."""
 
     text: str
     color: str = ""
@@ -69,15 +74,15 @@ class ShortFormatter(logging.Formatter):
         self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line; that of a request is cut to the width, unless it has failed."""
+        """Return a request as one line, cut to the width unless it failed; else the message."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)
         request = getattr(record, "request", None)
         if isinstance(request, RequestRecord):
             parts = _parts_of(request)
-            parts = [time, *parts] if columns >= _ROOM_FOR_TIME else parts
-            # the terminal wraps the line of a failure, whose reason would be cut otherwise
+            parts = [time, *parts] if columns >= _FEWEST_COLUMNS_FOR_TIME else parts
+            # the line of a failure is not cut, because its reason is at the end
             return self._line(parts, None if _failure_text(request) else columns)
         level = _StyledText(record.levelname.lower(), _LEVELS.get(record.levelno, ""))
         parts = [time] if record.levelno < logging.WARNING else [time, level]
@@ -89,16 +94,16 @@ class ShortFormatter(logging.Formatter):
     def _line(self, parts: list[_StyledText], columns: int | None = None) -> str:
         """Join parts by two spaces, and cut the line to `columns`."""
         pieces: list[str] = []
-        room = columns
+        columns_left = columns
         for part in parts:
             text = part.text
-            if room is not None:
-                room -= len(text) + (2 if pieces else 0)
-                text = text if room >= 0 else _shorten(text, len(text) + room)
+            if columns_left is not None:
+                columns_left -= len(text) + (2 if pieces else 0)
+                text = text if columns_left >= 0 else _shorten(text, len(text) + columns_left)
             if text:
                 is_plain = not (part.color and self._is_colored)
                 pieces.append(text if is_plain else f"{part.color}{text}\x1b[0m")
-            if room is not None and room <= 0:
+            if columns_left is not None and columns_left <= 0:
                 break
         return "  ".join(pieces)
 
@@ -114,20 +119,20 @@ def columns_of(stream: TextIO) -> int:
 
 
 def takes_color(stream: TextIO) -> bool:
-    """Return True for a terminal whose user did not disable colors (https://no-color.org)."""
+    """Return whether the stream is a terminal with colors enabled (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _parts_of(record: RequestRecord) -> list[_StyledText]:
     tokens, model, client = record.tokens, record.model or "", record.client
-    used = tokens.prompt is not None or tokens.output is not None
+    has_tokens = tokens.prompt is not None or tokens.output is not None
     attempts = len(record.attempts)
     parts = [
         _outcome_part(record),
         _StyledText(_shorten(escape(model), _LONGEST_MODEL)),
         _StyledText(_seconds(record.seconds)),
         _StyledText(escape(record.path) if record.path != CHAT else "", _DIM),
-        _StyledText(f"{tokens.prompt or 0:,} in, {tokens.output or 0:,} out" if used else ""),
+        _StyledText(f"{tokens.prompt or 0:,} in, {tokens.output or 0:,} out" if has_tokens else ""),
         _StyledText(_failure_text(record), _RED),
         _StyledText(f"{attempts} attempts" if attempts > 1 else "", _YELLOW),
         _StyledText(summarize(record.facts), _YELLOW),
@@ -159,11 +164,11 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
 
 
-def _shorten(text: str, room: int) -> str:
-    """Cut a text to this many characters, or to nothing if hardly any would be readable."""
-    if len(text) <= room:
+def _shorten(text: str, most: int) -> str:
+    """Cut a text to `most` characters, ending in "..."; "" if fewer than four would remain."""
+    if len(text) <= most:
         return text
-    return text[: room - 3] + "..." if room > 6 else ""
+    return text[: most - 3] + "..." if most > 6 else ""
 
 
 class RequestLog:
@@ -171,7 +176,7 @@ class RequestLog:
 
     def take(self, record: RequestRecord) -> None:
         if _requests.isEnabledFor(logging.INFO):
-            # like `info`, but without a walk up the stack: the caller is always this function
+            # like `info`, which would also search the stack for its caller (always this function)
             origin = (_requests.name, logging.INFO, __file__, 0)
             extra = {"request": record}
             line = _requests.makeRecord(*origin, "request", (), None, extra=extra)
@@ -187,7 +192,7 @@ def configure_logging(
     Each line has the name of the `replica`, by default `replica_name()`. Library messages below
     warnings are dropped, because some libraries log headers and bodies at the lower levels.
     """
-    # the formats do not show these, and each would be looked up for every line
+    # no format shows the thread or process, and `logging` would look them up for every line
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -252,7 +257,7 @@ class JsonFormatter(_ReplicaFormatter):
             line = b""
         if not line or not line.isascii():
             line = json.dumps(values).encode()
-        # neither escapes DEL, the one control character that is valid inside a JSON string
+        # neither encoder escapes DEL, a control character that is valid inside a JSON string
         return line.replace(b"\x7f", b"\\u007f").decode()
 
 
@@ -274,7 +279,7 @@ def _values(record: logging.LogRecord, replica: str) -> dict[str, Value]:
     return values
 
 
-@lru_cache(maxsize=1)  # formatting the date would be a large part of the cost of a line
+@lru_cache(maxsize=1)  # formatting the date for every line would be a large part of its cost
 def _moment(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -319,4 +324,4 @@ def _cut(text: str | None) -> str | None:
 def _quote(value: Value) -> str:
     if not isinstance(value, str):
         return str(value).lower()
-    return value if _PLAIN.fullmatch(value) else '"' + escape(value).replace('"', '\\"') + '"'
+    return value if _UNQUOTED.fullmatch(value) else '"' + escape(value).replace('"', '\\"') + '"'

@@ -1,8 +1,9 @@
 """The sink for metrics: every record changes some of the metrics in `metrics.toml`.
 
-One process counts in plain numbers, which prometheus_client collects at a scrape. Several workers
-count through the client's memory-mapped files: the parent sets their folder (`share_folder`) in an
-environment variable that the client reads on import, so it has to be set before a worker starts.
+One process counts in Python numbers, which prometheus_client collects at a scrape. Several workers
+count in memory-mapped files of prometheus_client. The parent process sets the folder of these files
+in an environment variable before it starts a worker (`share_folder`), because prometheus_client
+reads the variable on import.
 """
 
 import os
@@ -75,26 +76,26 @@ METRICS = {metric.name: metric for metric in _TABLE.metrics}
 
 @contextmanager
 def share_folder() -> Generator[str, None, None]:
-    """Share metrics among processes that are started within the block; yields their folder."""
-    before = os.environ.get(_FOLDER)
+    """Share metrics among the processes started within the block; yields their folder."""
+    previous = os.environ.get(_FOLDER)
     with tempfile.TemporaryDirectory(prefix="temper-metrics-") as folder:
         os.environ[_FOLDER] = folder
         try:
             yield folder
         finally:
-            if before is None:
+            if previous is None:
                 del os.environ[_FOLDER]
             else:
-                os.environ[_FOLDER] = before
+                os.environ[_FOLDER] = previous
 
 
 def forget_process(process_id: int, folder: str) -> None:
-    """Remove a finished process from the gauges; its counters stay, or they would decrease."""
+    """Remove a finished process from the gauges; its counters stay, because sums must not fall."""
     mark_process_dead(process_id, folder)  # type: ignore[no-untyped-call]
 
 
 class _Distribution:
-    """The values of one histogram; the buckets are not cumulative, so a value changes only one."""
+    """One histogram. Its buckets are not cumulative, so that a value changes only one bucket."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -105,9 +106,9 @@ class _Distribution:
 
 
 class _LocalSeries(Collector):
-    """Series in plain numbers: a request changes about twenty.
+    """Series as Python numbers.
 
-    The library's metrics would take a lock for each change.
+    A request changes about twenty series, and prometheus_client would lock at each change.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class _LocalSeries(Collector):
         distribution = distributions.get(labels)
         if distribution is None:
             distribution = distributions[labels] = _Distribution(METRICS[metric])
-        # "left", because an upper bound is inclusive (`le`)
+        # `bisect_left`, because an upper bound is inclusive (`le`)
         distribution.counts[bisect_left(distribution.bounds, value)] += 1
         distribution.total += value
 
@@ -158,7 +159,7 @@ class _LocalSeries(Collector):
 
 
 class _SharedSeries:
-    """Series of the library's metrics, which several workers write to files in one folder."""
+    """Series of prometheus_client, which several workers write to files in one folder."""
 
     def __init__(self, folder: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a `_created` line for each series
@@ -195,7 +196,7 @@ class _SharedSeries:
         self._histograms[metric].labels(*labels).observe(value)
 
     def registry(self) -> CollectorRegistry:
-        # a new one for each scrape, as the client requires: the collector reads all files once
+        # prometheus_client requires a new registry for each scrape: a collector reads files once
         registry = CollectorRegistry()
         MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
         return registry
@@ -204,7 +205,7 @@ class _SharedSeries:
 class Metrics:
     """The metrics of this process, or its part of the metrics of several workers.
 
-    Models that are not configured are counted as `other`: a client could otherwise add a series
+    Models that are not configured are counted as `other`, because a client could create a series
     with each invented name.
     """
 
@@ -217,7 +218,7 @@ class Metrics:
 
     def follow(self, services: Iterable[str]) -> None:
         self._loads = {service: ServiceLoad(self._series, (service,)) for service in services}
-        # the client's files contain only changed series, and a missing gauge looks like an error
+        # a shared file contains only changed series, and a missing gauge looks like an error
         for load in self._loads.values():
             load.wait(0)
             load.run(0, 0.0)
@@ -282,7 +283,7 @@ class Metrics:
 
     def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
         """Count a request for the owner of its API key; at most 200 owners have a series."""
-        # the file of keys can be edited while Temper runs, so the names have no other bound
+        # the file of keys can be edited while Temper runs, so it does not bound the names
         if client not in self._clients and len(self._clients) >= 200:
             client = _OTHER
         self._clients.add(client)
@@ -297,8 +298,8 @@ class Metrics:
                 self._series.add("temper_compactions_total", (model, str(fact.tier)), 1)
         elif isinstance(fact, facts.RoundsMade):
             self._series.measure("temper_conversation_rounds", (model,), fact.rounds)
-        elif (counted := _COUNTED.get(type(fact))) is not None:
-            metric, fields = counted
+        elif (entry := _COUNTED_FACTS.get(type(fact))) is not None:
+            metric, fields = entry
             labels = (model, *[str(getattr(fact, field)) for field in fields.split()])
             self._series.add(metric, labels, 1)
 
@@ -314,7 +315,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """The gauges of one service: waiting and running requests, and their share of the KV cache."""
+    """The gauges of one model: waiting and running requests, and their share of the KV cache."""
 
     _series: _LocalSeries | _SharedSeries
     _labels: Labels
@@ -344,8 +345,8 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-# the metric for each counted type of fact, and the fact's fields that are the labels
-_COUNTED: Mapping[type[Fact], tuple[str, str]] = {
+# the metric of each type of fact, and the fact's fields that are its labels
+_COUNTED_FACTS: Mapping[type[Fact], tuple[str, str]] = {
     facts.BrokeOff: ("temper_broken_off_calls_total", ""),
     facts.Withheld: ("temper_withheld_attempts_total", ""),
     facts.Resent: ("temper_resent_requests_total", ""),

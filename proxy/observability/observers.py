@@ -1,4 +1,4 @@
-"""All observers of requests, as one value to pass around."""
+"""All receivers of request records in one value."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,11 @@ from proxy.observability.recording import Recording
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """The receivers of records; with `traces`, requests get span ids, which are sent upstream.
+    """The receivers of request records, and the settings for them.
 
-    Only a `recording` receives bodies. Running requests report their stages to a `board`. One of
-    several workers has `shared` counts, and `siblings`, which give access to the other boards.
+    With `traces`, requests get span ids, which are sent upstream. Only `recording` receives bodies.
+    `board` shows the stages of running requests. `shared` and `siblings` are set if there are
+    several workers: the counts and the boards of the others.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)

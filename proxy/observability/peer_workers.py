@@ -1,9 +1,9 @@
-"""Connects the boards and counts of several workers, through a folder that they share.
+"""Connects the boards and counts of several workers through a shared folder.
 
-Each worker's counts are a small file, which is replaced atomically. The file of a worker that has
-ended stays, because its requests belong to the totals. The contents of another worker's board are
-requested over a Unix socket: a browser may reach a different worker with each click, but only one
-worker has the request.
+Each worker writes its counts to a small file, which it replaces atomically. The file of a finished
+worker stays, because its requests are part of the totals. Boards are connected by Unix sockets: a
+browser may reach a different worker with each click, and that worker gets the row from the worker
+that has it.
 
     -> {"what":"row","name":"5f3a1c-17","limit":0}
     <- {"document":"{...}","problem":""}
@@ -25,7 +25,7 @@ _PREFIX = "requests-"
 
 
 class WorkerIdentity(NamedTuple):
-    """The number of one of several workers, from 1, and the folder that they share."""
+    """The number of this worker, from 1, and the folder that all workers share."""
 
     number: int
     folder: Path
@@ -38,7 +38,7 @@ class SharedCounts:
     identity: WorkerIdentity
 
     def publish(self, counts: ProcessCounts) -> None:
-        """Replace this worker's file; a failure is ignored, because the next second retries."""
+        """Replace this worker's file; errors are ignored, because it is written every second."""
         file = self._file()
         temporary = file.with_suffix(".new")
         with contextlib.suppress(OSError):
@@ -46,21 +46,21 @@ class SharedCounts:
             temporary.replace(file)
 
     def others(self) -> tuple[ProcessCounts, ...]:
-        """Return the latest counts of the other workers, without unreadable files."""
+        """Return the latest counts of the other workers; unreadable files are skipped."""
         this_file = self._file()
         files = self.identity.folder.glob(f"{_PREFIX}*.json")
         processes = (_read(file) for file in files if file != this_file)
         return tuple(counts for counts in processes if counts is not None)
 
     def _file(self) -> Path:
-        # by process id, because a restarted worker has the same number and other counts
+        # a restarted worker has the same number but new counts, so the process id names the file
         return self.identity.folder / f"{_PREFIX}{os.getpid()}.json"
 
 
 class BoardRequest(msgspec.Struct, frozen=True):
     """A page's request for a row, an exchange, older rows or a cancellation.
 
-    `what` selects the operation. `name` is the name of a row and begins with that of its board.
+    `what` is the operation. `name` is the name of a row, `board-number`.
     """
 
     what: str
@@ -70,13 +70,13 @@ class BoardRequest(msgspec.Struct, frozen=True):
     @property
     def instance(self) -> str:
         """The name of the board with the row; "" if `name` is invalid."""
-        # a client sent this, and it becomes part of a path
+        # a client sent the name, and it becomes part of a path
         instance = self.name.partition("-")[0]
         return instance if instance.isascii() and instance.isalnum() and len(instance) < 32 else ""
 
 
 class BoardResponse(msgspec.Struct, frozen=True):
-    """A JSON document, or the code of the problem."""
+    """A JSON document, or the code of a problem."""
 
     document: str = ""
     problem: str = ""
@@ -86,9 +86,9 @@ Responder: TypeAlias = Callable[[BoardRequest], BoardResponse]
 
 
 class SiblingBoards:
-    """Sends requests to the boards of other workers, and answers theirs.
+    """Sends requests to the boards of other workers, and answers their requests.
 
-    The dashboard sets `respond` when it starts; until then this worker has no rows.
+    The dashboard sets `respond` when it starts; before that, every row is unknown.
     """
 
     def __init__(self, folder: Path, instance: str) -> None:
@@ -108,7 +108,7 @@ class SiblingBoards:
             path.unlink(missing_ok=True)
 
     async def send(self, request: BoardRequest) -> BoardResponse | None:
-        """Send a request to the worker with the row; None if no other running worker has it."""
+        """Send a request to the worker with the row; None if that worker does not run."""
         path = self._path(request.instance)
         if not request.instance or not path.exists():
             return None

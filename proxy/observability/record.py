@@ -1,8 +1,7 @@
 """The record of a finished request, and the interface of its sinks.
 
-Logs, metrics and traces are made from this record only: no sink is called while a reply is being
-generated, and the code that runs a request does not depend on the sinks. A record never contains
-bodies.
+Logs, metrics and traces are made only from this record. No sink is called while a reply is being
+generated, and the code that runs a request does not depend on sinks. A record contains no bodies.
 """
 
 from enum import Enum
@@ -16,11 +15,11 @@ from proxy.observability.trace_context import TraceContext
 
 CHAT = "/v1/chat/completions"
 CHAT_DIALECT = "chat"
-RUNNING = "running"  # the status of a call that is not over
-WAITING = "waiting"  # the status of a call that waits for a person's approval
+RUNNING = "running"  # status of a running tool call
+WAITING = "waiting"  # status of a tool call that waits for a person's approval
 CLIENT_LEFT = 499  # nginx's status for a disconnected client; it is only logged, never sent
 
-# The progress of a request when its client disconnected.
+# The state of a request when its client disconnected.
 Phase: TypeAlias = Literal[
     "receiving", "queued", "before_first_token", "between_attempts", "streaming"
 ]
@@ -39,17 +38,18 @@ class RequestStage(Enum):
     STREAMING = "streaming"
 
     def __init__(self, word: str) -> None:
-        # computed once per member: every request reads these, and a set would hash the member
+        # computed once, because every request reads these, and hashing a member for a set is slow
         self.is_waiting = word in ("loading", "queued")
         self.is_running = not self.is_waiting and word != "receiving"
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
-    """One generation: `begun` this many seconds after the request, lasting `seconds`.
+    """One generation: it began `begun` seconds after the request and took `seconds`.
 
-    `defect` is the fault of the reply, `error` the reason that there was none, both words of closed
-    lists. `span_id` identifies this attempt to an engine that traces. `round` is the tool round
-    from 1, or 0 for a request without operator tools.
+    `kind`, `defect` and `error` are words of closed lists, e.g. "nudged", "invalid_arguments" and
+    "timed_out". `defect` is set if the reply was rejected, `error` if there was no reply. `span_id`
+    is the parent of the engine's spans. `round` is the tool round from 1, or 0 for a request
+    without operator tools.
     """
 
     kind: str
@@ -62,12 +62,12 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
-    """One call of an operator's tool: `begun` this many seconds after the request.
+    """One call of an operator's tool: it began `begun` seconds after the request.
 
-    `waited` are the seconds before that in which it waited for a person's approval. `status` is its
-    ending and `error` the failure, words of closed lists or a code. `transport` and `protocol` are
-    those of the MCP `server`. A running call has the status `RUNNING`, no server and no length; a
-    call that waits for a person has the status `WAITING`.
+    Before that it waited `waited` seconds for a person's approval. `status` is a word of a closed
+    list, `error` such a word or an error code. `transport` and `protocol` are those of the MCP
+    `server`. A running call has the status `RUNNING`, no server and 0 seconds; a call that waits
+    for approval has the status `WAITING`.
     """
 
     server: str
@@ -85,9 +85,9 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """The token counts of a reply as reported by the backend; None if it did not report them.
+    """The token counts that the backend reported; None if it did not report them.
 
-    `reading` are the seconds in which it read the part of the prompt that was not cached.
+    `reading` are the seconds in which it read the uncached part of the prompt.
     """
 
     prompt: int | None = None
@@ -97,14 +97,14 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to `path`; a field is None if it is unknown or its stage was not reached.
+    """One request to `path`; a field is None if it is unknown or the request ended before it.
 
-    `begun_at` is a Unix time. All other times are seconds: `queued` was spent waiting for a slot or
-    for the model, `first_token` is measured from the request's arrival. `dialect` is the API of the
-    client, `model` the name that it sent, `service` the configured name of that model. `outcome` is
-    set if the request was answered, `left` if its client disconnected. `number` is the board's:
-    clients may use the same id twice. `client` is the name of the API key, if there are keys.
-    `refusal` is the message of the error response, "" if there was none.
+    `begun_at` is a Unix time; all other times are seconds. `queued` is the time of waiting for a
+    slot or for the model; `first_token` is measured from the request's arrival. `dialect` is the
+    API of the client, `model` the name that it sent, `service` the configured name of that model.
+    `outcome` is set if the request was answered, `left` if its client disconnected. `number` is
+    unique on the board, unlike `id`, which clients may send twice. `client` is the name of the API
+    key, if there are keys. `refusal` is the message of the error response, "" if there was none.
     """
 
     id: str
@@ -136,22 +136,22 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def overhead(self) -> float:
-        """Return the seconds that Temper added: neither queue, nor backend, nor tools.
+        """Return the seconds that were spent neither in the queue, nor in backends, nor in tools.
 
-        Work on a reply that is still arriving is part of the attempt, because it delays nothing.
+        Temper's work on a reply that is still arriving counts as backend time: it delays nothing.
         """
-        elsewhere = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
-        elsewhere += _together(self.tools)
-        return max(0.0, self.seconds - elsewhere)
+        known = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
+        known += _tool_seconds(self.tools)
+        return max(0.0, self.seconds - known)
 
     @property
     def error(self) -> str | None:
-        """The reason that the backend gave no answer, None if it did."""
+        """The error of the last attempt, None if the request was answered."""
         return self.attempts[-1].error if self.attempts and self.outcome is None else None
 
 
-def _together(tools: tuple[ToolRecord, ...]) -> float:
-    """Return the seconds of all tool rounds, with approvals; calls of one round are concurrent."""
+def _tool_seconds(tools: tuple[ToolRecord, ...]) -> float:
+    """Return the seconds of all tool rounds with approvals; calls of a round run concurrently."""
     rounds: dict[int, tuple[float, float]] = {}
     for tool in tools:
         first, last = rounds.get(tool.round, (tool.begun, tool.begun))
@@ -164,14 +164,17 @@ class Sink(Protocol):
     """A receiver of the records of finished requests."""
 
     def take(self, record: RequestRecord) -> None:
-        """Take one record; must neither wait nor raise."""
+        """Process one record; must neither block nor raise."""
 
 
 class Load(Protocol):
-    """A counter of the present requests of one service."""
+    """Counts the waiting and running requests of one model."""
 
     def wait(self, by: int, priority: str = "normal") -> None:
         """Add to the number of requests of a `priority` that wait for a slot."""
 
     def run(self, by: int, share: float) -> None:
-        """Add to the number with a slot; `share` is their share of all slots' tokens."""
+        """Add to the number of requests with a slot; `share` is their share of all slots' tokens.
+
+        A request that ends subtracts: both are negative.
+        """

@@ -2,8 +2,8 @@
 
 The format is specific to Temper and has a version. An exchange contains the input of an offline
 replay: the request, the model's properties, the operator's settings, each raw generation, and the
-results of tool calls that Temper ran. Secrets are redacted before a line is written; names and
-schemas are not, because a replay needs them.
+results of the tool calls that Temper ran. Secrets are redacted before a line is written. Names and
+schemas of tools are not redacted, because a replay needs them.
 
     {"version": 2, "id": "...", "model": {...}, "policy": {...}, "request": {"messages": [...]},
      "generations": [[["text", "Hello"], ["finished", "stop"]]], "answer": {...}, "verdict": {...}}
@@ -52,7 +52,7 @@ class Redaction:
     """Redacts `secrets`, and texts that look like secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # the longest first, because a secret may contain another one
+        # longest first: a secret may contain another secret
         known = {secret for secret in secrets if len(secret) >= _SHORTEST}
         self._secrets = sorted(known, key=len, reverse=True)
 
@@ -61,7 +61,7 @@ class Redaction:
         return Redaction((*self._secrets, *secrets))
 
     def redact(self, value: JsonValue) -> JsonValue:
-        """Redact all texts of a JSON value, and completely those under a name like `password`."""
+        """Redact secrets in all strings, and the whole string under a name like `password`."""
         match value:
             case str():
                 return self.redact_text(value)
@@ -85,7 +85,7 @@ class Redaction:
         return _TOKEN.sub(REDACTED, text)
 
 
-_MOST_REMEMBERED = 2000  # numbers of exchanges that were too large or are evicted
+_MOST_REMEMBERED = 2000  # numbers of exchanges that were too large, and of evicted exchanges
 
 
 class KeptExchanges:
@@ -110,7 +110,7 @@ class KeptExchanges:
             self._dropped.append(oldest)
 
     def leave_out(self, number: int) -> None:
-        """Remember that an exchange was too large to store."""
+        """Remember that the exchange of a request was too large to store."""
         self._too_large.append(number)
 
     def has(self, number: int) -> bool:
@@ -120,7 +120,7 @@ class KeptExchanges:
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Return the code of the reason for the missing exchange of a finished request."""
+        """Return why a finished request has no exchange, as a code of the dashboard's API."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -135,7 +135,7 @@ Piece: TypeAlias = Annotated[list[str | int | None], msgspec.Meta(min_length=1)]
 
 
 class RecordedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The detected properties of the model, and the operator's settings for it."""
+    """The detected properties of the model, and the operator's settings for this model."""
 
     names: tuple[str, ...]
     architecture: str
@@ -190,17 +190,17 @@ class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool round: its number of `generations`, and the outcomes of the last one's calls."""
+    """A tool round: the number of its generations, and the outcomes of its calls."""
 
     generations: int
     outcomes: tuple[RecordedOutcome, ...] = ()
 
 
 class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rounds of a request with operator tools, whose names are `owned`.
+    """The tool rounds of a request; `owned` are the names of the operator's tools.
 
-    The round after `most_rounds` had to be the answer. `most_failed_rounds` consecutive failed
-    rounds ended the run.
+    After `most_rounds` rounds, the model had to answer without tools. After `most_failed_rounds`
+    consecutive failed rounds, the run ended.
     """
 
     owned: tuple[str, ...]
@@ -210,7 +210,7 @@ class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The decision of the guardrails; each attempt is a kind and the defect of its reply."""
+    """The decision of the guardrails; an attempt is its kind and the defect of its reply."""
 
     outcome: str | None
     attempts: tuple[tuple[str, str | None], ...]
@@ -218,9 +218,10 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The engine's report about the prompt of the first generation, and why it was read again.
+    """The engine's report about reading the first generation's prompt.
 
-    `messages` are those of the prompt if Temper had shortened the conversation, else None.
+    `reread` says why cached tokens were read again. `messages` are the messages that were sent if
+    Temper had shortened the conversation, else None.
     """
 
     tokens: int
@@ -231,10 +232,10 @@ class RecordedReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One request from arrival to answer; `request` is in the chat dialect, converted if needed.
+    """One request from arrival to answer; `request` is converted to the chat dialect.
 
-    Version 1 has no `run`, and older recordings have no `reading`. `failed` has the failure marks
-    of tool results by the index of their messages: the chat dialect has no field for them.
+    Version 1 has no `run`, and older recordings have no `reading`. `failed` says by the index of a
+    tool message whether the tool failed, because the chat dialect has no field for this.
     """
 
     version: Literal[1, 2] = 2
@@ -253,15 +254,15 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 _MOST_UNWRITTEN = 64 * 1024 * 1024  # bytes that wait for a slow disk
-_TRUNCATED = "Input data was truncated"  # as msgspec words it
+_TRUNCATED = "Input data was truncated"  # the message of msgspec
 
 
 class Recording:
-    """A destination of exchanges: a file of at most `max_bytes`, memory, or both.
+    """Writes exchanges to a file of at most `max_bytes`, to memory (`kept`), or to both.
 
-    Several processes may append to the file. Only the file's owner can read it. `kept` has the
-    latest lines in memory, in the same format. A thread writes the file, because a disk may block
-    for seconds (F108); `close` waits for it.
+    Several processes may append to the file. Only the file's owner can read it. The lines in memory
+    have the same format. A thread writes the file, because a disk may block for seconds (F108);
+    `close` waits for it.
     """
 
     def __init__(
@@ -274,7 +275,7 @@ class Recording:
         self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self.is_over = path is None  # the file is full or unwritable, or there is none
+        self.is_over = path is None  # also if the file is full or unwritable
         self._file: int | None = None
         self._submitted = self._written = 0  # bytes; only the thread changes the second
         self._skips = False
@@ -289,7 +290,7 @@ class Recording:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recording")
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
-        """Redact and write an exchange; `secrets` are those of this request."""
+        """Redact and write an exchange; `secrets` are the additional secrets of this request."""
         redaction = self._redaction.with_secrets(*secrets)
         line = json.dump(redaction.redact(json.parse(msgspec.json.encode(exchange)))) + b"\n"
         if self.kept is not None:
@@ -321,9 +322,9 @@ class Recording:
             if os.fstat(file).st_size + len(line) > self._max_bytes:
                 self._end("the file has reached recording.max_bytes")
             else:
-                # one call: O_APPEND keeps it in one piece among the lines of other workers
+                # a single write with O_APPEND does not mix with the lines of other workers
                 if os.write(file, line) < len(line):
-                    # a short write has truncated the line; readers skip it
+                    # the line is truncated; readers skip it
                     self._end("the disk is full")
         except OSError as error:
             self._end(error.strerror or "the file cannot be written")
@@ -346,9 +347,9 @@ def _end_last_line(file: int) -> None:
 
 
 def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
-    """Read a recording line by line; raises `InvalidConfiguration` with the number of a bad line.
+    """Yield the exchanges of a file; raises `InvalidConfiguration` with the number of a bad line.
 
-    A line that a full disk has truncated is skipped with a warning.
+    A line that was truncated because the disk was full is skipped with a warning.
     """
     try:
         with path.open("rb") as lines:
@@ -366,8 +367,8 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
 
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
     try:
-        # Without the newline: inside a truncated string it is an invalid character, and msgspec
-        # would not report the truncation.
+        # msgspec must not see the newline: inside a truncated string it is an invalid character,
+        # which msgspec would report instead of the truncation
         return msgspec.json.decode(line.rstrip(b"\n"), type=RecordedExchange)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if str(error) == _TRUNCATED:

@@ -1,8 +1,9 @@
 """Replays recorded exchanges offline, with today's guardrails and profiles.
 
 No model is called and no tool is run: generations and tool results come from the recording.
-`replay` reports the differences; `before_after` shows each generation and the messages that
-followed it. Nudges are not recorded: the guardrails produce them again.
+`replay` compares verdict and answer with the recorded ones; `before_after` shows each generation
+and the messages that Temper added after it. Nudges are not recorded: the guardrails produce them
+again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
 
 class ReplayedTurns:
-    """The turns of one exchange with today's guardrails; `sent` are the upstream requests so far.
+    """The turns of one exchange with today's guardrails; `sent` collects the upstream requests.
 
     `without` disables parts of the guardrails, which shows their effect.
     """
@@ -71,12 +72,13 @@ class ReplayedTurns:
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
-        # the recording does not say at which attempt, so `may_retry` allows as many as were made
+        # A withheld retry is recorded without its attempt, so `may_retry` allows as many retries
+        # as were recorded.
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None
-        self._ran: list[ToolRan] = []
-        self._numbers = count()
+        self._tool_facts: list[ToolRan] = []
+        self._call_numbers = count()
         self._unfinished = ""
 
     def events(self) -> Iterator[ReplyEvent]:
@@ -86,12 +88,12 @@ class ReplayedTurns:
         """
         request = decode_request(msgspec.json.encode(self._exchange.request))
         failed = self._exchange.failed
-        # the chat dialect has no field for a failed tool result, so it is recorded separately
-        marked = (
+        # the chat dialect has no field for the failure of a tool, so it is recorded separately
+        messages = (
             structs.replace(message, failed=failed.get(index, message.failed))
             for index, message in enumerate(request.messages)
         )
-        request = structs.replace(request, messages=tuple(marked) if failed else request.messages)
+        request = structs.replace(request, messages=tuple(messages) if failed else request.messages)
         run = self._exchange.run
         try:
             if run is None:
@@ -111,11 +113,12 @@ class ReplayedTurns:
             *_resent(self._exchange),
             *facts,
             *(self._run.facts if self._run is not None else ()),
-            *self._ran,
+            *self._tool_facts,
         )
 
     @property
     def unfinished(self) -> str:
+        """The outcome of a turn that did not end, "" if it ended."""
         state, run = self._turns[-1].state if self._turns else TurnState.ASKING, self._run
         is_over = run.stop is not None if run is not None else state is TurnState.DONE
         if is_over or self._unfinished:
@@ -139,7 +142,7 @@ class ReplayedTurns:
             if run.state is not RunState.READY:
                 return
             step = run.next_step()
-            assert isinstance(step, Ask)  # noqa: S101 - it was ready
+            assert isinstance(step, Ask)  # noqa: S101 - a ready run has no calls to execute
             turn = self._begin(step.request, generations, is_last=step.is_last)
             for events in self._batches(turn, generations):
                 is_end = bool(events) and isinstance(events[-1], ReplyFinished)
@@ -149,20 +152,22 @@ class ReplayedTurns:
     def _results(
         self, run: "Run", recorded: Sequence[recording.RecordedOutcome]
     ) -> Sequence[ReplyEvent]:
-        """Pass the recorded results to a run; the replay ends if its calls differ from these."""
+        """Pass the recorded results to a run; the replay ends if its calls differ."""
         from proxy.tools.executor import Outcome, Status
         from proxy.tools.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):
             return ()
-        # a recorded result answers only the recorded call, so the replay cannot continue otherwise
+        # a recorded result is valid only for the recorded call
         calls = [(call.name, call.arguments) for call in step.calls]
         if calls != [(outcome.name, outcome.arguments) for outcome in recorded]:
             self._unfinished = "calls other tools"
             return ()
-        number = 1 + max((tool.round for tool in self._ran), default=0)
-        self._ran += [ToolRan("", outcome.name, outcome.status, number) for outcome in recorded]
+        number = 1 + max((fact.round for fact in self._tool_facts), default=0)
+        self._tool_facts += [
+            ToolRan("", outcome.name, outcome.status, number) for outcome in recorded
+        ]
         return run.finish_round(
             tuple(
                 Outcome(call, outcome.text, Status(outcome.status), counted=outcome.counted)
@@ -174,11 +179,11 @@ class ReplayedTurns:
         recorded_retries = iter(range(len(generations) - 1))
 
         def may_retry() -> bool:
-            # the load of other requests decided this, so the recording is the only source
+            # the retry was withheld because of other requests, which are not in the recording
             return not self._was_withheld or next(recorded_retries, None) is not None
 
         def new_id() -> str:
-            return f"call_{next(self._numbers)}"
+            return f"call_{next(self._call_numbers)}"
 
         plan = plan_request(request, self._policy)
         turn = begin(plan, new_id, may_retry, is_last=is_last)
@@ -186,7 +191,7 @@ class ReplayedTurns:
         return turn
 
     def _batches(self, turn: Turn, generations: Generations) -> Iterator[Sequence[ReplyEvent]]:
-        """Feed each recorded generation to a turn while it has another request to send."""
+        """Feed the recorded generations to a turn as long as it has an upstream request to send."""
         for pieces in generations:
             *content, last = pieces or (["nothing"],)
             if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in content):
@@ -208,9 +213,9 @@ def _feed(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
         try:
             yield turn.receive(event_of(piece))
         except EnoughHeardError:
-            shown: list[ReplyEvent] = []
-            end_early(turn, shown)
-            yield shown
+            events: list[ReplyEvent] = []
+            end_early(turn, events)
+            yield events
             return
 
 
@@ -220,7 +225,7 @@ def lost_generations(exchange: RecordedExchange) -> int:
 
 
 def _resent(exchange: RecordedExchange) -> tuple[Fact, ...]:
-    """Return the facts of the attempts before another server answered; () without such attempts."""
+    """Return the facts of the attempts on the first server, if the request was resent, else ()."""
     if "resent" not in exchange.verdict.repairs:
         return ()
     facts: list[Fact] = []
@@ -234,14 +239,21 @@ def _resent(exchange: RecordedExchange) -> tuple[Fact, ...]:
 def _parts(
     exchange: RecordedExchange,
 ) -> Iterator[tuple[Sequence[recording.RecordedOutcome], Generations]]:
-    """Yield each turn's call outcomes and its generations, without prompts that were too long."""
-    run, rest = exchange.run, exchange.generations
-    rounds = [(len(rest), ())] if run is None else [(r.generations, r.outcomes) for r in run.rounds]
+    """Yield the call outcomes and the generations of each turn.
+
+    Generations without a turn in the replay are dropped: see `lost_generations`.
+    """
+    run, remaining = exchange.run, exchange.generations
+    rounds = (
+        [(len(remaining), ())]
+        if run is None
+        else [(tool_round.generations, tool_round.outcomes) for tool_round in run.rounds]
+    )
     for number, outcomes in rounds:
-        part, rest = rest[:number], rest[number:]
-        # after an overflow the request was compacted and began a new turn
+        part, remaining = remaining[:number], remaining[number:]
+        # after an overflow the request was compacted and a new turn began
         lost = int(bool(part) and part[0][-1:] == ([FAILED, "context_overflow"],))
-        if "resent" in exchange.verdict.repairs:  # to another server, with a new turn
+        if "resent" in exchange.verdict.repairs:  # to another server, in a new turn
             endings = [generation[-1:] for generation in part]
             lost = endings.index(([FAILED, "unavailable"],)) + 1
         yield outcomes, part[lost:]
@@ -271,7 +283,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The differences of one exchange; with `is_complete` False it never ended and has none."""
+    """The differences of one exchange; `is_complete` is False if it never ended."""
 
     id: str
     model: str
@@ -286,7 +298,7 @@ class ReplayResult:
 
 
 def replay_file(path: Path, folder: Path | None) -> list[ReplayResult]:
-    """Replay all exchanges of a file with the included profiles and those in a folder.
+    """Replay all exchanges of a file with the built-in profiles and the profiles of a folder.
 
     Raises `InvalidConfiguration` if the file is not a recording or an exchange is inconsistent.
     """
@@ -336,7 +348,7 @@ def replay(
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return ReplayResult(exchange.id, model, is_complete=False)
-    # the verdict lists every attempt, but a replay has no turn for the lost ones
+    # the recorded verdict also lists the attempts of lost generations, which are not replayed
     lost = 0 if _resent(exchange) else lost_generations(exchange)
     attempts = exchange.verdict.attempts[lost:]
     verdict = structs.replace(exchange.verdict, attempts=attempts)
@@ -352,7 +364,7 @@ def replay(
 def upstream_requests(
     exchange: RecordedExchange, profiles: Sequence[Profile]
 ) -> list[UpstreamRequest]:
-    """Return the upstream request of each generation, and the next one if the turn is not over.
+    """Return the upstream request of each generation, and the next request if there is one.
 
     Raises `InvalidRequest`, and ValueError if the exchange is inconsistent.
     """
@@ -408,7 +420,7 @@ class Nudge(msgspec.Struct, frozen=True):
 
 
 class Generation(msgspec.Struct, kw_only=True):
-    """One reply of the model; `nudge` has the messages that were added after it."""
+    """One reply of the model; `nudge` are the messages that Temper added after it."""
 
     text: str
     thoughts: str
@@ -432,7 +444,7 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
     exchange = msgspec.json.decode(line, type=RecordedExchange)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)
-    # from the end: generations that were lost to a context overflow come first and have no nudge
+    # paired from the end: generations lost to a context overflow are the first and have no nudge
     for generation, nudge in zip(reversed(generations[:-1]), reversed(nudges), strict=False):
         generation.nudge = nudge
     answer = exchange.answer
@@ -458,7 +470,7 @@ def _generation(pieces: Sequence[Piece]) -> Generation:
 
 
 def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[list[Nudge]]:
-    """Return the messages that were added after each generation except the last."""
+    """Return the messages that Temper added after each generation except the last."""
     try:
         prompts = [request.messages for request in upstream_requests(exchange, profiles)]
     except (InvalidRequest, ValueError):
@@ -468,7 +480,7 @@ def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[lis
 
 
 def _list_added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:
-    """Return the messages that were added since `before`, without the reply itself."""
+    """Return the messages that only `after` has, without the model's reply."""
     pairs = zip(before, after, strict=False)
     shared = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
     added = (message for message in after[shared:] if message.role != "assistant")

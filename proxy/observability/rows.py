@@ -1,8 +1,8 @@
 """The contents of the dashboard: a row for each request, a card for each tool server.
 
-Rows and the counts of tool calls are made from records, as metrics are. Text of clients, models and
-tools is cut and escaped, so a row is small and cannot control a terminal. The fields are the JSON
-of `/ui/api`, which `temper top` reads as well.
+The structs are the JSON of `/ui/api`, which `temper top` reads as well. They are made from records.
+Text of clients, models and tools is cut and escaped, so that a row is small and cannot control a
+terminal.
 """
 
 import msgspec
@@ -23,9 +23,9 @@ OVER = "over"
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
-    """One generation; times in seconds since the request arrived.
+    """One generation; `begun` is in seconds since the request arrived.
 
-    `how` describes the kind and `told` the problem in a sentence, "" if there was none.
+    `how` describes the kind in a sentence, `told` the problem, "" if there was none.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
 class ToolRow(msgspec.Struct, frozen=True):
     """One call of a tool that Temper ran; `seconds` is None until it is over.
 
-    `waited` are the seconds until a person approved the call; `begun` is after these.
+    `waited` are the seconds until a person approved the call; it began (`begun`) after that.
     """
 
     server: str
@@ -54,8 +54,9 @@ class ToolRow(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request; `phase` is a value of `RequestStage` or `over`, `progress` is between 0 and 1.
 
-    `cache` has the first difference from the conversation's previous prompt, `reread` the tokens
-    that the engine read again, and why, `problem` the message of an error response, "" without one.
+    `cache` is the first difference from the conversation's previous prompt. `reread` says which
+    cached tokens the engine read again, and why. `problem` is the message of an error response, or
+    "".
     """
 
     id: str
@@ -93,7 +94,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def row_of(
     record: RequestRecord, name: str, *, phase: str = OVER, progress: float | None = None
 ) -> Row:
-    """Make the row `name` of a request that is over or in a running `phase`."""
+    """Make the row of a finished request, or of a running request in this `phase`."""
     broken, reread = record.prefix_broken, record.reread
     return Row(
         id=name,
@@ -168,9 +169,9 @@ _FAILURES = {
 
 
 class PendingCall(msgspec.Struct, frozen=True):
-    """A call that waits for a person's approval; `arguments` are JSON with escaped characters.
+    """A call that waits for a person's approval; `arguments` is JSON, escaped for a terminal.
 
-    `client` is the name of the API key, `request` the row of the call's request, "" if none.
+    `client` is the name of the API key, `request` the name of the request's row, both "" if none.
     """
 
     id: str
@@ -183,14 +184,14 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class ServerCalls(msgspec.Struct):
-    """The number of calls of a server's tools by ending; `failure` describes the last failure."""
+    """The number of calls of a server's tools; `failure` describes the last failure."""
 
     calls: int = 0
     failures: int = 0
     refused: int = 0
     failure: str = ""
 
-    def take(self, tool: ToolRecord) -> None:
+    def count(self, tool: ToolRecord) -> None:
         self.calls += 1
         self.refused += tool.status == "refused"
         if tool.status in _FAILURES:
@@ -205,9 +206,9 @@ class ToolCalls:
     def __init__(self) -> None:
         self._servers: dict[str, ServerCalls] = {}  # bounded: the operator configures the servers
 
-    def take(self, record: RequestRecord) -> None:
+    def count(self, record: RequestRecord) -> None:
         for tool in record.tools:
-            self._servers.setdefault(tool.server, ServerCalls()).take(tool)
+            self._servers.setdefault(tool.server, ServerCalls()).count(tool)
 
     def of(self, server: str) -> ServerCalls:
         return self._servers.get(server, ServerCalls())
@@ -216,8 +217,8 @@ class ToolCalls:
 class ToolServerCard(msgspec.Struct, frozen=True):
     """One tool server: its state, the number of its tools, and the counts of their calls.
 
-    `asking` of the `tools` need a person's approval; both are None while unknown. `problem` is the
-    reason that the server is unusable, "" if it is usable.
+    `asking` is the number of tools that need a person's approval; it and `tools` are None while
+    unknown. `problem` says why the server is unusable, "" if it is usable.
     """
 
     name: str

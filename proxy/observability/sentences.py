@@ -1,7 +1,7 @@
 """Texts about a request: sentences for the dashboard, short forms for log lines.
 
-Log lines, `temper top` and the dashboard use the texts of `proxy.facts`. Foreign text is escaped,
-so that it can neither forge a line nor control a terminal.
+The texts are those of `proxy.facts`. Text of clients and models ("foreign text") is escaped, so
+that it can neither forge a line nor control a terminal.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ from proxy.conversation.json import JsonValue
 from proxy.facts import WORDS, Fact
 
 _MOST = 40  # sentences per request
-# Spaces of French and Chinese text, and the joiners of Persian, Hindi and emoji: they are not
-# "printable" for Python, but neither move a cursor nor reorder text.
+# Spaces of French and Chinese text, and the joiners of Persian, Hindi and emoji. `isprintable`
+# rejects these characters, but they neither move a cursor nor reorder text.
 _HARMLESS = "\u00a0\u202f\u3000\u200c\u200d"
 
 
@@ -32,18 +32,18 @@ def page_words() -> str:
     return "".join(f"export const {name} = {json.dump_text(t)};\n" for name, t in tables.items())
 
 
-def sentences(happened: Iterable[Fact]) -> tuple[str, ...]:
+def sentences(request_facts: Iterable[Fact]) -> tuple[str, ...]:
     """Return a sentence for each repair, refusal and retry, without repetitions."""
-    texts = (words.sentence for fact in happened if (words := fact.words()) is not None)
+    texts = (words.sentence for fact in request_facts if (words := fact.words()) is not None)
     return tuple(map(escape, dict.fromkeys(texts)))[:_MOST]
 
 
-def summarize(happened: Iterable[Fact]) -> str:
+def summarize(request_facts: Iterable[Fact]) -> str:
     """Return the repairs, refusals and retries in one line, "" if there were none.
 
     Equal events are counted: `2 calls rescued from text (hermes), asked again`.
     """
-    all_facts = [*happened]
+    all_facts = [*request_facts]
     syntaxes = [fact.syntax for fact in all_facts if isinstance(fact, facts.Rescued)]
     phrases = [words for fact in all_facts if (words := fact.words()) is not None and words.few]
     counts = Counter(words.several for words in phrases if words.several)
@@ -61,7 +61,7 @@ def attempt_sentence(kind: str) -> str:
 
 
 def problem_sentence(defect: str | None, error: str | None) -> str:
-    """Return the problem of an attempt as a sentence, "" if there was none."""
+    """Describe the problem of an attempt in a sentence, "" if there was none."""
     if error is not None:
         return WORDS.errors.get(error, WORDS.errors["failed"])
     return sentences([facts.RejectedReply(defect)])[0] if defect is not None else ""
@@ -73,7 +73,7 @@ def cut(text: str, longest: int = 200) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape foreign text as one line; backslashes are doubled, so the result is unambiguous."""
+    """Escape foreign text as one line; backslashes are doubled, so it can be decoded again."""
     return _escape(text.replace("\\", "\\\\"), kept="")
 
 
@@ -81,7 +81,7 @@ def visible(text: str, *, has_lines: bool = False) -> str:
     """Escape foreign text for a terminal: one line, unless it `has_lines`.
 
     Escapes control characters, ANSI and bidi sequences, and line breaks, which could forge a line.
-    The result stays the same if it is escaped again.
+    Applying it twice does not change the result.
     """
     return _escape(text, _HARMLESS + "\n\t" if has_lines else _HARMLESS)
 

@@ -3,7 +3,7 @@
     traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
                  version, trace id, parent id, flags (01: sampled)
 
-No tracing library is needed: ids are generated when a request arrives, and its record has them.
+Ids are generated when a request arrives, without a tracing library, and stored in its record.
 """
 
 import re
@@ -20,7 +20,7 @@ _MEMBER = re.compile(r"([a-z0-9][a-z0-9_*/@-]{0,255})=[ -+\--<>-~]{0,255}[!-+\--
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """The span of a request: its trace, its id, and the id of the client's span if there is one."""
+    """The span of a request; `parent_id` is the client's span, None if it sent none."""
 
     trace_id: int
     span_id: int
@@ -28,7 +28,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     is_sampled: bool = True
 
     def header(self, span_id: int) -> str:
-        """Return the `traceparent` for a server that works on one of the request's spans."""
+        """Return the `traceparent` of a request to a server, whose spans become children."""
         return f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.is_sampled):02x}"
 
 
@@ -41,8 +41,8 @@ def trace_of(traceparent: str) -> TraceContext:
 def state_of(traceparent: str, tracestates: Sequence[str]) -> str:
     """Return the client's `tracestate` to forward, without empty members, or "".
 
-    It is dropped without a valid `traceparent` (W3C Trace Context, 3.3), and unless it has at most
-    32 members with distinct keys in 512 characters.
+    It is forwarded only with a valid `traceparent` (W3C Trace Context, 3.3), and if it has at most
+    512 characters and 32 members with distinct keys.
     """
     members = [member.strip(" \t") for member in ",".join(tracestates).split(",")]
     state = ",".join(filter(None, members))

@@ -1,8 +1,8 @@
 """The spans of requests and of agents' runs, and the names of their attributes.
 
 Tracing needs the extra `otel`; a program that configures its own tracer needs only the SDK. The
-spans of a request are created when it is over, with ids that were chosen on arrival, because an
-engine that traces needs the parent's id earlier. The spans of a run are created while it continues,
+spans of a request are created when it ends, with ids that were generated when it arrived: they were
+sent to the engine, whose spans are children. The spans of an agent's run are created while it runs,
 inside the program's current span. OpenTelemetry's variables (`OTEL_*`) configure resource
 attributes and batches.
 
@@ -39,7 +39,7 @@ Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Subject = ParamSpec("Subject")  # the records that an attribute is read from
 
 _NAME = "temper"
-_PATIENCE = 2.0  # seconds for a collector; losing spans is better than a slow shutdown
+_TIMEOUT = 2.0  # seconds for a collector; losing spans is better than a slow shutdown
 
 
 # The GenAI semantic conventions (OpenTelemetry 1.37) define the first two and allow other names.
@@ -120,7 +120,7 @@ def exporter_to(url: str) -> SpanExporter:
     # imported here, because a program with another exporter does not need this package
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter(endpoint=f"{url}/v1/traces", timeout=_PATIENCE)
+    return OTLPSpanExporter(endpoint=f"{url}/v1/traces", timeout=_TIMEOUT)
 
 
 class Tracing:
@@ -165,12 +165,12 @@ class Tracing:
                 name, parent, trace.SpanKind.CLIENT, attributes, start_time=_nanoseconds(at)
             )
             _end(child, at + part.seconds, is_failed=part.error is not None)
-        # 499, a client that disconnected, is no failure of the server
+        # 499 (the client disconnected) is no failure of the server
         is_failed = record.status > CLIENT_LEFT or record.error is not None
         _end(span, begun + record.seconds, is_failed=is_failed)
 
     def close(self) -> None:
-        """Send the remaining spans; those that the collector does not accept soon are lost."""
+        """Send the remaining spans; after `_TIMEOUT` seconds, unsent spans are lost."""
         _shut_down(self._provider, self._exporter)
 
 
@@ -181,15 +181,15 @@ def _end(span: trace.Span, moment: float, *, is_failed: bool) -> None:
 
 
 def _shut_down(provider: TracerProvider, exporter: SpanExporter) -> None:
-    # the shutdown waits for the exporter's retries, which closing the exporter ends
-    timer = Timer(_PATIENCE, exporter.shutdown)
+    # the provider waits for the exporter's retries, and only closing the exporter ends them
+    timer = Timer(_TIMEOUT, exporter.shutdown)
     timer.start()
     provider.shutdown()
     timer.cancel()
 
 
 class _GivenIds(IdGenerator):
-    """Returns the ids that a request has had since its arrival, instead of generating ids."""
+    """Returns the ids that were generated when the request arrived."""
 
     trace_id = 0
     span_id = 0
@@ -226,7 +226,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 class RunTracing:
-    """Creates the spans of runs, with an exporter or otherwise with the program's tracer."""
+    """Creates the spans of runs, with an exporter or else with the program's tracer."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         self._exporter = exporter

@@ -1,7 +1,7 @@
-"""The embedded llama-server: xllamacpp with the few flags that a launch plan uses.
+"""The embedded llama-server: xllamacpp with those flags of llama-server that a launch plan uses.
 
-It runs as `python -m proxy.processes.embedded`, in a separate process, because an abort in C++
-would end the proxy. It implements the HTTP API of llama-server, so no other module depends on it.
+It runs in a separate process (`python -m proxy.processes.embedded`), because an abort in C++ would
+end the proxy. Its HTTP API is that of llama-server.
 """
 
 import argparse
@@ -23,12 +23,12 @@ _SAMPLING = {
     "--presence-penalty": "penalty_present",
 }
 
-_LAST_WORDS_SECONDS = 0.2
+_LOG_SECONDS = 0.2  # time for llama.cpp to write its log before the process ends
 _FLASH_ATTENTION = {"on": "enabled", "off": "disabled", "auto": "auto"}
 
 
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
-    """Read the flags; their destinations are members of xllamacpp's parameters or sampling."""
+    """Parse the flags; a `dest` is a member of xllamacpp's `CommonParams` or of its `sampling`."""
     parser = argparse.ArgumentParser(prog="embedded llama-server")
     add = parser.add_argument
     add("-m", "--model", dest="path", required=True)
@@ -46,7 +46,7 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
         add(flag, dest=name, type=int if flag == "--top-k" else float)
     add("--slots", dest="endpoint_slots", action="store_true")
     add("--metrics", dest="endpoint_metrics", action="store_true")
-    # llama.cpp puts the name of a file right after it
+    # llama.cpp appends the file name to this value without a separator
     add("--slot-save-path", default="", type=lambda folder: f"{folder}{os.sep}")
     add("--jinja", dest="use_jinja", action="store_true")
     add("--no-webui", dest="ui", action="store_false")
@@ -60,29 +60,30 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
 
 def serve(options: argparse.Namespace, api_key: str) -> None:
     """Serve until SIGTERM; raises RuntimeError or ValueError if the model cannot be loaded."""
-    import xllamacpp  # an optional package: the flags can be read without it
+    import xllamacpp  # an optional package; parsing flags does not need it
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.path
-    wanted: dict[str, object] = {**vars(options), **resolve_enumerators(options)}
-    wanted |= {"api_keys": [api_key] if api_key else [], "cors_origins": "localhost"}
-    for name, value in wanted.items():
+    values: dict[str, object] = {**vars(options), **resolve_enumerators(options)}
+    values |= {"api_keys": [api_key] if api_key else [], "cors_origins": "localhost"}
+    for name, value in values.items():
         target = parameters.sampling if name in _SAMPLING.values() else parameters
-        if value is not None and hasattr(target, name):  # builds differ in their members
+        if value is not None and hasattr(target, name):  # versions of xllamacpp differ
             setattr(target, name, value)
 
-    if options.threads is not None:  # a flag of llama-server sets both
+    if options.threads is not None:  # llama-server's flag --threads sets both
         parameters.cpuparams.n_threads = options.threads
         parameters.cpuparams_batch.n_threads = options.threads
 
     server = xllamacpp.Server(parameters)  # returns when the model is loaded
-    # until here SIGTERM ends the process at once; C++ would keep a Python handler waiting
+    # Only now: while C++ loads the model, a Python handler would not run, but the default action
+    # of SIGTERM ends the process at once.
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     sys.stderr.write(f"listening on {server.listening_address}\n")
     sys.stderr.flush()
     stop.wait()
-    # an orderly shutdown waits minutes for running generations; their clients see the stream end
+    # an orderly shutdown would wait minutes for running generations
     os._exit(0)
 
 
@@ -96,7 +97,7 @@ def list_devices() -> None:
 
 
 def resolve_enumerators(options: argparse.Namespace) -> dict[str, object]:
-    """Return the options that xllamacpp takes as members of an enumeration, if they were set."""
+    """Convert the options that are enumerations in xllamacpp; omit options that are not set."""
     from xllamacpp import ggml_type, llama_flash_attn_type, llama_pooling_type
 
     kinds = {
@@ -120,8 +121,8 @@ def main() -> None:
     try:
         serve(options, os.environ.get("LLAMA_API_KEY", ""))
     except (ImportError, RuntimeError, ValueError) as problem:
-        # llama.cpp logs from a separate thread, and only the log has the reason
-        time.sleep(_LAST_WORDS_SECONDS)
+        # llama.cpp logs from a separate thread, and only its log has the reason
+        time.sleep(_LOG_SECONDS)
         sys.exit(f"embedded llama-server: {problem}")
 
 

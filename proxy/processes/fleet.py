@@ -1,4 +1,4 @@
-"""Loads and stops servers that do not all fit into memory, as `swapping` decides (decision 0010).
+"""Loads and stops servers that do not all fit into memory; `swapping` decides (decision 0010).
 
     with fleet.lease("qwen3", key) as lease:     the request joins the queue
         await lease.wait_until_granted()         the model is loaded
@@ -23,7 +23,7 @@ from proxy.shares import find_displaced
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 256
-_ADVICE_SECONDS = 5  # for Retry-After
+_RETRY_AFTER_SECONDS = 5
 
 
 class StartableServer(Protocol):
@@ -33,22 +33,22 @@ class StartableServer(Protocol):
     def status(self) -> ServerStatus: ...
 
     async def ready(self) -> object:
-        """Start it and wait until it is ready; raises `ProcessFailed` kinds of errors."""
+        """Start it and wait until it is ready; raises subclasses of `ProcessFailed`."""
 
     async def stop(self) -> None: ...
 
 
-# The state of a model, as clients see it.
+# The state of a model in responses to clients.
 Condition: TypeAlias = Literal["loaded", "loading", "unloaded", "failed"]
 
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """A request's claim to a model: it waits in the queue, and then the model stays loaded."""
+    """A request's claim to a model: first it waits in the queue, then it keeps the model loaded."""
 
     _ticket: QueueTicket
     _swapping: SwapPlanner
-    _fate: "asyncio.Future[ProcessFailed | QueueFull | None]"
+    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None: granted
     key: str = ""
 
     @property
@@ -61,7 +61,7 @@ class Lease:
         name = self._ticket.model
         if self._swapping.presence(name) == "loading":
             status = f"loading {name}"
-        elif busy := self._swapping.in_the_way_of(name):
+        elif busy := self._swapping.busy_blockers(name):
             status = (
                 f"waiting for requests to {', '.join(busy)} to end, because {name} needs the memory"
             )
@@ -80,27 +80,28 @@ class Lease:
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
-        # a stream waits in intervals, between which it sends news, and cancels each wait
-        failure = await asyncio.shield(self._fate)
+        # a stream waits in intervals to send comments in between, and cancels each of its waits
+        failure = await asyncio.shield(self._outcome)
         if failure is not None:
             raise failure.with_traceback(None)  # many tasks raise it, and each would add its frames
 
     @property
     def is_settled(self) -> bool:
         """True if the model can be used, or loading it has failed."""
-        return self._fate.done()
+        return self._outcome.done()
 
     def settle(self, failure: ProcessFailed | QueueFull | None = None) -> None:
-        if not self._fate.done():
-            self._fate.set_result(failure)
+        if not self._outcome.done():
+            self._outcome.set_result(failure)
 
 
 @dataclass(eq=False, slots=True)
 class Fleet:
-    """Loads the models that requests have leased, within the budget of its policy.
+    """Loads the models that requests have leased, within the memory budget of `swapping`.
 
-    The servers have the names of the policy. At most `most_waiting` requests wait; in a full queue
-    a request of a key with few of them displaces the newest of the key with the most.
+    `servers` has the same names as `swapping`. At most `most_waiting` requests wait. If the queue
+    is full, a new request displaces the newest request of the key with the most requests, unless
+    its own key has about as many (see `find_displaced`).
     """
 
     servers: Mapping[str, StartableServer]
@@ -119,7 +120,7 @@ class Fleet:
         """Claim a model for a client's `key` while the block runs; raises `QueueFull`."""
         if self.swapping.waiting >= self.most_waiting:
             self._displace(key)
-        self._notice_a_fall(name)
+        self._stop_if_down(name)
         ticket, orders = self.swapping.ask(name, now())
         lease = self._leases[ticket] = Lease(
             ticket, self.swapping, asyncio.get_running_loop().create_future(), key
@@ -136,7 +137,7 @@ class Fleet:
         self._run(self._preload(name))
 
     def keep(self, name: str, seconds: float | None) -> None:
-        """Stop a model after so many idle seconds; never if negative, as configured if None."""
+        """Stop a model after `seconds` without requests: negative is never, None as configured."""
         self.swapping.keep(name, seconds)
         self._set_alarm()
 
@@ -153,7 +154,7 @@ class Fleet:
                 return "failed" if self.swapping.has_failed(name, now()) else "unloaded"
 
     def problem(self, name: str) -> str:
-        """Return the reason why loading a model failed, "" if it has not failed."""
+        """Return why loading a model failed, "" if it has not failed."""
         failure = self._failures.get(name)
         has_failed = failure is not None and self.condition(name) == "failed"
         return str(failure) if has_failed else ""
@@ -168,18 +169,18 @@ class Fleet:
         await asyncio.gather(*(server.stop() for server in self.servers.values()))
 
     def _displace(self, key: str) -> None:
-        """Make room for a request of a key; raises `QueueFull` if no key has more requests."""
+        """Remove another key's request from the full queue; raises `QueueFull` if impossible."""
         waiting = [item for item in self._leases.items() if not item[1].is_settled]
         displaced = find_displaced([lease.key for _, lease in waiting], key)
-        full = QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
+        full = QueueFull(self.swapping.waiting, _RETRY_AFTER_SECONDS)
         if displaced is None:
             raise full
         ticket, lease = waiting[displaced]
         lease.settle(full)
         self._obey(self.swapping.leave(ticket, now()))
 
-    def _notice_a_fall(self, name: str) -> None:
-        """Stop a loaded server that has crashed for good, so that it can start again."""
+    def _stop_if_down(self, name: str) -> None:
+        """Stop a crashed server that is not restarted any more, so that it can be loaded again."""
         status = self.servers[name].status
         if status.state is RestartState.DOWN and self.swapping.presence(name) == "loaded":
             problem = f"is down and will be restarted later: {status.reason}"
@@ -187,7 +188,7 @@ class Fleet:
             self._obey(self.swapping.note_failed(name, now()))
 
     def _obey(self, orders: Orders) -> None:
-        # leases end during the shutdown, and must not start another model
+        # leases end during the shutdown, which must not start the model of a waiting request
         if self._is_closed:
             return
         for ticket in (*orders.served, *orders.refused):
@@ -196,7 +197,7 @@ class Fleet:
                     None if ticket.is_served else self._failures[ticket.model]
                 )
         for name in orders.stop:
-            # a load that no request waits for any more
+            # the model is still loading, but its requests have left the queue
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()
             self._run(self._stop(name))
@@ -211,12 +212,12 @@ class Fleet:
             await self.servers[name].ready()
         except ProcessFailed as failure:
             self._failures[name] = failure
-            note = self.swapping.note_failed
+            report = self.swapping.note_failed
         else:
             logger.info("%s: loaded in %.1f s", name, now() - begun)
-            note = self.swapping.note_loaded
+            report = self.swapping.note_loaded
         del self._loading[name]
-        self._obey(note(name, now()))
+        self._obey(report(name, now()))
 
     async def _preload(self, name: str) -> None:
         try:
@@ -241,6 +242,8 @@ class Fleet:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if (moment := self.swapping.next_look()) is not None:
+        if (moment := self.swapping.next_expiry()) is not None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_at(moment, lambda: self._obey(self.swapping.look(now())))
+            self._alarm = loop.call_at(
+                moment, lambda: self._obey(self.swapping.stop_expired(now()))
+            )

@@ -1,15 +1,16 @@
-"""Downloads a model from a Hugging Face hub, for the embedded server, which cannot do that.
+"""Downloads a model from a Hugging Face hub for the embedded server, which cannot download.
 
     GET /api/models/owner/name/revision/main?blobs=true    the commit, and the files with checksums
     GET /owner/name/resolve/COMMIT/FILE                    a file; redirects to a storage server
 
 The files are stored in Hugging Face's cache, where other programs find them as well:
 
-    models--owner--name/blobs/SHA256                       a file, `.incomplete` until it is whole
-    models--owner--name/snapshots/COMMIT/FILE              a link to it
+    models--owner--name/blobs/SHA256                       a file
+    models--owner--name/blobs/SHA256.incomplete            a file during the download
+    models--owner--name/snapshots/COMMIT/FILE              a link to the file
 
-An interrupted download continues where it stopped, also in a later run. Variables: HF_ENDPOINT,
-HF_TOKEN, and those of the cache (`model_caches`).
+An interrupted download continues where it stopped, also in a later run. Environment variables:
+HF_ENDPOINT, HF_TOKEN, and those of the cache (`model_caches`).
 """
 
 import asyncio
@@ -37,15 +38,15 @@ from proxy.processes.start_progress import StageListener, StartProgress
 _ENDPOINT = "https://huggingface.co"
 _TIMEOUTS = httpx.Timeout(30.0, connect=10.0)
 _MOST_FAILURES = 5  # attempts in succession that add no byte
-_PAUSE_SECONDS = 1.0  # after the first failure; twice as long after each further one
+_PAUSE_SECONDS = 1.0  # after the first failure; doubled after each further failure
 _LONGEST_PAUSE = 10.0
-_USUAL = ("Q4_K_M", "Q8_0")  # the quantizations to choose without a wish, as llama-server does
+_DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")  # as in llama-server
 _INCOMPLETE = ".incomplete"
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository; `blob` is its name in the cache, `sha256` "" if unknown."""
+    """A file of a repository; `blob` is its name in the cache, `sha256` is "" if unknown."""
 
     name: str
     size: int
@@ -64,17 +65,17 @@ async def download_from_hub(
     endpoint = (environment.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")
     token = environment.get("HF_TOKEN", "")
     on_stage(StartProgress(repository, "starting"))
-    headers = {"accept-encoding": "identity"}  # the size has to be that of the file
-    if token:  # httpx does not send it to the storage server
+    headers = {"accept-encoding": "identity"}  # Content-Length must be the size of the file
+    if token:  # httpx drops it when a response redirects to the storage server
         headers["authorization"] = f"Bearer {token}"
     async with httpx.AsyncClient(
         headers=headers, timeout=_TIMEOUTS, follow_redirects=True
     ) as client:
         hub = _Hub(client, endpoint, name, has_token=bool(token))
         commit, files = await hub.look_up()
-        chosen = choose_files(name, files, quantization)
+        model_files = choose_files(name, files, quantization)
         folder = hub_cache(environment, home) / f"models--{name.replace('/', '--')}"
-        download = _Download(hub, folder, commit, chosen)
+        download = _Download(hub, folder, commit, model_files)
         try:
             return await download.run(lambda share: on_stage(_downloading(repository, share)))
         except OSError as error:
@@ -94,15 +95,15 @@ def choose_files(
     if not models:
         advice = f"Look for a repository with a name like {repository}-GGUF."
         raise DownloadFailed(f"{repository} has no GGUF files. {advice}")
-    wishes = [quantization] if quantization else [*_USUAL, ""]
-    for wish in wishes:
-        matches = [stem for stem in models if _matches(stem, wish)]
+    candidates = [quantization] if quantization else [*_DEFAULT_QUANTIZATIONS, ""]  # "": any
+    for candidate in candidates:
+        matches = [stem for stem in models if _matches(stem, candidate)]
         if matches:
             best = min(matches, key=lambda stem: (len(stem), stem))
             return tuple(sorted(models[best], key=lambda file: file.name))
-    offered = sorted({quantisation_of(PurePosixPath(stem).name) or stem for stem in models})
+    available = sorted({quantisation_of(PurePosixPath(stem).name) or stem for stem in models})
     problem = f"{repository} has no file with the quantization {quantization}."
-    raise DownloadFailed(f"{problem} Available: {', '.join(offered)}.")
+    raise DownloadFailed(f"{problem} Available: {', '.join(available)}.")
 
 
 def _matches(stem: str, quantization: str) -> bool:
@@ -115,7 +116,7 @@ def _downloading(repository: str, share: float) -> StartProgress:
 
 
 class _InterruptedError(Exception):
-    """A failure after which the same request may succeed; its text is the reason."""
+    """A temporary failure: the same request may succeed later. Its text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +145,14 @@ class _Hub:
                 f"{self.endpoint} did not respond like a Hugging Face hub. "
                 "Check the network, or correct HF_ENDPOINT."
             ) from error
-        listed = map(_read_file, map(as_object, as_list(model.get("siblings"))))
-        return as_text(model.get("sha")) or "main", [file for file in listed if file is not None]
+        entries = map(_read_file, map(as_object, as_list(model.get("siblings"))))
+        return as_text(model.get("sha")) or "main", [file for file in entries if file is not None]
 
     def url_of(self, commit: str, file: HubFile) -> str:
         return f"{self.endpoint}/{quote(self.repository)}/resolve/{commit}/{quote(file.name)}"
 
     def check(self, response: httpx.Response) -> None:
-        """Raise `DownloadFailed` or `_InterruptedError` for a response that is an error."""
+        """Raise `DownloadFailed` or `_InterruptedError` if the response is an error."""
         status, code = response.status_code, response.headers.get("x-error-code", "")
         page = f"{self.endpoint}/{self.repository}"
         if response.is_success or status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -179,7 +180,7 @@ class _Hub:
 
 @dataclass(slots=True)
 class _Download:
-    """The download of some files of a repository into its folder of the cache."""
+    """The download of some files of a repository into its folder in the cache."""
 
     hub: _Hub
     folder: Path
@@ -191,14 +192,14 @@ class _Download:
         missing = [file for file in self.files if not self._blob(file).exists()]
         (self.folder / "blobs").mkdir(parents=True, exist_ok=True)
         self._check_space(missing)
-        before = total - sum(file.size for file in missing)
+        complete = total - sum(file.size for file in missing)  # bytes of the files in the cache
         for file in missing:
 
-            def show(size: int, done: int = before) -> None:
-                on_share(min(1.0, (done + size) / total))
+            def report(size: int, complete: int = complete) -> None:
+                on_share(min(1.0, (complete + size) / total))
 
-            await self._fetch(file, show)
-            before += file.size
+            await self._fetch(file, report)
+            complete += file.size
         links = [self._link(file) for file in self.files]
         reference = self.folder / "refs" / "main"
         reference.parent.mkdir(exist_ok=True)
@@ -217,7 +218,7 @@ class _Download:
             raise OSError(errno.ENOSPC, amount(needed))
 
     async def _fetch(self, file: HubFile, on_size: Callable[[int], None]) -> None:
-        """Download one file, in several attempts if necessary."""
+        """Download one file; after an interruption, continue it."""
         partial, failures = self._partial(file), 0
         while True:
             before = _size(partial)
@@ -239,7 +240,7 @@ class _Download:
         partial.replace(self._blob(file))
 
     async def _append(self, file: HubFile, partial: Path, on_size: Callable[[int], None]) -> None:
-        """Download the rest of a file; raises `_InterruptedError` if bytes are missing."""
+        """Download the missing bytes of a file; raises `_InterruptedError` if some still miss."""
         size = _size(partial)
         headers = {"range": f"bytes={size}-"} if size else {}
         url = self.hub.url_of(self.commit, file)
@@ -250,8 +251,8 @@ class _Download:
                     _remove(partial)
                     raise _InterruptedError("the partial file was longer than the file")
                 return
-            is_rest = response.status_code == HTTPStatus.PARTIAL_CONTENT
-            with partial.open("ab" if is_rest else "wb") as output:
+            is_partial = response.status_code == HTTPStatus.PARTIAL_CONTENT
+            with partial.open("ab" if is_partial else "wb") as output:
                 async for piece in response.aiter_bytes():
                     output.write(piece)
                     on_size(output.tell())
@@ -271,7 +272,7 @@ class _Download:
         path = self.folder / "snapshots" / self.commit / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            path.unlink(missing_ok=True)  # a link to nothing
+            path.unlink(missing_ok=True)  # a broken link
             blob = self._blob(file)
             try:
                 path.symlink_to(os.path.relpath(blob, path.parent))
@@ -281,7 +282,7 @@ class _Download:
 
 
 def _read_file(entry: JsonObject) -> HubFile | None:
-    """Read a file of a repository; None for a name that is not safe as a path."""
+    """Read the entry of a file; None if its name is not safe as a path."""
     name, lfs = as_text(entry.get("rfilename")), as_object(entry.get("lfs"))
     sha256 = as_text(lfs.get("sha256")) or ""
     blob = sha256 or as_text(entry.get("blobId")) or ""

@@ -1,8 +1,8 @@
-"""The start of a llama-server: the program, the plan, and the command line.
+"""Finds the llama-server program, and builds and checks its command line.
 
     llama-server -m qwen3.gguf -np 2 -c 65536 --host 127.0.0.1 --port 0 --jinja --no-webui ...
 
-A plan that cannot work is rejected before a process is started for it.
+`check_plan` rejects a plan that cannot work before a process is started.
 """
 
 import importlib.util
@@ -38,8 +38,8 @@ class LaunchPlan:
 
     `model` is a GGUF file, or a repository of Hugging Face such as `owner/name:Q4_K_M`, which the
     server downloads. `context_tokens` is the window of each of the `slots`. `alias` is the model's
-    name for clients. `gpu_layers` None puts as many layers on the GPU as fit, `port` 0 takes a free
-    one, and `extra` are further arguments. Slots can be saved only with a `slot_folder`.
+    name for clients. `gpu_layers` None means as many layers on the GPU as fit, and `port` 0 means a
+    free port. `extra` are further arguments. Slots can be saved only with a `slot_folder`.
     """
 
     program: tuple[str, ...]
@@ -56,27 +56,27 @@ class LaunchPlan:
     slot_folder: Path | None = None
 
     def command(self) -> tuple[str, ...]:
-        """Return the command line; it holds no secret."""
+        """Return the command line; it contains no secret."""
         source = ("-m", str(self.model)) if isinstance(self.model, Path) else ("-hf", self.model)
-        # without -np, slots share one KV cache, and a request that overfills it fails all of them
-        # `-c` is divided among the slots
+        # Without -np, all slots share one KV cache, and a request that fills it makes the requests
+        # of all slots fail. With -np, each slot gets an equal part of `-c`.
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()
-        # Jinja renders tools; the doctor reads /slots and /metrics
         saving = ("--slot-save-path", str(self.slot_folder)) if self.slot_folder else ()
+        # templates with tools need Jinja; the doctor reads /slots and /metrics
         options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra, *saving)
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
     def _tuning(self) -> tuple[str, ...]:
-        """Return the arguments that differ from the defaults: old builds lack some options."""
-        wanted = (
+        """Return the arguments that are not the defaults, because old builds lack some options."""
+        options = (
             ("-ngl", "" if self.gpu_layers is None else str(self.gpu_layers)),
             ("-fa", "" if self.flash_attention == "auto" else self.flash_attention),
             ("-ctk", "" if self.cache_type_k == "f16" else self.cache_type_k),
             ("-ctv", "" if self.cache_type_v == "f16" else self.cache_type_v),
         )
-        return tuple(word for flag, value in wanted if value for word in (flag, value))
+        return tuple(word for flag, value in options if value for word in (flag, value))
 
     def __str__(self) -> str:
         program = "the embedded server" if self.is_embedded else self.program[0]
@@ -101,15 +101,15 @@ class LaunchPlan:
 
 
 def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
-    """Return the flags that make published values the defaults of requests without them."""
-    published = asdict(sampling)
-    known = ((flag, published[name]) for name, flag in _SAMPLING_FLAGS.items())
-    given = [(flag, format(value, "g")) for flag, value in known if value is not None]
-    return tuple(chain.from_iterable(given))
+    """Return the flags that make these values the server's defaults, e.g. ("--temp", "0.7")."""
+    values = asdict(sampling)
+    options = ((flag, values[name]) for name, flag in _SAMPLING_FLAGS.items())
+    flags = [(flag, format(value, "g")) for flag, value in options if value is not None]
+    return tuple(chain.from_iterable(flags))
 
 
 def find_program(program: Path | None = None) -> tuple[str, ...]:
-    """Return the command of the llama-server, `program` if given; raises `LaunchFailed`."""
+    """Return the command of the llama-server: `program`, if it is set; raises `LaunchFailed`."""
     if program is not None:
         if program.is_file() and os.access(program, os.X_OK):
             return (str(program),)
@@ -122,7 +122,7 @@ def find_program(program: Path | None = None) -> tuple[str, ...]:
 
 
 def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...]:
-    """Return the llama-server on PATH, which may support the GPU, or the embedded one."""
+    """Prefer the llama-server on PATH, which may support the GPU, to the embedded server."""
     if on_path:
         return (on_path,)
     if has_embedded:
@@ -150,7 +150,7 @@ def check_plan(plan: LaunchPlan) -> None:
 
 
 def cannot_download(repository: str) -> str:
-    """Return the error of a download with the embedded server, and the remedy."""
+    """Return the error message for a download with the embedded server."""
     return (
         f"was not started: the embedded server cannot download {repository}. "
         f"Run `temper pull {repository}`, and start the file that it prints with --model."
@@ -158,14 +158,14 @@ def cannot_download(repository: str) -> str:
 
 
 def check_model_file(model: Path) -> None:
-    """Raise `LaunchFailed` if `model` cannot be a model."""
+    """Raise `LaunchFailed` if the file cannot be a model."""
     if problem := model_file_problem(model):
         sentence = f"was not started: the model file {model} {problem}"
         raise LaunchFailed(NAME, sentence, is_lasting=True)
 
 
 def model_file_problem(model: Path) -> str:
-    """Return the reason why a file cannot be a model, "" if it can."""
+    """Return why a file cannot be a model, "" if it can."""
     try:
         if model.is_dir():
             return "is a folder: give the path of the .gguf file in it"
@@ -182,7 +182,7 @@ def model_file_problem(model: Path) -> str:
 
 
 def _check_port(port: int) -> None:
-    """Raise `LaunchFailed` if another program uses the port; some servers would share it."""
+    """Raise `LaunchFailed` if another program uses the port; not all servers check this."""
     try:
         with socket.create_server((HOST, port)):
             pass
@@ -199,7 +199,7 @@ _DEVICES_SECONDS = 10.0  # loading GPU drivers takes seconds
 
 
 def uses_devices(program: Sequence[str]) -> bool:
-    """Return whether a llama-server lists GPUs; one that does not answer counts as having some."""
+    """Return whether a llama-server lists GPUs; True if it cannot list them."""
     try:
         result = subprocess.run(  # noqa: S603 - the program that is about to be started
             (*program, DEVICES_FLAG), capture_output=True, timeout=_DEVICES_SECONDS, check=False

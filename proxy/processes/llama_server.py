@@ -1,9 +1,9 @@
 """Starts a managed llama-server and waits until it is ready; `supervisor` restarts it.
 
 The server listens on loopback, on a port that the system chooses and the server logs. It requires
-a random key that only the child process receives, so a server that requires this key is the child.
-A server can also be started only to download a model into its cache. A failed start or a crash is
-reported as a sentence with a remedy; `failures.toml` maps the output of llama.cpp to them.
+a random API key that only the child process receives, so a server that accepts this key is the
+child. `download` starts a server only to download a model into its cache. `failures.toml` maps the
+output of llama.cpp to error messages.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from proxy.systems import KILL
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.05
-_ANSWER_SECONDS = 5.0  # for one request
+_POLL_SECONDS = 0.05
+_RESPONSE_SECONDS = 5.0
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 
@@ -42,10 +42,10 @@ async def start_llama_server(
     on_stage: StageListener = lambda _stage: None,
     slot_cache: SlotCache | None = None,
 ) -> AsyncGenerator[RunningServer]:
-    """Start a server, yield it when it is ready, and stop it in the end.
+    """Start a server, yield it when it is ready, and stop it after the block.
 
-    With a `slot_cache` its prompt caches are restored before it is ready, and saved in the end.
-    Raises LaunchFailed if it ends before that, and NeverBecameReady after `ready_seconds`.
+    A `slot_cache` restores its prompt caches before the block, and saves them after the block.
+    Raises LaunchFailed if it exits before it is ready, and NeverBecameReady after `ready_seconds`.
     """
     launch.check_plan(plan)
     api_key = secrets.token_urlsafe(32)
@@ -69,10 +69,10 @@ async def start_llama_server(
             on_terminal=plan.downloads,
         )
         try:
-            becoming = _become_ready(port, api_key)
-            base_url = await _wait_until_ready(process, becoming, log, ready_seconds)
+            readiness = _poll_until_ready(port, api_key)
+            base_url = await _wait_until_ready(process, readiness, log, ready_seconds)
             is_ready = True
-            await _read_back(plan, server := RunningServer(base_url, api_key, process))
+            await _check_window(plan, server := RunningServer(base_url, api_key, process))
             async with slot_cache.keep(plan, server) if slot_cache else nullcontext():
                 on_stage(StartProgress(log.progress.name, "ready"))
                 yield server
@@ -84,30 +84,31 @@ async def start_llama_server(
 
 
 def environment(api_key: str) -> dict[str, str]:
-    """Return the settings that are not arguments: a secret, and options that old builds refuse.
+    """Return the environment variables of a llama-server.
 
-    Arguments are visible to every user of the machine.
+    The key is not an argument, because every user of the machine can read arguments. The options
+    are not arguments, because old builds reject unknown arguments but ignore unknown variables.
     """
-    no_colours = {"LLAMA_LOG_COLORS": "off", "LLAMA_ARG_LOG_COLORS": "off", "NO_COLOR": "1"}
-    return {"LLAMA_API_KEY": api_key, "LLAMA_ARG_CORS_ORIGINS": "localhost", **no_colours}
+    no_colors = {"LLAMA_LOG_COLORS": "off", "LLAMA_ARG_LOG_COLORS": "off", "NO_COLOR": "1"}
+    return {"LLAMA_API_KEY": api_key, "LLAMA_ARG_CORS_ORIGINS": "localhost", **no_colors}
 
 
 async def _wait_until_ready(
-    process: Process, becoming: Coroutine[None, None, str], log: StartLog, ready_seconds: float
+    process: Process, readiness: Coroutine[None, None, str], log: StartLog, ready_seconds: float
 ) -> str:
-    """Return the base URL as soon as the model is loaded; while it is downloaded no time counts."""
-    ready = asyncio.create_task(becoming)
+    """Return the base URL when the model is loaded; a download does not count as waiting."""
+    ready = asyncio.create_task(readiness)
     exited = asyncio.create_task(process.wait())
-    goes_on = True
+    is_waiting = True
     try:
-        # a new wait begins as long as a download makes progress: its size is unknown
-        while goes_on:
-            before = log.progress
+        # the size of a download is unknown, so the timeout starts again while it makes progress
+        while is_waiting:
+            previous = log.progress
             either = asyncio.FIRST_COMPLETED
             await asyncio.wait({ready, exited}, timeout=ready_seconds, return_when=either)
-            downloads = "downloading" in (before.stage, log.progress.stage)
+            is_download = "downloading" in (previous.stage, log.progress.stage)
             is_over = ready.done() or exited.done()
-            goes_on = downloads and log.progress != before and not is_over
+            is_waiting = is_download and log.progress != previous and not is_over
         if exited.done():
             raise explain_failure(process.name, process.tail)
         if ready.done():
@@ -120,8 +121,8 @@ async def _wait_until_ready(
         await asyncio.gather(ready, exited, return_exceptions=True)
 
 
-async def _read_back(plan: launch.LaunchPlan, server: RunningServer) -> None:
-    """Warn if the window is smaller than planned: the server silently caps it to the model's."""
+async def _check_window(plan: launch.LaunchPlan, server: RunningServer) -> None:
+    """Warn if the window is smaller than planned: the server silently limits it to the model's."""
     backend = LlamaServer(BackendClient(server.base_url, server.api_key))
     name = plan.alias or str(plan.model)
     window = (await backend.describe(name)).window
@@ -133,19 +134,19 @@ async def _read_back(plan: launch.LaunchPlan, server: RunningServer) -> None:
         logger.warning(message, launch.NAME, window, plan.context_tokens, name)
 
 
-async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
+async def _poll_until_ready(port: asyncio.Future[int], api_key: str) -> str:
     base_url = f"http://{launch.HOST}:{await port}"
-    stranger, owner = BackendClient(base_url), BackendClient(base_url, api_key)
+    anonymous, authorized = BackendClient(base_url), BackendClient(base_url, api_key)
     try:
         # not /v1/models: it answers 200 while the model is still loading
-        while await _status(stranger, "/health") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
-            await asyncio.sleep(_LOOK_SECONDS)
+        while await _status(anonymous, "/health") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
+            await asyncio.sleep(_POLL_SECONDS)
         # /health needs no key; these two responses prove that the server is our child process
-        refused, granted = await _status(stranger, "/slots"), await _status(owner, "/slots")
+        statuses = await _status(anonymous, "/slots"), await _status(authorized, "/slots")
     finally:
-        await stranger.close()
-        await owner.close()
-    if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
+        await anonymous.close()
+        await authorized.close()
+    if statuses != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
         problem = f"is not the server at {base_url}, which rejects its key"
         raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
@@ -153,15 +154,15 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
 
 async def _status(client: BackendClient, path: str) -> int | None:
     try:
-        return (await client.fetch(path, within=_ANSWER_SECONDS)).status
+        return (await client.fetch(path, within=_RESPONSE_SECONDS)).status
     except BackendFailed:
         return None
 
 
 async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:
-    """Download a repository's model, such as `owner/name:Q4_K_M`; returns its path.
+    """Download a model such as `owner/name:Q4_K_M` with llama-server; return its path.
 
-    Files in the cache are not downloaded again. The embedded server cannot download (`hub` can).
+    Files in the cache are not downloaded again. The embedded server cannot download (see `hub`).
     Raises `LaunchFailed`.
     """
     log = StartLog(repository)
@@ -174,7 +175,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    # the server loads the model after the download, until it is stopped: the smaller, the better
+    # after the download the server begins to load the model, until it is stopped below
     small = ("-c", "256", "-np", "1")
     command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(
@@ -193,13 +194,13 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
     return Path(log.path)
 
 
-# complaints of a start no longer matter once the server is ready, so only the end is searched
-_AT_THE_END = 20
-_COMPLAINTS = ("assert", "error", "terminate called", "fatal")
+# Only the last lines are searched for the cause of a crash: earlier errors belong to the start.
+_LAST_LINES = 20
+_ERROR_WORDS = ("assert", "error", "terminate called", "fatal")
 
 
 def explain_failure(program: str, log_lines: tuple[str, ...]) -> LaunchFailed:
-    """Return the error for a server that ended before it was ready and wrote `log_lines`."""
+    """Return the error for a server that wrote `log_lines` and exited before it was ready."""
     meaning, problem = _find_meaning(log_lines), "ended before it was ready, without any output"
     if log_lines:
         problem = f"ended before it was ready; last output: {_last_output(log_lines)}"
@@ -207,8 +208,8 @@ def explain_failure(program: str, log_lines: tuple[str, ...]) -> LaunchFailed:
 
 
 def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
-    """Return the reason why a ready server ended; `exit_code` is negative for a signal."""
-    if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
+    """Return why a ready server exited; `exit_code` is negative for a signal."""
+    if (meaning := _find_meaning(log_lines[-_LAST_LINES:])) is not None:
         return meaning
     if exit_code == -KILL:
         return "was killed (SIGKILL), by a user or because the machine ran out of memory"
@@ -224,15 +225,15 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
         for line in log_lines:
             _, match, rest = line.lower().partition(needle.lower())
             if match:
-                # from `line`, as `rest` is in lower case
+                # `rest` is in lower case, so the text is cut out of `line`
                 original = line[len(line) - len(rest) :].strip(" :")
                 return str(meaning).replace("{rest}", original)
     return None
 
 
 def _last_output(log_lines: Sequence[str]) -> str:
-    """Find the line with the error; a crashing program often prints a trace after it."""
-    for line in reversed(log_lines[-_AT_THE_END:]):
-        if any(word in line.lower() for word in _COMPLAINTS):
+    """Return the line with the error, which a stack trace often follows, else the last line."""
+    for line in reversed(log_lines[-_LAST_LINES:]):
+        if any(word in line.lower() for word in _ERROR_WORDS):
             return line
     return log_lines[-1]

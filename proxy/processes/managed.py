@@ -14,13 +14,13 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 
-_LOOK_SECONDS = 0.02  # between looks at the supervisor's status
+_POLL_SECONDS = 0.02
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
 
 
 class Supervised(Protocol):
-    """A supervised server, in this process or in another."""
+    """A supervised server, in this process or in another process."""
 
     @property
     def name(self) -> str:
@@ -37,10 +37,10 @@ class Supervised(Protocol):
 class ManagedBackend(DeferredBackend):
     """The backend of a managed server, at the address of its latest start.
 
-    While the server is starting, at first or after a crash, requests wait for up to `load_wait`
-    seconds, and `planned` describes the model, under its public name first. If a request does not
-    reach the server, the supervisor has `notice_wait` seconds to notice that the server has ended;
-    if it does not, the server counts as alive, and the request fails.
+    While the server starts, requests wait for up to `load_wait` seconds, and `planned` describes
+    the model; its first name is the public name. If a request cannot reach the server, the
+    supervisor has `notice_wait` seconds to notice that the server exited. Then the request waits
+    for the restart; otherwise it fails.
     """
 
     server: Supervised
@@ -61,18 +61,18 @@ class ManagedBackend(DeferredBackend):
 
     @property
     def address(self) -> ServerAddress | None:
-        """The latest address that was used; it differs for each start, because its key does."""
+        """The latest used address; each start has a different address, because its key is new."""
         return self._connected[0] if self._connected is not None else None
 
     @property
     def problem(self) -> str:
-        """The reason why the server does not run, "" while it runs or starts."""
+        """Why the server does not run, "" while it runs or starts."""
         status = self.server.status
         return status.reason if status.state in (RestartState.WAITING, RestartState.DOWN) else ""
 
     @property
     def is_down(self) -> bool:
-        """True if the server is down for good: it is not restarted."""
+        """True if the server is not restarted any more."""
         return self.server.status.state is RestartState.DOWN
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class ManagedBackend(DeferredBackend):
             await self._connected[1].close()
 
     def lease(self) -> "ManagedBackend | None":
-        """Return itself, the claim that requests wait for; None if the server is ready or down."""
+        """Return itself as the claim to wait for; None if the server is ready or down."""
         return None if self.is_granted else self
 
     @property
@@ -116,36 +116,36 @@ class ManagedBackend(DeferredBackend):
         return self.server.status.state is RestartState.WAITING
 
     async def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
-        """Send to the server once it is ready, and again after a restart if it was not reached."""
-        patience = asyncio.get_running_loop().time() + self.load_wait
+        """Send to the ready server; send again after a restart if the server was not reached."""
+        deadline = asyncio.get_running_loop().time() + self.load_wait
         while True:
-            address = await self.wait_until_granted(patience)
+            address = await self.wait_until_granted(deadline)
             server = await self._at(address)
             try:
                 async with aclosing(send(server)) as parts:
                     async for part in parts:
                         yield part
             except BackendUnavailable as error:
-                # a request that the server has read may have crashed it, and is not sent again
+                # a request that the server has read may be the reason for its crash
                 if not (error.is_unreached and await self._is_gone(address)):
                     raise self._explain(error) from error
             else:
                 return
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the model; this starts nothing."""
+        """List the model, without starting the server."""
         backend = await self._present()
         if backend is not None:
-            with suppress(BackendFailed):  # the server has just ended
+            with suppress(BackendFailed):  # the server has just exited
                 return await backend.models()
         return (BackendModel(self.planned.names[0], {}),)
 
     async def describe(self, model: str) -> Description:
         backend = await self._present()
         if backend is not None:
-            described = await backend.describe(model)
-            if not described.is_provisional:
-                return described
+            description = await backend.describe(model)
+            if not description.is_provisional:
+                return description
         return replace(self.planned, is_provisional=True)
 
     async def health(self) -> Health:
@@ -156,14 +156,14 @@ class ManagedBackend(DeferredBackend):
         return Health.READY if is_ready else Health.LOADING
 
     async def _is_gone(self, address: ServerAddress) -> bool:
-        """Return whether the supervisor notices a server's end within `notice_wait` seconds."""
+        """Return whether the supervisor notices the server's exit within `notice_wait` seconds."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.notice_wait
-        # each start has a separate key
+        # a restarted server has a new key
         while (current := self.server.status.address) and current.api_key == address.api_key:
             if clock() >= deadline:
                 return False
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         return True
 
     async def _present(self) -> LlamaServer | None:
@@ -171,18 +171,18 @@ class ManagedBackend(DeferredBackend):
         return None if address is None else await self._at(address)
 
     async def _at(self, address: ServerAddress) -> LlamaServer:
-        """Return the client of the current server, and close that of the previous one."""
-        before = self._connected
-        if before is not None and before[0].api_key == address.api_key:
-            return before[1]
+        """Return the client of the current server; close the client of the previous server."""
+        previous = self._connected
+        if previous is not None and previous[0].api_key == address.api_key:
+            return previous[1]
         backend = self.connect(address)
         self._connected = (address, backend)
-        if before is not None:
-            await before[1].close()
+        if previous is not None:
+            await previous[1].close()
         return backend
 
     def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
-        """Return the error for a server that ended during a request."""
+        """Return the error for a server that exited during a request."""
         if error.loading:
             return error
         if self.is_down:

@@ -1,7 +1,7 @@
 """Lists downloaded models in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.
 
-It reads names, sizes and the first bytes of files. Other programs write into these folders, so
-damaged entries are reported as a `problem` or skipped.
+The list is made from names, sizes and the first bytes of files. Other programs write into these
+folders, so a damaged entry is listed with a `problem`, or skipped.
 """
 
 import json
@@ -18,26 +18,26 @@ _QUANTISATION = re.compile(
     re.IGNORECASE,
 )
 _PART = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})$")
-_DEEPEST = 6  # levels: Hugging Face's snapshots are at the fourth
-_MOST_FILES = 10_000  # a home folder may be mounted into a cache
+_DEEPEST = 6  # levels of folders; the snapshots of Hugging Face are at the fourth level
+_MOST_FILES = 10_000  # a cache folder may contain a mounted home folder
 
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model in the cache of the program `owner`."""
+    """A model in the cache of the program `owner`; `problem` says why it cannot be used."""
 
     owner: str
     name: str
     path: Path
     size: int  # bytes
     quantisation: str = ""
-    problem: str = ""  # the reason why it cannot be used
+    problem: str = ""
 
 
 def list_cached_models(
     environment: Mapping[str, str], home: Path, system: str = "linux"
 ) -> tuple[CachedModel, ...]:
-    """List all models in the folders of `environment`, `home` and `system` (`sys.platform`)."""
+    """List all models in the usual folders; `system` is `sys.platform`."""
     models: dict[Path, CachedModel] = {}
     for owner, folder in _folders(environment, home, system):
         listed = _ollama_models(folder) if owner == "Ollama" else _gguf_files(owner, folder)
@@ -47,7 +47,7 @@ def list_cached_models(
 
 
 def whole_stem(stem: str) -> str:
-    """Return the name of a model without the number of its part, and without `.gguf`."""
+    """Return a file stem without its part number: `m-00001-of-00003` becomes `m`."""
     return _PART.sub("", stem)
 
 
@@ -66,7 +66,7 @@ def hub_cache(environment: Mapping[str, str], home: Path) -> Path:
 
 
 def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterator[tuple[str, Path]]:
-    """Return the folders, those from environment variables first."""
+    """Yield each program and its cache folder."""
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     mac = home / "Library" / "Caches"
     usual = mac if system == "darwin" else cache
@@ -82,7 +82,7 @@ def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterato
 
 
 def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
-    """List the GGUF models in a folder; the parts of a split model count as one."""
+    """List the GGUF models in a folder; the parts of a split model are one model."""
     parts: dict[Path, list[CachedModel]] = {}
     for path in _files_in(folder):
         # a projector of images (mmproj) is part of another model
@@ -90,10 +90,10 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
             continue
         whole = path.with_name(whole_stem(path.stem))
         parts.setdefault(whole, []).append(_describe(owner, folder, path))
-    yield from map(_in_one, parts.values())
+    yield from map(_join_parts, parts.values())
 
 
-def _in_one(parts: list[CachedModel]) -> CachedModel:
+def _join_parts(parts: list[CachedModel]) -> CachedModel:
     first, match = parts[0], _PART.search(parts[0].path.stem)
     if match is None:
         return first
@@ -108,12 +108,12 @@ def _describe(owner: str, folder: Path, path: Path) -> CachedModel:
     problem = model_file_problem(path)
     quantisation = quantisation_of(whole_stem(path.stem))
     name = _name_of(owner, path.relative_to(folder))
-    shown = f"{name}:{quantisation}" if "/" in name and quantisation else name
-    return CachedModel(owner, shown, path, _size(path), quantisation, problem)
+    name = f"{name}:{quantisation}" if "/" in name and quantisation else name
+    return CachedModel(owner, name, path, _size(path), quantisation, problem)
 
 
 def _name_of(owner: str, path: Path) -> str:
-    """Return the repository of a file, from its path if possible, otherwise its name."""
+    """Return the repository `owner/name` if the path contains it, otherwise the file's name."""
     if owner == "Hugging Face" and path.parts[0].startswith("models--"):
         return path.parts[0].removeprefix("models--").replace("--", "/", 1)
     if owner == "LM Studio" and len(path.parts) > 2:
@@ -122,9 +122,10 @@ def _name_of(owner: str, path: Path) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Walk through a folder in order, with limits on depth and files; each folder once.
+    """Yield the files of a folder in order, up to a depth and a number of files.
 
-    Links are followed, because Hugging Face's cache consists of links, and may form a circle.
+    Links are followed, because Hugging Face's cache consists of links. They may form a cycle, so
+    each folder is visited only once.
     """
     seen: set[tuple[int, int]] = set()
     files = 0
@@ -136,8 +137,8 @@ def _files_in(folder: Path) -> Iterator[Path]:
             continue
         depth = len(Path(parent).relative_to(folder).parts)
         is_known = (status.st_dev, status.st_ino) in seen
-        goes_on = not is_known and depth < _DEEPEST
-        folders[:] = sorted(name for name in folders if name != "blobs") if goes_on else []
+        has_children = not is_known and depth < _DEEPEST
+        folders[:] = sorted(name for name in folders if name != "blobs") if has_children else []
         if is_known:
             continue
         seen.add((status.st_dev, status.st_ino))
@@ -175,7 +176,7 @@ def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterat
 
 
 def _blob(layer: dict[str, object]) -> str:
-    """Return the file of a digest; the digest must not contain a path."""
+    """Return the file name of a layer's digest; "none" if it could be a path."""
     digest = str(layer.get("digest", "")).replace(":", "-")
     return digest if re.fullmatch(r"[\w-]+", digest) else "none"
 

@@ -1,10 +1,11 @@
 """Reads the metadata of a GGUF file without starting a server.
 
-    "GGUF" version tensors values                    4s, I, Q, Q
-    length name kind value, for each of the values   a list is: kind count values ...
+    "GGUF" version tensors fields                    the beginning: 4s, I, Q, Q
+    length name kind value                           each field
+    kind count value value ...                       the value of a list
 
-The reader of the `gguf` library makes arrays of every token and merge: 6.6 s and 480 MB for a
-vocabulary of 150,000. This one steps over long lists, in 0.1 s.
+The reader of the `gguf` library creates arrays of all tokens and merges: 6.6 s and 480 MB for a
+vocabulary of 150,000. This reader skips long lists and takes 0.1 s.
 """
 
 import mmap
@@ -23,7 +24,7 @@ Number: TypeAlias = bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A skipped list: of strings, or a long one."""
+    """A skipped list: a list of strings, or a long list of numbers."""
 
     count: int
 
@@ -34,12 +35,12 @@ UNREADABLE = (OSError, ValueError, OverflowError, struct.error)  # the errors of
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)  # version 1 had lengths of 32 bits
-_START = struct.Struct("<4sIQQ")  # magic, version, tensors, values
+_START = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of fields
 _LENGTH = struct.Struct("<Q")
 _KIND = struct.Struct("<I")
 _STRING, _LIST = 8, 9
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
-_MOST_READ = 4096  # values; no model has more layers
+_LONGEST_LIST = 4096  # values, for example one for each layer of the model
 
 
 def read_header(path: Path) -> dict[str, Value]:
@@ -52,7 +53,7 @@ def read_header(path: Path) -> dict[str, Value]:
 
 
 class _FieldReader:
-    """Reads one value after the other; `struct` raises if the file is truncated."""
+    """Reads the fields one after the other; raises `struct.error` if the file is truncated."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
@@ -77,7 +78,7 @@ class _FieldReader:
         return number
 
     def _list(self, kind: int, count: int) -> Value:
-        if kind != _STRING and count <= _MOST_READ:
+        if kind != _STRING and count <= _LONGEST_LIST:
             return self._numbers(kind, count)
         if kind == _STRING:
             unpack, data, at = _LENGTH.unpack_from, self._data, self._at

@@ -1,13 +1,14 @@
 """Kills a child program when Temper dies, even by kill -9.
 
-It runs as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`, makes the
-arrangement and executes the program in its place, so that the process id and the signals are those
-of the program. It imports few modules, because it runs at every start.
+    python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...
+
+The module replaces itself by the program (exec), so the process id and the signals are those of the
+program. It imports few modules, because it runs at every start.
 """
 
-# On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). Elsewhere a forked
-# watcher waits for the end of standard input, a pipe of which only Temper holds the other end,
-# and then kills the program, its parent.
+# On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). On other systems a
+# forked watcher reads standard input, a pipe whose other end is open only in Temper. At the end of
+# this input the watcher kills the program, which is its parent.
 
 import ctypes
 import os
@@ -18,7 +19,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def request_death_signal(parent: int) -> None:
-    """Have this process killed when the process `parent`, which started it, dies."""
+    """Let the kernel kill this process when its parent process (`parent`) dies."""
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError("prctl refused PR_SET_PDEATHSIG")
     if os.getppid() != parent:  # the parent died before the call
@@ -26,17 +27,17 @@ def request_death_signal(parent: int) -> None:
 
 
 def start_watcher() -> None:
-    """Have this process killed when its standard input ends."""
-    watched = os.getpid()
+    """Fork a watcher that kills this process when its standard input ends."""
+    program = os.getpid()
     if os.fork() != 0:
         return
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)  # the watcher must not hold the program's output open
-    os.dup2(silence, 2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # otherwise the program's output would stay open after its end
+    os.dup2(null, 2)
     while os.read(0, 1):
         pass
-    if os.getppid() == watched:  # otherwise the program has ended, and its id may be reused
-        os.kill(watched, signal.SIGKILL)
+    if os.getppid() == program:  # otherwise the program has ended, and its id may be reused
+        os.kill(program, signal.SIGKILL)
     os._exit(0)
 
 

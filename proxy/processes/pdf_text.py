@@ -1,6 +1,6 @@
-"""Reads the text of a PDF in a separate process: files of clients may be damaged or malicious.
+"""Extracts the text of a PDF in a separate process, because clients' files may be malicious.
 
-The module is that process, too: it reads the file from its standard input.
+The process runs this module (`python -m proxy.processes.pdf_text < file.pdf`).
 """
 
 import subprocess
@@ -37,7 +37,7 @@ class PdfText(msgspec.Struct, frozen=True):
 
     @property
     def marked(self) -> str:
-        """The text after a line with its source."""
+        """The text for the prompt; its first line says that it is from a PDF."""
         if not self.text.strip():
             return f"[A PDF of {self.pages} pages without text: they may be scanned images.]"
         part = "" if self.read == self.pages else f"the first {self.read} of "
@@ -45,7 +45,7 @@ class PdfText(msgspec.Struct, frozen=True):
 
 
 def read_pdf(data: bytes) -> PdfText:
-    """Read the text of a PDF; raises `InvalidRequest` with the reason if that fails."""
+    """Extract the text of a PDF; raises `InvalidRequest` with the reason if that fails."""
     if find_spec("pypdf") is None:
         raise InvalidRequest(_MISSING)
     if len(data) > MOST_BYTES:
@@ -68,7 +68,7 @@ def _refuse(reason: str) -> InvalidRequest:
 
 
 def extract(data: bytes) -> PdfText:
-    """Read the text, page by page, up to the bounds; raises the errors of pypdf."""
+    """Extract the text page by page, up to the limits above; raises the errors of pypdf."""
     from pypdf import PdfReader
 
     reader = PdfReader(BytesIO(data))

@@ -1,7 +1,7 @@
-"""One child process of any program: started, read, stopped and always reaped.
+"""Starts, reads, stops and always reaps one child process of any program.
 
-One owner task controls each child: `stop` signals the owner and `wait` waits for it, so no other
-task acts on a state that may have changed.
+Only one task, the owner, acts on a child: `stop` sets an event for the owner, and `wait` waits for
+the owner. So no task acts on an outdated state, e.g. kills a process id that was reused.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from proxy.errors import LaunchFailed
 from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
-MOST_LINES = 200  # of the log, for errors
+MOST_LINES = 200  # of the log, for error messages
 LONGEST_LINE = 1000
 _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
@@ -45,9 +45,9 @@ class LogTail:
         return self._unfinished.decode() if dots else ""
 
     def feed(self, output: bytes) -> list[str]:
-        """Take more output; return the lines that it completes."""
+        """Add output; return the lines that it completes."""
         *complete, rest = (self._unfinished + output).replace(b"\r", b"\n").split(b"\n")
-        # an endless line must not grow forever: characters beyond the bound are dropped
+        # a line without an end must not grow forever; a character has at most 4 bytes
         self._unfinished = rest[: LONGEST_LINE * 4]
         return self._keep(complete)
 
@@ -58,7 +58,7 @@ class LogTail:
     def _keep(self, raw_lines: list[bytes]) -> list[str]:
         lines = [_printable(raw) for raw in raw_lines if raw.strip()]
         for line in lines:
-            # keep only the latest state of a progress bar, or bars would displace all other lines
+            # only the latest state of a progress bar, or a bar would displace all other lines
             if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
                 self._lines.pop()
             self._lines.append(line)
@@ -71,7 +71,7 @@ def _printable(raw: bytes) -> str:
 
 
 class PseudoTerminal:
-    """Our end of a pseudo-terminal; the child writes to the other end, `child`."""
+    """The reading end of a pseudo-terminal; the child process writes to the end `child`."""
 
     def __init__(self) -> None:
         import termios  # not available on Windows
@@ -83,7 +83,7 @@ class PseudoTerminal:
         os.set_blocking(self._parent, False)
 
     async def read(self, size: int) -> bytes:
-        """Return the next bytes as soon as they arrive, b"" when the child is gone."""
+        """Return the next bytes as soon as they arrive; b"" after the child has exited."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -106,14 +106,17 @@ class PseudoTerminal:
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS_SECONDS = 1.0
+_OUTPUT_SECONDS = 1.0  # for the output that is still in the pipe after the exit
 _PACKAGE_ROOT = str(Path(proxy.__file__).parents[1])
 
 LineListener = Callable[[str], None]
 
 
 def python_module(name: str, *options: str) -> tuple[str, ...]:
-    """Return the command that runs a module of Temper, even if the working directory shadows it."""
+    """Return the command that runs a module of Temper.
+
+    `-P` ignores a file of the same name in the working directory.
+    """
     return (sys.executable, "-P", *options, "-m", name)
 
 
@@ -126,13 +129,13 @@ class ServerAddress:
 
 
 class Process:
-    """A running child; make one with `start`."""
+    """A running child process; `start` creates it."""
 
     def __init__(
         self,
         name: str,
         child: asyncio.subprocess.Process,
-        ends: tuple[asyncio.StreamReader | PseudoTerminal, Callable[[], None]],
+        output: tuple[asyncio.StreamReader | PseudoTerminal, Callable[[], None]],
         *,
         listener: LineListener,
         grace_seconds: float,
@@ -140,7 +143,7 @@ class Process:
         self.name = name
         self.pid = child.pid
         self._child = child
-        self._output, self._release = ends
+        self._output, self._release = output
         self._listener = listener
         self._grace_seconds = grace_seconds
         self._tail = LogTail()
@@ -158,26 +161,27 @@ class Process:
         grace_seconds: float = 3.0,
         on_terminal: bool = False,
     ) -> "Process":
-        """Start `command` in a new session, with `environment` added to Temper's.
+        """Start `command` in a new session, with `environment` added to Temper's environment.
 
-        Every line of its output goes to `listener`, which must not raise, to the debug log and to
-        the tail; `listener` also sees a growing row of dots. The child dies with Temper, or with
-        the thread of this event loop. `stop` waits `grace_seconds` between SIGTERM and SIGKILL.
-        With `on_terminal` its output is a pseudo-terminal, where curl and llama.cpp show progress.
+        `listener`, which must not raise, receives every line of output; the debug log and `tail`
+        have the same lines. `listener` also receives a growing row of dots (see `start_progress`).
+        The child is killed when Temper dies or the thread of this event loop ends. `stop` waits
+        `grace_seconds` between SIGTERM and SIGKILL. With `on_terminal` the output is a
+        pseudo-terminal, because curl and llama.cpp show progress only on a terminal.
         """
-        with ExitStack() as opened:
+        with ExitStack() as resources:
             reading_end, lifeline = os.pipe()  # ends when Temper dies, see `parent_death`
-            opened.callback(os.close, lifeline)
+            resources.callback(os.close, lifeline)
             has_terminal = on_terminal and systems.HAS_PSEUDO_TERMINALS
             if terminal := PseudoTerminal() if has_terminal else None:
-                opened.callback(terminal.close)
+                resources.callback(terminal.close)
             try:
                 child = await asyncio.create_subprocess_exec(
                     *systems.tie_to_parent(command, parent_death.__file__),
                     stdin=reading_end,
                     stdout=terminal.child if terminal is not None else asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C in the terminal is handled by Temper alone
+                    start_new_session=True,  # so that Ctrl-C in a terminal signals only Temper
                     creationflags=systems.CREATION_FLAGS,
                     env={**os.environ, **(environment or {}), "PYTHONPATH": _PACKAGE_ROOT},
                 )
@@ -188,11 +192,11 @@ class Process:
                 os.close(reading_end)
                 if terminal is not None:
                     os.close(terminal.child)
-            opened.callback(systems.hold_tree(child.pid))
-            output = terminal or child.stdout
-            assert output is not None  # noqa: S101 - it is one of both
-            ends = (output, opened.pop_all().close)
-        return cls(name, child, ends, listener=listener, grace_seconds=grace_seconds)
+            resources.callback(systems.hold_tree(child.pid))
+            reader = terminal or child.stdout
+            assert reader is not None  # noqa: S101 - without a terminal, stdout is a pipe
+            output = (reader, resources.pop_all().close)
+        return cls(name, child, output, listener=listener, grace_seconds=grace_seconds)
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -216,11 +220,11 @@ class Process:
         ending = asyncio.create_task(self._end_when_wanted())
         try:
             exit_code = await self._child.wait()
-            # the reason of a crash is in the output that is still in the pipe; a grandchild may
-            # keep the pipe open
-            await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
+            # The reason of a crash may still be in the pipe. A grandchild may keep the pipe open,
+            # so the time is limited.
+            await asyncio.wait({listening}, timeout=_OUTPUT_SECONDS)
         finally:
-            self._kill()  # reached with a live process only if this task is canceled
+            self._kill()  # the process still runs only if this task was canceled
             ending.cancel()
             listening.cancel()
             await asyncio.gather(self._child.wait(), ending, listening, return_exceptions=True)
@@ -248,12 +252,12 @@ class Process:
             self._listener(line)
 
     def _kill(self) -> None:
-        if self._child.returncode is None:  # afterwards another process may have the id
+        if self._child.returncode is None:  # otherwise another process may have the same id
             systems.kill_tree(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer(ServerAddress):
-    """A server that is ready; its `process` reports when it ends."""
+    """The address and the process of a server that is ready."""
 
     process: Process

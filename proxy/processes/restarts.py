@@ -1,6 +1,6 @@
-"""Decides when a server that ended is restarted, and when it stays down.
+"""Decides when a failed server is restarted, and when it stays down.
 
-Pure: the clock, in seconds, and chance, from 0 to 1, are passed in.
+Pure: the time in seconds and a random number from 0 to 1 are parameters.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ class RestartState(Enum):
     DOWN = "down"
 
 
-# `fail` leads to DOWN when no restart would help, or when the server failed too often
+# `fail` leads to DOWN if a restart would fail in the same way, or after too many failures
 _MOVES = {
     RestartState.STOPPED: {RestartState.STARTING},
     RestartState.STARTING: {*RestartState} - {RestartState.STARTING},
@@ -32,9 +32,9 @@ _MOVES = {
 class RestartPolicy:
     """The number of restarts and their delays, in seconds.
 
-    The delay begins with `first_delay` and doubles with every failure, up to `longest_delay`. Up to
-    half of it is random, so that servers that failed together do not restart together. After
-    `most_failures` within `window` seconds the server stays down.
+    The first delay is `first_delay`; it doubles with every failure, up to `longest_delay`. A delay
+    is shortened by up to half of it at random, so that servers that failed together do not restart
+    together. After `most_failures` within `window` seconds of service the server stays down.
     """
 
     first_delay: float = 0.5
@@ -46,8 +46,8 @@ class RestartPolicy:
 class Restarts:
     """The state of one server, from the first request for it to its stop.
 
-    Only the time in which it is ready counts for the policy's window: a large model that takes a
-    minute to load and crashes at the first request is a crash loop all the same.
+    Only the time in which the server is ready counts for the policy's window. Otherwise a large
+    model that takes a minute to load and crashes at its first request would be restarted forever.
     """
 
     def __init__(self, policy: RestartPolicy) -> None:
@@ -65,9 +65,9 @@ class Restarts:
         self._ready_since = now
 
     def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
-        """Note that it ended; return the seconds until the next start, None if it stays down.
+        """Record a failure; return the seconds until the next start, None if there is none.
 
-        A failure `is_lasting` if the next start would fail in the same way, as for an invalid file.
+        A failure `is_lasting` if the next start would fail in the same way, e.g. an invalid file.
         """
         if self._ready_since is not None:
             self._served += now - self._ready_since
@@ -83,7 +83,7 @@ class Restarts:
         return min(self._policy.longest_delay, doubled) * (1 - chance / 2)
 
     def stop(self) -> None:
-        """Note that it was stopped, and reset the failures."""
+        """Record that the server was stopped, and reset the failures."""
         if self.state is not RestartState.STOPPED:
             self._move(RestartState.STOPPED)
         self._failures.clear()

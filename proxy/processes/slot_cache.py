@@ -5,8 +5,8 @@
     POST /slots/0?action=restore {"filename": "9c1f52ab-51d3a2e09b7c4f16-0-6333.slot"}
     {"id_slot": 0, "n_restored": 6333, "n_read": 1722656, ...}
 
-A cache that cannot be saved or restored is never an error: a log line says so, and the server reads
-the prompt again (decision 0035).
+If a cache cannot be saved or restored, a line is logged, and the server reads the prompt again
+(decision 0035).
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from proxy.processes.slot_files import SavedSlot, SlotFiles, slot_files
 
 logger = logging.getLogger(__name__)
 
-# builds without these endpoints, and models for which they are not implemented
+# the responses of builds without these endpoints, and of models that do not support them
 _REFUSALS = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _COMPLETION = "/completion"
 _PROBE = " one two three four five six seven eight"
-_MOST_SECONDS = 3600.0  # for one request; all together have a shorter limit
+_MOST_SECONDS = 3600.0  # for one request; `SlotCache.seconds` limits all requests together
 _MB = 1_000_000
 
 
@@ -41,10 +41,10 @@ _MB = 1_000_000
 class SlotCache:
     """The saved slots of one managed server, in a folder that several servers may share.
 
-    All files of the folder have at most `most_bytes`. Saving and restoring take at most so many
-    `seconds` each. A server that refuses to save or to restore is not sent another such request,
-    also after its restart. The same holds for a server that restores a cache and then reads the
-    prompt again; this is tested once, before the first stop.
+    All files of the folder have at most `most_bytes`. Saving takes at most `seconds`, and so does
+    restoring. After a server has refused to save or restore, no more such requests are sent, also
+    after its restart. The same applies to a server that restores a cache but then reads the prompt
+    again; this is tested once, when the first cache is saved.
     """
 
     name: str
@@ -66,13 +66,13 @@ class SlotCache:
                 if files is not None and not self._is_refused:
                     if server.process.is_running:
                         await self._save(client, files)
-                    else:  # it crashed, and a restored cache may be the reason
+                    else:  # the server crashed, and a restored cache may be the reason
                         await asyncio.to_thread(files.remove_all)
         finally:
             await client.close()
 
     async def _restore(self, client: BackendClient, plan: LaunchPlan) -> SlotFiles | None:
-        """Restore the latest files; return None if nothing can be saved later either."""
+        """Restore the latest files; return None if slots cannot be saved later."""
         restored: list[SavedSlot] = []
         begun = time.monotonic()
         try:
@@ -95,12 +95,12 @@ class SlotCache:
         return files
 
     async def _restore_slot(self, client: BackendClient, saved: SavedSlot) -> bool:
-        """Return whether all tokens were restored; if not, the slot is empty."""
-        is_whole = False
+        """Return whether all tokens were restored; otherwise the slot is erased."""
+        is_complete = False
         try:
             count = (await _act(client, saved.slot, "restore", saved.path.name)).get("n_restored")
-            is_whole = as_count(count) == saved.tokens
-            if not is_whole:
+            is_complete = as_count(count) == saved.tokens
+            if not is_complete:
                 problem = "%s: slot %d: restored %d of %d tokens; starting without them"
                 logger.warning(problem, self.name, saved.slot, as_count(count), saved.tokens)
                 await _act(client, saved.slot, "erase")
@@ -110,13 +110,13 @@ class SlotCache:
             problem = "%s: slot %d: prompt cache not restored: %s"
             logger.warning(problem, self.name, saved.slot, refusal.message)
         finally:
-            # also if the server crashed or was too slow: its next start must not try this again
-            if not is_whole:
+            # also if the server crashed or was too slow: the next start must not restore this file
+            if not is_complete:
                 await asyncio.to_thread(saved.remove)
-        return is_whole
+        return is_complete
 
     async def _save(self, client: BackendClient, files: SlotFiles) -> None:
-        """Save the idle slots that were used since the start, the latest first."""
+        """Save the idle slots that were used since the start, the latest slot first."""
         saved: list[SavedSlot] = []
         begun, seconds, step = time.monotonic(), 0.0, "saved"
         try:
@@ -140,7 +140,7 @@ class SlotCache:
     async def _save_slot(
         self, client: BackendClient, files: SlotFiles, slot: int, *, room: int, used: float
     ) -> SavedSlot | None:
-        """Save a slot, unless it is empty or has more than `room` bytes."""
+        """Save a slot, unless it is empty or its file has more than `room` bytes."""
         temporary = files.temporary(slot)
         try:
             result = await _act(client, slot, "save", temporary.name)
@@ -158,16 +158,17 @@ class SlotCache:
             await asyncio.to_thread(temporary.unlink, missing_ok=True)
 
     def _note(self, action: str, error: BackendFailed | OSError) -> None:
-        """Log why the slots are not saved or restored; do not try again if they never can be."""
+        """Log the failure; do not try again if the server does not support saving."""
         problem = "it took too long" if isinstance(error, TimeoutError) else str(error)
         self._is_refused = isinstance(error, BackendRefused) and error.status in _REFUSALS
         future = "; this server cannot save prompt caches" if self._is_refused else ""
         logger.warning("%s: prompt cache not %s: %s%s", self.name, action, problem, future)
 
     async def _prove(self, client: BackendClient, files: SlotFiles, slot: int) -> None:
-        """Check with a short prompt, which replaces that of a slot, that a restored cache is used.
+        """Check that the server uses a restored cache, with a short prompt in `slot`.
 
-        Some builds restore all tokens and then read the prompt again (llama.cpp issue 26676).
+        Some builds restore all tokens and then read the prompt again (llama.cpp issue 26676). The
+        prompt replaces the content of the slot, which has been saved.
         """
         temporary = files.temporary(slot)
         request: JsonObject = {"prompt": _PROBE, "n_predict": 0, "id_slot": slot}
@@ -195,25 +196,25 @@ class SlotCache:
 
 
 async def _find_used_slots(client: BackendClient) -> list[int]:
-    """Return the idle slots that have processed a request, the latest first.
+    """Return the idle slots that have processed a request, the latest slot first.
 
-    A server that is asleep has no caches, and listing its slots would load the model again.
+    A sleeping server has no caches, and a request for its slots would load the model again.
     """
     if as_object(await _fetch(client, "/props")).get("is_sleeping") is True:
         return []
     tasks: list[tuple[int, int]] = []
     for entry in as_list(await _fetch(client, "/slots")):
         slot = as_object(entry)
-        # a slot that was not used has no task, or the task -1 in older builds
+        # an unused slot has no task, or the task -1 in older builds
         number, task = as_whole(slot.get("id")), as_whole(slot.get("id_task"))
-        is_idle = slot.get("is_processing") is False  # otherwise saving would wait for its end
+        is_idle = slot.get("is_processing") is False  # saving a busy slot waits for its request
         if is_idle and number is not None and task is not None and task >= 0:
             tasks.append((task, number))
     return [number for _, number in sorted(tasks, reverse=True)]
 
 
 async def _act(client: BackendClient, slot: int, action: str, filename: str = "") -> JsonObject:
-    """Save, restore or erase a slot; raises `BackendFailed` kinds of errors."""
+    """Save, restore or erase a slot; raises subclasses of `BackendFailed`."""
     body: JsonObject = {"filename": filename} if filename else {}
     return as_object(await _fetch(client, f"/slots/{slot}?action={action}", json.dump(body)))
 

@@ -1,11 +1,12 @@
-"""The files with the prompt caches of slots: whose they are, when they are valid, which are kept.
+"""Names and removes the files with the prompt caches of slots.
 
-    9c1f52ab-51d3a2e09b7c4f16-0-6333.slot    owner, conditions, slot, tokens
-    9c1f52ab-4711-0.tmp                      owner, process of Temper, slot: not complete yet
+    9c1f52ab-51d3a2e09b7c4f16-0-6333.slot    owner, key, slot, tokens
+    9c1f52ab-4711-0.tmp                      owner, process id of Temper, slot (incomplete)
 
-The conditions are a hash of everything that the cache depends on. If one of them changes, the file
-is not found again. It is removed at the owner's next start; others after a week, or if the folder
-is too large, the oldest first.
+The owner is a hash of the model's name. The key is a hash of everything that the cache depends on,
+so a file is not used after any of it has changed. At its next start the owner removes its files
+with another key. All files are removed after a week, and the oldest files if the folder is too
+large.
 """
 
 import os
@@ -22,20 +23,20 @@ from proxy.processes.launch import LaunchPlan
 from proxy.processes.model_file import parts_of
 from proxy.systems import keep_private
 
-_FORMAT = "1"  # to be increased if the meaning of the files changes
-_MOST_SECONDS = 7 * 86_400  # prompts are private, and an older conversation is hardly continued
-_ABANDONED_SECONDS = 600  # no save takes this long: the server or Temper has died
+_FORMAT = "1"  # part of the key: increase it if the meaning of the files changes
+_MOST_SECONDS = 7 * 86_400  # prompts are private, and older conversations are rarely continued
+_ABANDONED_SECONDS = 600  # no save takes this long, so the server or Temper has died
 _NAME = re.compile(
     r"(?P<owner>[0-9a-f]{8})-(?P<key>[0-9a-f]{16})-(?P<slot>\d{1,4})-(?P<tokens>\d{1,9})\.slot"
 )
 _TEMPORARY = re.compile(r"[0-9a-f]{8}-\d+-\d+\.tmp")
-_SEPARATORS = re.compile(r"[=,:]")  # of the files in an argument, as in --lora a.gguf,b.gguf
-_OPTIONS = "LLAMA_ARG_"  # variables with options of llama-server
+_SEPARATORS = re.compile(r"[=,:]")  # between the files in an argument, e.g. --lora a.gguf,b.gguf
+_OPTIONS = "LLAMA_ARG_"  # prefix of the environment variables with options of llama-server
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSlot:
-    """A complete file."""
+    """A complete file; `size` is in bytes, `modified` a Unix time."""
 
     path: Path
     slot: int
@@ -50,14 +51,14 @@ class SavedSlot:
 
 @dataclass(frozen=True, slots=True)
 class SlotFiles:
-    """The files of one server under its current conditions, among those of others."""
+    """The files of one server in a folder with files of other servers."""
 
     folder: Path
     owner: str
     key: str
 
     def saved(self) -> tuple[SavedSlot, ...]:
-        """Return the latest file of each slot, the latest first."""
+        """Return the latest file of each slot, the latest file first."""
         latest: dict[int, SavedSlot] = {}
         for saved in filter(self._is_mine, _list(self.folder)):
             latest.setdefault(saved.slot, saved)
@@ -67,16 +68,17 @@ class SlotFiles:
         return self.folder / f"{self.owner}-{os.getpid()}-{slot}.tmp"
 
     def keep(self, slot: int, tokens: int, size: int, used: float) -> SavedSlot:
-        """Name the temporary file of a slot, once it is on the disk; raises OSError.
+        """Flush the temporary file of a slot, and rename it to its final name; raises OSError.
 
-        `used` is the time of its last use, in seconds since 1970; only its order matters.
-        Without the flush, a power failure could leave zeros at the end of the file, and the server
-        would answer from a prompt that it has never read.
+        `used` is a Unix time that orders the files by their last use. Without the flush, a power
+        failure could leave zeros at the end of the file, and the server would continue a prompt
+        that it has never read.
         """
         temporary = self.temporary(slot)
         with temporary.open("rb+") as file:
             keep_private(file.fileno())
-            if os.fstat(file.fileno()).st_size != size:  # a full disk is no error for the server
+            # a server does not report a full disk as an error
+            if os.fstat(file.fileno()).st_size != size:
                 raise OSError("the file is incomplete; is the disk full?")
             os.fsync(file.fileno())
         os.utime(temporary, (used, used))
@@ -93,7 +95,7 @@ class SlotFiles:
             saved.remove()
 
     def clean(self, most_bytes: int) -> None:
-        """Remove files that will never be used, and the oldest ones beyond `most_bytes`."""
+        """Remove files that cannot be used any more, and the oldest files beyond `most_bytes`."""
         now, total = time.time(), 0
         for saved in _list(self.folder):
             is_old = saved.modified < now - _MOST_SECONDS
@@ -103,7 +105,7 @@ class SlotFiles:
             else:
                 total += saved.size
         for path in self.folder.glob("*.tmp"):
-            with suppress(OSError):  # another process has just named or removed it
+            with suppress(OSError):  # another process has just renamed or removed it
                 is_abandoned = path.stat().st_mtime < now - _ABANDONED_SECONDS
                 if is_abandoned and _TEMPORARY.fullmatch(path.name):
                     path.unlink()
@@ -116,9 +118,9 @@ class SlotFiles:
 
 
 def slot_files(folder: Path, plan: LaunchPlan, build: str, model_path: str) -> SlotFiles:
-    """Return the files of a server that was started by a plan, and reports its build and model.
+    """Return the files of a server; `build` and `model_path` are from its /props.
 
-    Raises OSError if one of them cannot be identified, for example a model that was removed.
+    Raises OSError if one of them cannot be identified, for example if the model was removed.
     """
     owner = _digest([plan.alias or "", str(plan.model)], 4)
     return SlotFiles(folder, owner, _digest(_conditions(plan, build, model_path), 8))
@@ -127,14 +129,14 @@ def slot_files(folder: Path, plan: LaunchPlan, build: str, model_path: str) -> S
 def _conditions(plan: LaunchPlan, build: str, model_path: str) -> Iterator[str]:
     """Yield everything that a cache depends on.
 
-    All arguments count, although some of them, such as the sampling, change nothing: a needless
-    cold start costs seconds, a wrong cache a wrong answer.
+    All arguments are included, although some do not affect a cache, e.g. the sampling: reading a
+    prompt again costs seconds, but a wrong cache causes wrong answers.
     """
     yield from (_FORMAT, build)
     yield from replace(plan, port=0, slot_folder=None).command()
     yield from (f"{name}={os.environ[name]}" for name in sorted(os.environ) if _is_option(name))
     yield _embedded_build() if plan.is_embedded else _identity(Path(plan.program[0]))
-    # a downloaded model is in the server's cache
+    # only the server knows the path of a model that it downloaded
     model = plan.model if isinstance(plan.model, Path) else Path(model_path or plan.model)
     yield from map(_identity, parts_of(model))
     values = (value for word in plan.extra for value in (word, *_SEPARATORS.split(word)))
@@ -162,7 +164,7 @@ def _digest(parts: Iterable[str], size: int) -> str:
 
 
 def _list(folder: Path) -> list[SavedSlot]:
-    """Return all complete files of a folder, the latest first."""
+    """Return all complete files of a folder, the latest file first."""
     slots: list[SavedSlot] = []
     for path in folder.iterdir():
         if (match := _NAME.fullmatch(path.name)) is not None:

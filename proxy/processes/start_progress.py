@@ -1,4 +1,4 @@
-"""The progress of a llama-server's start, read from its output. Pure.
+"""Parses the progress of a llama-server's start from its output. Pure.
 
 Downloading qwen3-8b-q4_k_m.gguf ──────── 42%    -> downloading, 0.42
 ..........                                       -> loading, 0.1
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-_DOTS = 100  # llama.cpp writes one per percent while it loads, in builds that report it
+_DOTS = 100  # some builds of llama.cpp write a dot for each percent of the loaded model
 _DOWNLOAD = re.compile(r"Downloading (?P<file>\S+).*?(?P<percent>\d{1,3})%")
-# curl's progress table, shown by older builds: "  12 1024M   12  128M    0     0  10.2M      0 ..."
+# older builds show curl's progress table: "  12 1024M   12  128M    0     0  10.2M      0 ..."
 _CURL = re.compile(r"\s*(?P<percent>\d{1,3})\s+[\d.]+[kMGT]?\s+\d{1,3}\s+[\d.]+[kMGT]?\s+\d")
 _LOADING = re.compile(r"loading model(?: '(?P<path>.+)')?")
 
-# The stages of a start; it may fail at any of them
+# The stages of a start; each may be followed by "failed"
 StartStage: TypeAlias = Literal["starting", "downloading", "loading", "ready", "failed"]
 
 
@@ -25,7 +25,7 @@ class StartProgress:
 
     name: str
     stage: StartStage
-    share: float | None = None  # of the stage, from 0 to 1, None if not reported
+    share: float | None = None  # progress of the stage, from 0 to 1; None if unknown
 
 
 StageListener: TypeAlias = Callable[[StartProgress], None]
@@ -41,7 +41,7 @@ class StartLog:
     def read(self, line: str) -> StartProgress | None:
         """Read a line, or a growing row of dots; return the progress if it has changed.
 
-        Once the model is being loaded, `path` is its file, if the server reports that.
+        Sets `path` to the file of the model if the line reports it.
         """
         stage, share = self.progress.stage, self.progress.share
         if match := _DOWNLOAD.search(line) or _CURL.match(line):

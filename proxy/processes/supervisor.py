@@ -1,9 +1,9 @@
 """Supervises one server: starts it on demand, restarts it after a failure, and stops it."""
 
-# One owner task at a time holds `_alone`, from the first `ready` until `stop`; only it starts the
-# server, waits for its end and gives up. `stop` cancels the owner, which stops the server; the next
-# owner begins once `_alone` is free. The callers of `ready` wait for one future, which the owner
-# settles, and replaces when the server fails. No other task acts on the state.
+# Only one task, the owner, starts the server, waits for its exit and gives up; it runs from the
+# first `ready` until `stop`. `stop` cancels the owner, which stops the server. The lock `_alone`
+# makes the next owner wait for the previous owner. The callers of `ready` wait for a future; the
+# owner sets its result, and creates a new future when the server fails.
 
 import asyncio
 import logging
@@ -29,8 +29,8 @@ Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
 class ServerStatus:
     """The state of a server, which has an `address` only while it is ready.
 
-    `reason` is the last failure in one sentence and `log` its last lines, both empty before the
-    first failure. `restarts` counts the restarts; `retry_after` is the delay of the next one, in
+    `reason` describes the last failure in one sentence, and `log` has the last lines of its output;
+    both are empty before the first failure. `retry_after` is the delay of the next restart in
     seconds.
     """
 
@@ -48,8 +48,9 @@ StatusListener: TypeAlias = Callable[[ServerStatus], None]
 class Supervisor:
     """Starts, restarts and stops one server.
 
-    `start` makes a context that is entered when the server is ready and stops it on exit; it raises
-    `ProcessFailed` kinds of errors. `on_change` receives every status and must not raise.
+    `start` returns a context manager: it is entered when the server is ready, stops the server on
+    exit, and raises subclasses of `ProcessFailed`. `on_change` receives every status and must not
+    raise.
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class Supervisor:
         self._is_closed = False
 
     async def ready(self) -> RunningServer:
-        """Return the server as soon as it is ready; one that is stopped is started.
+        """Start the server if it is stopped; return it as soon as it is ready.
 
-        Raises the `ProcessFailed` kind of error for which it stays down, until it is stopped.
+        Raises `ProcessFailed` with the reason if the server is down.
         """
         if self._is_closed:
             raise NeverBecameReady(self.name, "was stopped")
@@ -88,14 +89,14 @@ class Supervisor:
         return server
 
     async def stop(self) -> None:
-        """Stop the server: waiting callers of `ready` fail, and later ones start it again."""
+        """Stop the server: waiting calls of `ready` fail, and later calls start it again."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.cancel()
             self._settle(NeverBecameReady(self.name, "was stopped"))
-            if owner.done():  # after it gave up
+            if owner.done():  # it gave up, so its cancellation does not reset the state
                 self._reset()
-        async with self._alone:  # free when the owner has stopped the server
+        async with self._alone:  # wait until the owner has stopped the server
             pass
 
     async def close(self) -> None:
@@ -108,17 +109,17 @@ class Supervisor:
                 while True:
                     self._restarts.begin()
                     self._publish(replace(self.status, address=None, retry_after=None))
-                    waiting = self._report_failure(await self._serve())
-                    if waiting is None:
+                    delay = self._report_failure(await self._serve())
+                    if delay is None:
                         return
-                    await asyncio.sleep(waiting)
+                    await asyncio.sleep(delay)
                     self.status = replace(self.status, restarts=self.status.restarts + 1)
             except asyncio.CancelledError:
                 self._reset()
                 raise
 
     async def _serve(self) -> ProcessFailed:
-        """Start the server and wait for its end; return the reason why it ended."""
+        """Start the server and wait for its exit; return the reason of the exit."""
         try:
             async with self._start() as server:
                 self._restarts.become_ready(now())
@@ -127,7 +128,7 @@ class Supervisor:
                 self._settle(server)
                 logger.info("%s: listening at %s", self.name, server.base_url)
                 exit_code = await server.process.wait()
-                # later callers wait for the next server, however long stopping this one takes
+                # new callers must wait for the next server, also while this one is being stopped
                 self._readiness = asyncio.get_running_loop().create_future()
                 problem = explain_exit(exit_code, server.process.tail)
                 return ExitedUnexpectedly(self.name, problem, server.process.tail)
@@ -137,16 +138,16 @@ class Supervisor:
     def _report_failure(self, failure: ProcessFailed) -> float | None:
         """Report a failure; return the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
-        waiting = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
+        delay = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
         status = replace(self.status, address=None, reason=str(failure), log=failure.log)
-        self._publish(replace(status, retry_after=waiting))
-        if waiting is None:
+        self._publish(replace(status, retry_after=delay))
+        if delay is None:
             count = status.restarts
             logger.error("%s %s; giving up after %d restarts", self.name, failure.problem, count)
             self._settle(failure)
         else:
-            logger.warning("%s %s; restarting in %.1f s", self.name, failure.problem, waiting)
-        return waiting
+            logger.warning("%s %s; restarting in %.1f s", self.name, failure.problem, delay)
+        return delay
 
     def _reset(self) -> None:
         self._restarts.stop()
@@ -178,16 +179,16 @@ class RemoteStatus:
     def __init__(self, name: str) -> None:
         self.name = name
         self.status = ServerStatus()
-        self._news = asyncio.Event()
+        self._change = asyncio.Event()
 
     def note(self, status: ServerStatus) -> None:
         self.status = status
-        self._news.set()
-        self._news = asyncio.Event()
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def ready(self) -> ServerAddress:
         while (address := self.status.address) is None:
             if self.status.state is RestartState.DOWN:
                 raise NeverBecameReady(self.name, f"is down: {self.status.reason}")
-            await self._news.wait()
+            await self._change.wait()
         return address

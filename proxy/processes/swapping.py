@@ -1,21 +1,21 @@
-"""Decides which models are loaded and which requests wait, if not all models fit at once.
+"""Decides which models are loaded and which requests wait, if not all models fit into memory.
 
-Pure: times in seconds are passed in, and the models to start and stop are returned.
+Pure: times in seconds are parameters; the models to start and to stop are returned.
 """
 
 # STOPPED --start--> LOADING --loaded--> LOADED
 #    ^                  |                  |
 #    +--- stopped --- STOPPING <---stop----+      failed leads to STOPPING as well
 #
-# Requests wait in one queue, oldest first. A request whose model is loaded is served at once, with
-# one exception: an older request waits for that model's memory. So a model in steady use cannot
-# block another one. When a model has been loaded, all its waiting requests are served, also the
-# younger ones: they share the cost of the swap, and later requests queue after the others, so no
-# request waits forever.
+# Requests wait in one queue, oldest first. A request for a loaded model is served at once, except
+# if an older request waits for that model's memory: otherwise a model in constant use would never
+# be unloaded. When a model has been loaded, all its waiting requests are served, also those that
+# are younger than requests for other models. Later requests join the end of the queue, so every
+# request is served at some time.
 #
-# Only the oldest request whose model has to be loaded may free memory. It chooses the models to
-# stop, idle ones first, then the least recently used, and none is stopped until all of them are
-# idle: a model in use is never stopped.
+# Only the oldest request for a model that must be loaded may free memory. Idle models are chosen
+# first, then the least recently used models. They are stopped when all of them are idle: a model in
+# use is never stopped.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class LoadableModel:
 
 @dataclass(eq=False, slots=True)
 class QueueTicket:
-    """A request's ticket in the queue, and for using the model."""
+    """A request in the queue; once it `is_served`, it uses the model until `leave`."""
 
     model: str
     is_served: bool = False
@@ -59,9 +59,9 @@ class QueueTicket:
 
 @dataclass(slots=True)
 class Orders:
-    """The models to start and to stop, and the tickets whose wait is over.
+    """The models to start and to stop, and the tickets that stop waiting.
 
-    Those `served` may use their model; those `refused` cannot, because loading it failed.
+    The requests `served` may use their model; for the requests `refused`, loading it has failed.
     """
 
     start: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Orders:
 class _ModelState:
     """The state of one model; `failed` is the time of its last failure.
 
-    `kept` is the idle time in seconds that its latest client requested, None if none did.
+    `kept` is the idle time in seconds that the latest client requested, None for the configured.
     """
 
     model: LoadableModel
@@ -98,9 +98,9 @@ class _ModelState:
 class SwapPlanner:
     """Decides for all models together; every event returns the orders to carry out.
 
-    Each order has to be reported: `note_loaded` or `note_failed` after a start, `note_stopped`
-    after a stop. A failed model is not tried again for `failure_seconds`, so that it cannot evict
-    others with every request.
+    The caller reports the result of each order: `note_loaded` or `note_failed` after a start,
+    `note_stopped` after a stop. A failed model is not loaded again for `failure_seconds`, because
+    each attempt may unload other models.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class SwapPlanner:
         return self._members[name].presence
 
     def keep(self, name: str, seconds: float | None) -> None:
-        """Stop a model after so many idle seconds; never if negative, as configured if None."""
+        """Stop a model after `seconds` without requests: negative is never, None as configured."""
         self._members[name].kept = seconds
 
     def has_failed(self, name: str, now: float) -> bool:
-        """Return whether a model failed so recently that it is not tried again yet."""
+        """Return whether a model failed less than `failure_seconds` ago."""
         failed = self._members[name].failed
         return failed is not None and now < failed + self._failure_seconds
 
@@ -134,13 +134,13 @@ class SwapPlanner:
     def ahead(self, ticket: QueueTicket) -> int:
         return self._queue.index(ticket) if ticket in self._queue else 0
 
-    def in_the_way_of(self, name: str) -> tuple[str, ...]:
-        """Return the models in use that have to become idle before a model can be loaded."""
+    def busy_blockers(self, name: str) -> tuple[str, ...]:
+        """Return the models in use that must become idle before a model can be loaded."""
         newcomer = self._members[name]
         if newcomer.presence != "stopped" or self._fits(newcomer):
             return ()
-        going = self._in_the_way_of(newcomer)
-        return tuple(member.model.name for member in going if not self._is_idle(member))
+        blockers = self._blockers(newcomer)
+        return tuple(member.model.name for member in blockers if not self._is_idle(member))
 
     def ask(self, name: str, now: float) -> tuple[QueueTicket, Orders]:
         ticket = QueueTicket(name)
@@ -150,7 +150,7 @@ class SwapPlanner:
         return ticket, self._decide(Orders(), now)
 
     def leave(self, ticket: QueueTicket, now: float) -> Orders:
-        """Return a ticket, served or not; a refused one is not in the queue."""
+        """Give a ticket back: the request has ended, or no longer waits."""
         if ticket.is_served:
             member = self._members[ticket.model]
             member.users -= 1
@@ -160,7 +160,7 @@ class SwapPlanner:
         return self._decide(Orders(), now)
 
     def note_loaded(self, name: str, now: float) -> Orders:
-        """Note that a model is loaded; all its waiting requests are served."""
+        """Report that a model is loaded; serve all requests that wait for it."""
         orders = Orders()
         member = self._members[name]
         member.move("loaded")
@@ -170,7 +170,7 @@ class SwapPlanner:
         return self._decide(orders, now)
 
     def note_failed(self, name: str, now: float) -> Orders:
-        """Note that loading a model failed, or that it is down; refuse its waiting requests."""
+        """Report that loading a model failed, or that it is down; refuse its waiting requests."""
         member = self._members[name]
         member.failed = now
         orders = Orders(refused=self._waiting_for(name))
@@ -182,7 +182,7 @@ class SwapPlanner:
         self._members[name].move("stopped")
         return self._decide(Orders(), now)
 
-    def look(self, now: float) -> Orders:
+    def stop_expired(self, now: float) -> Orders:
         """Stop the models that have been idle for too long."""
         orders = Orders()
         for member in self._members.values():
@@ -191,15 +191,15 @@ class SwapPlanner:
                 self._stop(member, orders)
         return self._decide(orders, now)
 
-    def next_look(self) -> float | None:
-        """Return the time at which the next model will have been idle for too long."""
+    def next_expiry(self) -> float | None:
+        """Return the time at which `stop_expired` is due, None if no model expires."""
         expiries = map(self._expiry, self._members.values())
         return min((moment for moment in expiries if moment is not None), default=None)
 
     def _decide(self, orders: Orders, now: float) -> Orders:
         """Go through the queue once, oldest first."""
-        claimed: set[str] = set()  # loaded models that an older request needs to be stopped
-        is_blocked = False  # an older request waits for memory, so no younger one may take it
+        claimed: set[str] = set()  # loaded models that must stop for an older request
+        is_blocked = False  # an older request waits for memory, so younger requests load nothing
         for ticket in tuple(self._queue):
             member = self._members[ticket.model]
             if member.presence == "loaded":
@@ -217,29 +217,29 @@ class SwapPlanner:
         if self._fits(newcomer):
             self._start(newcomer, orders, now)
             return set()
-        going = self._in_the_way_of(newcomer)
-        if all(map(self._is_idle, going)):
-            for member in going:
+        blockers = self._blockers(newcomer)
+        if all(map(self._is_idle, blockers)):
+            for member in blockers:
                 self._stop(member, orders)
-        return {member.model.name for member in going}
+        return {member.model.name for member in blockers}
 
-    def _in_the_way_of(self, newcomer: _ModelState) -> list[_ModelState]:
-        """Choose the models to stop for a new one; models that are stopping count as gone."""
+    def _blockers(self, newcomer: _ModelState) -> list[_ModelState]:
+        """Choose the models to stop for a new model; stopping models free their memory anyway."""
         present = ("loading", "loaded")
-        others = [member for member in self._members.values() if member.presence in present]
-        others.sort(key=lambda member: (not self._is_idle(member), member.used))
-        leaving = [member for member in self._members.values() if member.presence == "stopping"]
-        going: list[_ModelState] = []
-        while others and not self._fits(newcomer, (*leaving, *going)):
-            going.append(others.pop(0))
-        for member in going[::-1]:  # drop small models if a large one, chosen later, frees enough
-            rest = [other for other in going if other is not member]
-            if self._fits(newcomer, (*leaving, *rest)):
-                going = rest
-        return going
+        candidates = [member for member in self._members.values() if member.presence in present]
+        candidates.sort(key=lambda member: (not self._is_idle(member), member.used))
+        stopping = [member for member in self._members.values() if member.presence == "stopping"]
+        blockers: list[_ModelState] = []
+        while candidates and not self._fits(newcomer, (*stopping, *blockers)):
+            blockers.append(candidates.pop(0))
+        for member in blockers[::-1]:  # keep a small model if a larger blocker frees enough
+            others = [other for other in blockers if other is not member]
+            if self._fits(newcomer, (*stopping, *others)):
+                blockers = others
+        return blockers
 
     def _fits(self, newcomer: _ModelState, without: Sequence[_ModelState] = ()) -> bool:
-        """Return whether a model fits; one that exceeds the whole budget fits when it is alone."""
+        """Return whether a model fits; a model above the whole budget fits if it is alone."""
         staying = [
             member
             for member in self._members.values()
@@ -254,7 +254,7 @@ class SwapPlanner:
         )
 
     def _is_idle(self, member: _ModelState) -> bool:
-        """Return whether no request uses a model, or waits for it to load."""
+        """Return whether no request uses a model or waits for it to load."""
         is_awaited = member.presence == "loading" and self._waiting_for(member.model.name)
         return not (member.users or is_awaited)
 

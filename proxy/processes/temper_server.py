@@ -23,7 +23,7 @@ async def private_temper(
     """Run `temper serve` with these arguments, and yield its URL and process.
 
     Raises `NeverBecameReady` with the end of its log if it does not start. `grace_seconds` is the
-    time between the request to end and the kill.
+    time between SIGTERM and SIGKILL.
     """
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -46,8 +46,8 @@ async def private_temper(
 
 
 async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
-    """Wait until it serves; raises NeverBecameReady."""
-    # wait for the exit as well: a crashed process would never print its URL
+    """Wait until the server reports its URL; raises NeverBecameReady."""
+    # a crashed process never prints its URL, so the wait also ends at its exit
     ended = asyncio.create_task(process.wait())
     either: set[asyncio.Future[str] | asyncio.Task[int]] = {url, ended}
     await asyncio.wait(either, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -60,7 +60,7 @@ async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
 
 
 def _url_in(line: str) -> str:
-    """Return the URL from the line in which Temper reports it; "" for any other line."""
+    """Return the URL from `{"url": "http://..."}`; "" for any other line."""
     try:
         document = json.parse(line)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Drives model swapping by hand: feed it events, and check its orders.
+"""Sends events to a `SwapPlanner`, and checks its orders.
 
-A request is named by its model and a number: "a1 asks" is a request for model a.
+receive("a1 asks").expect("start a")     request 1 for model a joins the queue
 """
 
 import re
@@ -11,11 +11,11 @@ from proxy.processes.swapping import Budget, LoadableModel, Orders, QueueTicket,
 
 @dataclass
 class SwapBook:
-    """Some models, driven by hand; they take a byte each, or as `memory` specifies."""
+    """A planner for some models; `memory` has the bytes of each model."""
 
     swapping: SwapPlanner
     now: float = 0.0
-    places: dict[str, QueueTicket] = field(default_factory=dict)
+    tickets: dict[str, QueueTicket] = field(default_factory=dict)
     ordered: list[str] = field(default_factory=list)
 
     @classmethod
@@ -24,7 +24,7 @@ class SwapBook:
         return cls(SwapPlanner(models, budget, failure_seconds=10))
 
     def receive(self, event: str) -> "SwapBook":
-        """Feed an event; all previous orders must have been expected."""
+        """Send an event; raises AssertionError if a previous order was not expected."""
         assert self.ordered == [], f"not expected before {event!r}"
         subject, _, verb = event.partition(" ")
         self.now += 1
@@ -32,9 +32,9 @@ class SwapBook:
             case "asks":
                 name = re.sub(r"\d+$", "", subject)
                 ticket, orders = self.swapping.ask(name, self.now)
-                self.places[subject] = ticket
+                self.tickets[subject] = ticket
             case "leaves":
-                orders = self.swapping.leave(self.places.pop(subject), self.now)
+                orders = self.swapping.leave(self.tickets.pop(subject), self.now)
             case "loaded":
                 orders = self.swapping.note_loaded(subject, self.now)
             case "failed":
@@ -44,36 +44,36 @@ class SwapBook:
             case _:
                 assert verb == "seconds later"
                 self.now += float(subject) - 1
-                orders = self.swapping.look(self.now)
-        self.ordered = list(self._told(orders))
+                orders = self.swapping.stop_expired(self.now)
+        self.ordered = self._describe(orders)
         return self
 
     def expect(self, *orders: str) -> "SwapBook":
-        """Require exactly these orders next."""
+        """Check that these are the next orders."""
         count = len(orders)
         assert self.ordered[:count] == list(orders)
         del self.ordered[:count]
         return self
 
     def load(self, name: str) -> "SwapBook":
-        """Load a model that has room and no users."""
+        """Load a model that fits, with one request that leaves at once."""
         self.receive(f"{name}0 asks").expect(f"start {name}")
         self.receive(f"{name} loaded").expect(f"serve {name}0")
         return self.receive(f"{name}0 leaves")
 
     def end(self) -> None:
-        """Require that all orders have been expected."""
+        """Check that no orders remain."""
         assert self.ordered == []
 
     def ahead(self, request: str) -> int:
         """Return the number of requests queued before this one."""
-        return self.swapping.ahead(self.places[request])
+        return self.swapping.ahead(self.tickets[request])
 
-    def _told(self, orders: Orders) -> list[str]:
-        called = {id(ticket): request for request, ticket in self.places.items()}
+    def _describe(self, orders: Orders) -> list[str]:
+        names = {id(ticket): request for request, ticket in self.tickets.items()}
         return [
-            *(f"serve {called[id(ticket)]}" for ticket in orders.served),
-            *(f"refuse {called[id(ticket)]}" for ticket in orders.refused),
+            *(f"serve {names[id(ticket)]}" for ticket in orders.served),
+            *(f"refuse {names[id(ticket)]}" for ticket in orders.refused),
             *(f"stop {name}" for name in orders.stop),
             *(f"start {name}" for name in orders.start),
         ]

@@ -63,7 +63,7 @@ class Watch:
     def _look_at_queue(self, app: OpenedApp, queue: WaitingQueue) -> None:
         board = app.board
         assert board is not None
-        clients = {row.id: row.request_id for row in board.living()}
+        clients = {row.id: row.request_id for row in board.running_rows()}
         for ticket in queue.upcoming():
             self.waited.add(ticket.number)
             client = clients.get(board.name_of(ticket.number))

@@ -19,7 +19,7 @@ STAGES = [*RequestStage]
 
 
 @dataclass
-class Living:
+class RunningRequest:
     """A running request in the form that a board reads."""
 
     stage: RequestStage = RequestStage.RECEIVING
@@ -34,27 +34,27 @@ class Living:
         return self.can_be_cancelled
 
 
-def a_board(most: int = 3) -> Board:
+def make_board(most: int = 3) -> Board:
     return Board(most, clock=lambda: 0.0)
 
 
-def test_a_request_is_a_row_while_it_runs_and_afterwards() -> None:
-    board, living = a_board(), Living()
-    number = board.open(living)
-    living.stage = RequestStage.QUEUED
+def test_a_running_and_a_finished_request_have_a_row() -> None:
+    board, request = make_board(), RunningRequest()
+    number = board.open(request)
+    request.stage = RequestStage.QUEUED
     board.advance(number, RequestStage.QUEUED)
     (row,) = board.rows()
     assert (row.phase, row.client, row.id) == ("queued", "anna", f"{board.instance}-1")
-    assert board.living() == (row,)
+    assert board.running_rows() == (row,)
     board.close(number, RECORD)
     (row,) = board.rows()
     assert (row.phase, row.outcome) == ("over", "clean")
-    assert board.living() == ()
+    assert board.running_rows() == ()
 
 
-def test_a_watcher_gets_only_changes_after_its_position() -> None:
-    board = a_board()
-    first, second = (board.open(Living()) for _ in range(2))
+def test_changes_returns_only_rows_changed_since_the_given_number() -> None:
+    board = make_board()
+    first, second = (board.open(RunningRequest()) for _ in range(2))
     seen = board.changes(0)
     assert [row.id for row in seen.rows] == [board.name_of(first), board.name_of(second)]
     assert board.changes(seen.number).rows == ()
@@ -64,103 +64,107 @@ def test_a_watcher_gets_only_changes_after_its_position() -> None:
     assert row.id == board.name_of(first)
 
 
-def test_a_slow_watcher_learns_of_dropped_rows() -> None:
-    board = a_board(most=1)
+def test_changes_is_lost_after_a_changed_row_was_removed() -> None:
+    board = make_board(most=1)
     seen = board.number
     for _ in range(2):
-        board.close(board.open(Living()), RECORD)
+        board.close(board.open(RunningRequest()), RECORD)
     assert board.changes(seen).is_lost
     assert not board.changes(board.number).is_lost
     assert board.row(1) is None
     assert board.cancel(1) is None
 
 
-def test_older_rows_continue_where_the_newer_ones_end() -> None:
-    board = a_board(most=9)
+def test_before_returns_the_rows_older_than_a_number() -> None:
+    board = make_board(most=9)
     for _ in range(5):
-        board.close(board.open(Living()), RECORD)
+        board.close(board.open(RunningRequest()), RECORD)
     assert [row.id for row in board.rows(2)] == [board.name_of(5), board.name_of(4)]
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
-def test_the_latest_rows_include_every_running_request() -> None:
-    board = a_board(most=9)
-    stuck = board.open(Living())
+def test_the_latest_rows_include_old_running_requests() -> None:
+    board = make_board(most=9)
+    stuck = board.open(RunningRequest())
     for _ in range(5):
-        board.close(board.open(Living()), RECORD)
+        board.close(board.open(RunningRequest()), RECORD)
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
-def test_rows_are_not_built_if_more_has_changed_than_requested() -> None:
-    board = a_board(most=9)
+def test_changes_is_lost_if_more_rows_changed_than_requested() -> None:
+    board = make_board(most=9)
     for _ in range(3):
-        board.close(board.open(Living()), RECORD)
+        board.close(board.open(RunningRequest()), RECORD)
     assert len(board.changes(0, 3).rows) == 3
     assert (board.changes(0, 2).rows, board.changes(0, 2).is_lost) == ((), True)
 
 
-def test_a_running_request_can_be_canceled_once_it_is_cancelable() -> None:
-    board, living = a_board(), Living()
-    number = board.open(living)
+def test_cancel_returns_whether_the_running_request_was_canceled() -> None:
+    board, request = make_board(), RunningRequest()
+    number = board.open(request)
     assert board.cancel(number) is True
-    living.can_be_cancelled = False
+    request.can_be_cancelled = False
     assert board.cancel(number) is False
     board.close(number, RECORD)
     assert board.cancel(number) is False
-    assert len(living.cancelled) == 2
+    assert len(request.cancelled) == 2
 
 
 def test_a_row_says_whether_its_exchange_is_stored() -> None:
-    kept = set[int]()
-    board = Board(has_exchange=kept.__contains__)
-    number = board.open(Living())
+    exchanges = set[int]()
+    board = Board(has_exchange=exchanges.__contains__)
+    number = board.open(RunningRequest())
     board.close(number, RECORD)
     assert not board.rows()[0].has_exchange
-    kept.add(number)
+    exchanges.add(number)
     assert board.rows()[0].has_exchange
 
 
 @pytest.mark.parametrize(
     "name", ["", "1", "zzz-1", "{own}-", "{own}-x", "{own}-²", "{own}-" + "9" * 40]
 )
-def test_a_name_of_another_board_is_unknown(name: str) -> None:
-    board = a_board()
+def test_an_invalid_name_or_a_name_of_another_board_has_no_number(name: str) -> None:
+    board = make_board()
     assert board.number_of(name.format(own=board.instance)) is None
     assert board.number_of(board.name_of(12)) == 12
 
 
 @given(st.lists(st.integers(min_value=0, max_value=99), max_size=80), st.randoms())
-def test_in_any_order_of_events_each_request_counts_once_within_the_bounds(
+def test_any_order_of_events_counts_each_request_once_and_keeps_the_limits(
     steps: list[int], chance: random.Random
 ) -> None:
     now = [0.0]
-    board, alive, over = Board(4, clock=lambda: now[0]), dict[int, Living](), 0
+    board, running_requests, finished_count = (
+        Board(4, clock=lambda: now[0]),
+        dict[int, RunningRequest](),
+        0,
+    )
     for step in steps:
-        if step < 40 or not alive:
-            living = Living()
-            alive[board.open(living)] = living
+        if step < 40 or not running_requests:
+            request = RunningRequest()
+            running_requests[board.open(request)] = request
         else:
-            number = chance.choice([*alive])
+            number = chance.choice([*running_requests])
             if step < 80:
-                alive[number].stage = STAGES[step % len(STAGES)]
-                board.advance(number, alive[number].stage)
+                running_requests[number].stage = STAGES[step % len(STAGES)]
+                board.advance(number, running_requests[number].stage)
             else:
-                del alive[number]
+                del running_requests[number]
                 board.close(number, RECORD)
-                over += 1
+                finished_count += 1
     rows = board.rows()
     numbers = [board.number_of(row.id) or 0 for row in rows]
     assert numbers == sorted(set(numbers), reverse=True)
-    assert len(rows) == len(alive) + min(over, 4)
-    assert totals_of([board.history.counts()], board.clock()).start[""].requests == over
-    running = [request for request in alive.values() if request.stage not in STAGES[:3]]
-    waiting = [request for request in alive.values() if request.stage in STAGES[1:3]]
-    now[0] = 60.0  # a bucket in which nothing but the current state stood
+    assert len(rows) == len(running_requests) + min(finished_count, 4)
+    assert totals_of([board.history.counts()], board.clock()).start[""].requests == finished_count
+    running = [request for request in running_requests.values() if request.stage not in STAGES[:3]]
+    waiting = [request for request in running_requests.values() if request.stage in STAGES[1:3]]
+    now[0] = 60.0  # a later bucket without events: its peaks are the current load
     (point,) = board.history.points(board.clock(), 1)
     assert (point.running, point.waiting) == (len(running), len(waiting))
 
 
-def test_the_clock_of_rows_is_monotonic() -> None:
+def test_the_steady_clock_is_monotonic_and_near_unix_time() -> None:
     clock = steady_clock()
     first, second = clock(), clock()
     assert first <= second

@@ -22,7 +22,7 @@ from proxy.facts import Coerced, ReplyOutcome
 from proxy.guardrails.model_quirks import GENERIC as GENERIC_QUIRKS
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import plan_request
-from proxy.observability import exchange_recorder as taping
+from proxy.observability import exchange_recorder
 from proxy.observability.exchange_recorder import ExchangeRecorder, event_of, piece_of
 from proxy.observability.record import AttemptRecord, RequestRecord
 from proxy.observability.recording import (
@@ -42,7 +42,7 @@ from tests.fakes.backend import FollowedBackend, ScriptedBackend
 from tests.fakes.playbook import make_request
 
 REQUEST = make_request(tools=())
-QUESTION = UpstreamRequest(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
+UPSTREAM_REQUEST = UpstreamRequest(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
 KNOWN = KnownModel(
     "test",
     Recognition(GENERIC, ""),
@@ -74,38 +74,38 @@ async def batches_of(*events: ReplyEvent) -> ReplyEvents:
         yield events[first : first + 2]
 
 
-def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
+def record_generation(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
     """Send a request to a backend through a recorder."""
     backend = FollowedBackend(ScriptedBackend([list(script)]), recorder)
 
     async def ask() -> list[ReplyEvent]:
-        return [event async for batch in backend.stream(QUESTION, {}) for event in batch]
+        return [event async for batch in backend.stream(UPSTREAM_REQUEST, {}) for event in batch]
 
     records = asyncio.run(ask())
     assert records == list(script)
 
 
 @pytest.mark.parametrize("event", PIECES)
-def test_a_recorded_exchange_can_be_read_again(event: ReplyEvent) -> None:
+def test_an_event_converts_to_a_piece_and_back(event: ReplyEvent) -> None:
     piece = piece_of(event)
     assert piece is not None
     assert event_of(piece) == event
 
 
-def test_an_unjudged_exchange_is_not_recorded() -> None:
+def test_events_that_guardrails_ignore_are_not_recorded() -> None:
     assert piece_of(ReplyStarted()) is None
     assert piece_of(PromptProgress(3, 2, 1)) is None
 
 
 @pytest.mark.parametrize("piece", [["text"], ["text", 1], ["odd", "x"], ["call", "1", None, "f"]])
-def test_an_unknown_event_is_refused(piece: list[str | int | None]) -> None:
+def test_an_invalid_piece_raises_value_error(piece: list[str | int | None]) -> None:
     with pytest.raises(ValueError, match="is not a valid part"):
         event_of(piece)
 
 
-def test_backend_events_are_stored_in_as_few_entries_as_possible() -> None:
+def test_consecutive_deltas_of_the_same_text_are_joined() -> None:
     recorder = ExchangeRecorder()
-    listened(
+    record_generation(
         recorder,
         ReplyStarted(),
         TextDelta("a"),
@@ -131,15 +131,15 @@ def test_backend_events_are_stored_in_as_few_entries_as_possible() -> None:
     )
 
 
-def test_a_failure_is_stored_by_its_name() -> None:
+def test_a_failed_generation_ends_with_the_name_of_its_error() -> None:
     recorder = ExchangeRecorder()
     with pytest.raises(BackendTimedOut):
-        listened(recorder, TextDelta("a"), BackendTimedOut("b", "was slow"))
+        record_generation(recorder, TextDelta("a"), BackendTimedOut("b", "was slow"))
     (generation,) = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).generations
     assert generation == (["text", "a"], ["failed", "timed_out"])
 
 
-def test_an_exchange_contains_everything_to_judge_it_again() -> None:
+def test_an_exchange_contains_request_model_policy_answer_and_verdict() -> None:
     recorder = ExchangeRecorder()
     call = ToolCalled(0, ToolCall("id", "f", "{}"))
     events: list[ReplyEvent] = [TextDelta("He"), TextDelta("llo"), call, ReplyFinished("stop")]
@@ -150,29 +150,31 @@ def test_an_exchange_contains_everything_to_judge_it_again() -> None:
         ]
 
     assert asyncio.run(run()) == events
-    kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy(is_strict=True)), RECORD)
-    assert (kept.id, kept.at, kept.run) == ("r", 5.0, None)
-    assert kept.request == {
+    recorded = recorder.exchange(KNOWN, plan_request(REQUEST, Policy(is_strict=True)), RECORD)
+    assert (recorded.id, recorded.at, recorded.run) == ("r", 5.0, None)
+    assert recorded.request == {
         "model": "test",
         "messages": [{"role": "user", "content": "How is the weather?"}],
     }
-    assert kept.answer.text == "Hello"
-    assert kept.answer.calls == (RecordedCall(name="f", arguments="{}"),)
-    assert kept.answer.finish_reason == "stop"
-    assert kept.verdict == RecordedVerdict(
+    assert recorded.answer.text == "Hello"
+    assert recorded.answer.calls == (RecordedCall(name="f", arguments="{}"),)
+    assert recorded.answer.finish_reason == "stop"
+    assert recorded.verdict == RecordedVerdict(
         outcome="repaired", attempts=(("as_asked", "prose"),), repairs="coerced=1"
     )
-    assert (kept.model.names, kept.model.architecture) == (("n",), "llama")
-    assert (kept.model.template, kept.model.takes_tools) == ("{{ }}", True)
-    assert kept.model.profile is None
-    assert kept.policy.is_strict
+    assert (recorded.model.names, recorded.model.architecture) == (("n",), "llama")
+    assert (recorded.model.template, recorded.model.takes_tools) == ("{{ }}", True)
+    assert recorded.model.profile is None
+    assert recorded.policy.is_strict
 
 
 @pytest.mark.parametrize("where", ["generation", "answer"])
-def test_the_size_of_an_exchange_is_limited(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taping, "_MOST_CHARACTERS", 10)
+def test_texts_of_an_exchange_above_the_limit_are_dropped(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_recorder, "_MOST_CHARACTERS", 10)
     recorder = ExchangeRecorder()
-    recorder.begin(QUESTION, None)
+    recorder.begin(UPSTREAM_REQUEST, None)
     for _ in range(10):
         assert recorder.is_whole
         if where == "generation":
@@ -181,25 +183,25 @@ def test_the_size_of_an_exchange_is_limited(where: str, monkeypatch: pytest.Monk
             asyncio.run(anext(recorder.record_answer(batches_of(TextDelta("x")))))
     recorder.note(["text", "x"])
     assert not recorder.is_whole
-    kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD)
-    assert len(str(kept.generations[0])) + len(kept.answer.text) < 40
+    recorded = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD)
+    assert len(str(recorded.generations[0])) + len(recorded.answer.text) < 40
 
 
-def test_rounds_contain_their_generations_and_call_results() -> None:
+def test_each_round_has_its_number_of_generations_and_its_outcomes() -> None:
     recorder = ExchangeRecorder()
     ended = ReplyFinished("stop")
     recorder.begin_round()
-    listened(recorder, TextDelta("a"), ended)
-    listened(recorder, TextDelta("b"), ended)
+    record_generation(recorder, TextDelta("a"), ended)
+    record_generation(recorder, TextDelta("b"), ended)
     recorder.begin_round()
-    listened(recorder, TextDelta("c"), ended)
-    ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "gone", Status.LOST, counted=False)
-    recorder.end_run(RunTerms(frozenset(("find",)), rounds=7), (Round("", (ran,)),))
-    kept = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).run
+    record_generation(recorder, TextDelta("c"), ended)
+    outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "gone", Status.LOST, counted=False)
+    recorder.end_run(RunTerms(frozenset(("find",)), rounds=7), (Round("", (outcome,)),))
+    recorded = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).run
     outcome = RecordedOutcome(
         name="find", arguments="{}", text="gone", status="lost", counted=False
     )
-    assert kept == RecordedRun(
+    assert recorded == RecordedRun(
         owned=("find",),
         most_rounds=7,
         most_failed_rounds=3,
@@ -207,9 +209,9 @@ def test_rounds_contain_their_generations_and_call_results() -> None:
     )
 
 
-def test_results_count_towards_the_size_of_an_exchange() -> None:
+def test_tool_results_count_toward_the_size_limit() -> None:
     recorder = ExchangeRecorder()
     recorder.begin_round()
-    ran = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))
-    recorder.end_run(RunTerms(frozenset()), (Round("", (ran,)),))
+    outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "x" * (4 * 2**20 + 1))
+    recorder.end_run(RunTerms(frozenset()), (Round("", (outcome,)),))
     assert not recorder.is_whole

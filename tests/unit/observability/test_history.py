@@ -36,13 +36,13 @@ records = st.builds(
 
 @given(st.lists(st.tuples(records, st.floats(min_value=0, max_value=40)), max_size=30))
 def test_counts_and_buckets_equal_the_metrics(
-    taken: list[tuple[RequestRecord, float]],
+    finished: list[tuple[RequestRecord, float]],
 ) -> None:
     history, metrics, now = History(), Metrics(), 10_000.0
     metrics.follow(["one", "two"])
-    for record, pause in taken:
+    for record, pause in finished:
         now += pause
-        history.take(record, now)
+        history.count(record, now)
         metrics.take(record)
     seen = Exposition.read(metrics.exposition("")[0].decode())
     totals = totals_of([history.counts()], now)
@@ -53,31 +53,31 @@ def test_counts_and_buckets_equal_the_metrics(
             assert getattr(counts, outcome.value) == counted
         assert counts.prompt == seen.value("temper_tokens_total", model=name, type="input")
         assert counts.output == seen.value("temper_tokens_total", model=name, type="output")
-    assert totals.start[""].requests == totals.hour[""].requests == len(taken)
+    assert totals.start[""].requests == totals.hour[""].requests == len(finished)
     if now < 10_000 + STEP * (BUCKETS - 1):
         points = history.points(now)
         assert sum(point.clean for point in points) == totals.start[""].clean
         assert sum(point.output for point in points) == totals.start[""].output
 
 
-def test_answers_errors_and_disconnects_are_distinguished() -> None:
+def test_requests_are_counted_by_answer_error_or_disconnect() -> None:
     assert kind_of(replace(RECORD, outcome=ReplyOutcome.CLEAN)) == "clean"
     assert kind_of(replace(RECORD, status=502)) == "failed"
     assert kind_of(replace(RECORD, status=CLIENT_LEFT)) == "left"
 
 
-def test_the_cache_share_covers_requests_with_reported_counts() -> None:
+def test_only_requests_with_reported_cached_tokens_are_measured() -> None:
     history = History()
-    history.take(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
-    history.take(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
+    history.count(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
+    history.count(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)
     counts = totals_of([history.counts()], 0.0).start["one"]
     assert (counts.prompt, counts.measured, counts.cached) == (200, 100, 80)
 
 
-def test_after_an_hour_requests_count_only_in_the_total() -> None:
+def test_requests_older_than_an_hour_count_only_since_the_start() -> None:
     history = History()
-    history.take(RECORD, 0.0)
-    history.take(RECORD, 3000.0)
+    history.count(RECORD, 0.0)
+    history.count(RECORD, 3000.0)
     totals = totals_of([history.counts()], 3700.0)
     assert (totals.hour[""].requests, totals.start[""].requests) == (1, 2)
 
@@ -85,16 +85,16 @@ def test_after_an_hour_requests_count_only_in_the_total() -> None:
 def test_the_number_of_services_and_buckets_is_limited() -> None:
     history = History()
     for number in range(500):
-        history.take(replace(RECORD, service=f"s{number}", first_token=0.1), number * 5.0)
+        history.count(replace(RECORD, service=f"s{number}", first_token=0.1), number * 5.0)
     assert len(totals_of([history.counts()], 2500.0).start) <= 66
     assert totals_of([history.counts()], 2500.0).start["other"].requests > 400
     assert len(history.points(2500.0)) <= BUCKETS
     for _ in range(1000):
-        history.take(replace(RECORD, first_token=9.0), 2500.0)
+        history.count(replace(RECORD, first_token=9.0), 2500.0)
     assert history.points(2500.0)[-1].median == 9.0
 
 
-def test_an_idle_bucket_counts_running_requests() -> None:
+def test_a_bucket_without_events_has_the_current_load() -> None:
     history = History()
     history.note_load(2, 1, 1.0)
     history.note_load(1, 0, 2.0)
@@ -109,7 +109,7 @@ def test_a_percentile_is_an_observed_value(share: float, value: float) -> None:
     assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
 
 
-def test_a_request_served_immediately_has_not_waited() -> None:
+def test_a_wait_below_ten_milliseconds_is_not_a_peak() -> None:
     history = History()
     history.note_load(0, 1, 1.0)
     history.note_load(1, 0, 1.001)
@@ -117,12 +117,12 @@ def test_a_request_served_immediately_has_not_waited() -> None:
     assert (point.running, point.waiting) == (1, 0)
 
 
-def test_returned_counts_do_not_change_later() -> None:
+def test_returned_counts_are_a_copy() -> None:
     history = History()
-    history.take(RECORD, 58.0)
-    history.take(RECORD, 60.0)  # in another bucket, of another minute
+    history.count(RECORD, 58.0)
+    history.count(RECORD, 60.0)  # in another bucket, of another minute
     published = history.counts()
-    history.take(RECORD, 61.0)
+    history.count(RECORD, 61.0)
     assert [minute for minute, _ in published.minutes] == [0, 1]
     assert [counts["one"].requests for _, counts in published.minutes] == [1, 1]
     assert published.start["one"].requests == 2

@@ -16,11 +16,11 @@ from proxy.observability.live_request import BoardLink, LiveRequest, RequestTarg
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestStage, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext, trace_of
 
-ASKED = RequestTarget("m", "default", "http://b", stream=True)
+TARGET = RequestTarget("m", "default", "http://b", stream=True)
 
 
 @dataclass
-class Crowd:
+class FakeLoad:
     """Follows the load."""
 
     waiting: int = 0
@@ -38,7 +38,7 @@ class Crowd:
         self.seen.append((self.waiting, self.running, self.share))
 
 
-def ticking() -> Iterator[float]:
+def seconds_from_100() -> Iterator[float]:
     """Advance the clock by a second at every reading."""
     now = 100.0
     while True:
@@ -46,29 +46,29 @@ def ticking() -> Iterator[float]:
         now += 1.0
 
 
-def an_account(trace: TraceContext | None = None) -> LiveRequest:
-    account = LiveRequest("r", trace, clock=ticking().__next__)
-    account.target = ASKED
-    return account
+def make_request(trace: TraceContext | None = None) -> LiveRequest:
+    request = LiveRequest("r", trace, clock=seconds_from_100().__next__)
+    request.target = TARGET
+    return request
 
 
-def run_attempts(account: LiveRequest, *failures: TemperError | None) -> None:
+def run_attempts(request: LiveRequest, *failures: TemperError | None) -> None:
     for failure in failures:
-        with suppress(TemperError), account.attempt({}):
+        with suppress(TemperError), request.attempt({}):
             if failure is not None:
                 raise failure
 
 
-def test_moments_become_durations() -> None:
-    account = an_account()
-    account.wait(None)
-    account.admit(0.0)
-    run_attempts(account, None)
-    account.note_first_token()
-    account.note_first_token()
-    account.facts = (AskedFact("as_asked"),)
-    account.status = 200
-    record = account.record()
+def test_a_record_has_durations_in_seconds() -> None:
+    request = make_request()
+    request.wait(None)
+    request.admit(0.0)
+    run_attempts(request, None)
+    request.note_first_token()
+    request.note_first_token()
+    request.facts = (AskedFact("as_asked"),)
+    request.status = 200
+    record = request.record()
     assert (record.queued, record.first_token, record.seconds) == (1.0, 5.0, 6.0)
     assert record.attempts == (AttemptRecord("as_asked", 3.0, 1.0),)
     assert (record.model, record.service, record.backend) == ("m", "default", "http://b")
@@ -76,110 +76,110 @@ def test_moments_become_durations() -> None:
 
 
 def test_each_attempt_has_a_separate_defect_and_error() -> None:
-    account = an_account()
-    run_attempts(account, None, BackendTimedOut("b", "was slow"))
-    account.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
+    request = make_request()
+    run_attempts(request, None, BackendTimedOut("b", "was slow"))
+    request.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
     assert [
-        (attempt.kind, attempt.defect, attempt.error) for attempt in account.record().attempts
+        (attempt.kind, attempt.defect, attempt.error) for attempt in request.record().attempts
     ] == [
         ("as_asked", "prose", None),
         ("nudged", None, "timed_out"),
     ]
 
 
-def test_invalid_output_appears_only_in_the_debug_log_escaped_and_cut(
+def test_an_invalid_response_is_logged_at_debug_level_escaped_and_cut(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")
-    nonsense = BackendSpokeNonsense("b", "sent no valid reply", b"\x1b[31m" + b"x" * 9_000)
-    run_attempts(an_account(), nonsense, BackendUnavailable("b", "is down"))
-    (logged,) = caplog.records
-    assert logged.levelno == logging.DEBUG
-    assert "b'\\x1b[31mxxx" in logged.getMessage()
-    assert len(logged.getMessage()) < 3_000
+    invalid_response = BackendSpokeNonsense("b", "sent no valid reply", b"\x1b[31m" + b"x" * 9_000)
+    run_attempts(make_request(), invalid_response, BackendUnavailable("b", "is down"))
+    (log_record,) = caplog.records
+    assert log_record.levelno == logging.DEBUG
+    assert "b'\\x1b[31mxxx" in log_record.getMessage()
+    assert len(log_record.getMessage()) < 3_000
 
 
-def test_an_attempt_with_an_overflow_is_kept_although_its_turn_is_gone() -> None:
-    account = an_account()
-    run_attempts(account, errors.ContextOverflow("too long", 9, 8), None)
-    account.facts = (AskedFact("as_asked"),)
-    assert [(attempt.kind, attempt.error) for attempt in account.record().attempts] == [
+def test_an_attempt_before_a_context_overflow_is_recorded() -> None:
+    request = make_request()
+    run_attempts(request, errors.ContextOverflow("too long", 9, 8), None)
+    request.facts = (AskedFact("as_asked"),)
+    assert [(attempt.kind, attempt.error) for attempt in request.record().attempts] == [
         ("as_asked", "context_overflow"),
         ("as_asked", None),
     ]
 
 
-def test_reported_usage_is_counted() -> None:
-    account = an_account()
-    account.usage = UsageReported({"prompt_tokens": 3, "prompt_tokens_details": None})
-    assert account.record().tokens == Tokens(3, None, None)
+def test_a_record_has_the_reported_token_counts() -> None:
+    request = make_request()
+    request.usage = UsageReported({"prompt_tokens": 3, "prompt_tokens_details": None})
+    assert request.record().tokens == Tokens(3, None, None)
 
 
-def test_a_disconnect_records_the_reached_stage() -> None:
-    gone = LiveRequest("r")
-    assert gone.record().left == "receiving"
-    account = an_account()
-    account.wait(None)
-    assert account.record().left == "queued"
-    account.admit(0.0)
-    run_attempts(account, None)
-    account.facts = (AskedFact("as_asked"),)
-    assert account.record().left == "before_first_token"
-    run_attempts(account, None)
-    account.facts = (AskedFact("as_asked"), AskedFact("nudged"))
-    assert account.record().left == "between_attempts"
-    account.note_first_token()
-    assert account.record().left == "streaming"
+def test_a_record_has_the_stage_in_which_the_client_disconnected() -> None:
+    disconnected = LiveRequest("r")
+    assert disconnected.record().left == "receiving"
+    request = make_request()
+    request.wait(None)
+    assert request.record().left == "queued"
+    request.admit(0.0)
+    run_attempts(request, None)
+    request.facts = (AskedFact("as_asked"),)
+    assert request.record().left == "before_first_token"
+    run_attempts(request, None)
+    request.facts = (AskedFact("as_asked"), AskedFact("nudged"))
+    assert request.record().left == "between_attempts"
+    request.note_first_token()
+    assert request.record().left == "streaming"
 
 
-def test_waiting_and_running_requests_are_counted() -> None:
-    crowd = Crowd()
-    account = an_account()
-    account.wait(crowd)
-    account.admit(0.25)
-    account.record()
-    assert crowd.seen == [(1, 0, 0.0), (0, 0, 0.0), (0, 1, 0.25), (0, 0, 0.0)]
-    tired = an_account()
-    tired.wait(crowd)
-    tired.record()
-    assert (crowd.waiting, crowd.running) == (0, 0)
+def test_the_load_counts_waiting_and_running_requests() -> None:
+    load = FakeLoad()
+    request = make_request()
+    request.wait(load)
+    request.admit(0.25)
+    request.record()
+    assert load.seen == [(1, 0, 0.0), (0, 0, 0.0), (0, 1, 0.25), (0, 0, 0.0)]
+    queued_request = make_request()
+    queued_request.wait(load)
+    queued_request.record()
+    assert (load.waiting, load.running) == (0, 0)
 
 
-def test_waiting_for_the_model_counts_as_waiting() -> None:
-    crowd = Crowd()
-    account = an_account()
-    with account.wait_for_model(crowd):
-        assert crowd.waiting == 1
-    account.wait(crowd)
-    account.admit(0.0)
-    assert account.record().queued == 2.0
-    assert (crowd.waiting, crowd.running) == (0, 0)
+def test_waiting_for_the_model_to_load_is_queue_time() -> None:
+    load = FakeLoad()
+    request = make_request()
+    with request.wait_for_model(load):
+        assert load.waiting == 1
+    request.wait(load)
+    request.admit(0.0)
+    assert request.record().queued == 2.0
+    assert (load.waiting, load.running) == (0, 0)
 
 
-def test_a_request_never_admitted_waited_until_its_end() -> None:
-    loading = an_account()
+def test_a_request_that_got_no_slot_waited_until_its_end() -> None:
+    loading = make_request()
     with suppress(BackendTimedOut), loading.wait_for_model(None):
         raise BackendTimedOut("b", "was slow")
     record = loading.record()
     assert (record.queued, record.seconds, record.overhead) == (1.0, 3.0, 2.0)
-    queueing = an_account()
+    queueing = make_request()
     queueing.wait(None)
     record = queueing.record()
     assert (record.queued, record.seconds, record.overhead) == (1.0, 2.0, 1.0)
-    assert an_account().record().queued is None
+    assert make_request().record().queued is None
 
 
-def test_headers_are_unchanged_without_a_trace() -> None:
-    with an_account().attempt({"traceparent": "theirs"}) as headers:
+def test_upstream_headers_have_the_span_of_the_attempt_if_traced() -> None:
+    with make_request().attempt({"traceparent": "theirs"}) as headers:
         assert headers == {"traceparent": "theirs"}
     trace = trace_of("")
-    account = an_account(trace)
-    account.facts = (AskedFact("as_asked"),)
-    with account.attempt({"traceparent": "theirs", "x": "y"}) as headers:
+    request = make_request(trace)
+    request.facts = (AskedFact("as_asked"),)
+    with request.attempt({"traceparent": "theirs", "x": "y"}) as headers:
         ours = trace_of(headers["traceparent"])
     assert headers["x"] == "y"
     assert ours.trace_id == trace.trace_id
-    record = account.record()
+    record = request.record()
     assert record.trace == trace
     assert record.attempts[0].span_id == ours.parent_id
 
@@ -197,25 +197,25 @@ def test_headers_are_unchanged_without_a_trace() -> None:
         (errors.BackendFailed("b", "failed"), "failed"),
     ],
 )
-def test_every_failure_has_a_name(error: TemperError, word: str) -> None:
+def test_each_error_has_a_word(error: TemperError, word: str) -> None:
     assert word_for(error) == word
 
 
-def test_a_released_slot_may_be_awaited_again() -> None:
-    crowd, live = Crowd(), LiveRequest("r", clock=iter(range(100)).__next__)
-    live.wait(crowd)  # joined at 1
+def test_a_request_can_wait_for_a_second_slot() -> None:
+    load, live = FakeLoad(), LiveRequest("r", clock=iter(range(100)).__next__)
+    live.wait(load)  # joined at 1
     live.admit(0.5)  # at 2
     live.release()
-    assert (crowd.waiting, crowd.running, crowd.share) == (0, 0, 0.0)
-    live.wait(crowd)
-    assert (crowd.waiting, crowd.running) == (1, 0)
+    assert (load.waiting, load.running, load.share) == (0, 0, 0.0)
+    live.wait(load)
+    assert (load.waiting, load.running) == (1, 0)
     live.admit(0.5)
     record = live.record()
     assert record.queued == 2
-    assert (crowd.waiting, crowd.running) == (0, 0)
+    assert (load.waiting, load.running) == (0, 0)
 
 
-def test_disconnecting_during_tools_waits_for_nothing() -> None:
+def test_time_after_the_release_of_the_slot_is_not_queue_time() -> None:
     live = LiveRequest("r", clock=iter(range(100)).__next__)
     live.wait(None)
     live.admit(0.0)
@@ -235,35 +235,35 @@ def test_a_call_has_a_span_and_times() -> None:
     assert LiveRequest("r").begin_call("1", "find") == {}
 
 
-def test_a_board_is_notified_of_each_stage() -> None:
+def test_the_board_shows_each_stage() -> None:
     board = Board(clock=lambda: 0.0)
-    account = LiveRequest("r", clock=ticking().__next__, link=BoardLink(board))
-    account.client = "anna"
+    request = LiveRequest("r", clock=seconds_from_100().__next__, link=BoardLink(board))
+    request.client = "anna"
 
     def phase() -> tuple[str, float | None]:
         (row,) = board.rows()
         return row.phase, row.progress
 
     seen = [phase()]
-    account.target = ASKED
-    with account.wait_for_model(None):
+    request.target = TARGET
+    with request.wait_for_model(None):
         seen.append(phase())
-    account.wait(None)
+    request.wait(None)
     seen.append(phase())
-    account.admit(0.0)
-    account.note_progress(PromptProgress(total=8, cached=0, processed=2))
+    request.admit(0.0)
+    request.note_progress(PromptProgress(total=8, cached=0, processed=2))
     seen.append(phase())
-    run_attempts(account, None, None)
+    run_attempts(request, None, None)
     seen.append(phase())
-    account.begin_call("1", "read")
+    request.begin_call("1", "read")
     seen.append(phase())
     assert [tool.seconds for tool in board.rows()[0].tools] == [None]
-    account.end_call(ToolRecord("files", "read", "1", 1, 15.0, 3.0, "done"))
+    request.end_call(ToolRecord("files", "read", "1", 1, 15.0, 3.0, "done"))
     assert board.rows()[0].tools[0].status == "done"
-    account.note_first_token()
+    request.note_first_token()
     seen.append(phase())
-    account.prefix_broken = PrefixBroken(1, "rewritten")
-    record = account.record()
+    request.prefix_broken = PrefixBroken(1, "rewritten")
+    record = request.record()
     assert seen == [
         ("receiving", None),
         ("loading", None),
@@ -279,31 +279,31 @@ def test_a_board_is_notified_of_each_stage() -> None:
     assert record.prefix_broken == PrefixBroken(1, "rewritten")
 
 
-def test_prompt_progress_is_published_once_a_second() -> None:
+def test_prompt_progress_notifies_the_board_once_a_second() -> None:
     board, now = Board(clock=lambda: 0.0), [100.0]
-    account = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
+    request = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
     changes = board.number
     for processed in range(10):
-        account.note_progress(PromptProgress(total=10, cached=0, processed=processed))
+        request.note_progress(PromptProgress(total=10, cached=0, processed=processed))
     assert board.number == changes + 1
     now[0] += 1.0
-    account.note_progress(PromptProgress(total=0, cached=0, processed=10))
+    request.note_progress(PromptProgress(total=0, cached=0, processed=10))
     assert board.number == changes + 2
-    assert account.snapshot()[1:] == (RequestStage.RECEIVING, 1.0)
-    account.note_progress(PromptProgress(total=10, cached=0, processed=10))
+    assert request.snapshot()[1:] == (RequestStage.RECEIVING, 1.0)
+    request.note_progress(PromptProgress(total=10, cached=0, processed=10))
     assert board.number == changes + 3  # the end of the prompt is published at once
 
 
-def test_events_of_a_turn_are_visible_while_it_runs() -> None:
-    account = an_account()
-    account.reply = Reply()
-    with account.attempt({}):
-        record, _, _ = account.snapshot()
+def test_a_snapshot_has_the_facts_and_tokens_of_the_running_reply() -> None:
+    request = make_request()
+    request.reply = Reply()
+    with request.attempt({}):
+        record, _, _ = request.snapshot()
     (attempt,) = record.attempts
     assert (attempt.defect, attempt.seconds) == ("prose", 1.0)
     assert record.tokens == Tokens(output=7)
-    account.usage = UsageReported({"prompt_tokens": 5, "completion_tokens": 8})
-    assert account.snapshot()[0].tokens == Tokens(5, None, 8)
+    request.usage = UsageReported({"prompt_tokens": 5, "completion_tokens": 8})
+    assert request.snapshot()[0].tokens == Tokens(5, None, 8)
 
 
 class Reply:
@@ -313,18 +313,18 @@ class Reply:
     tokens = 7
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_canceling_a_request_is_like_a_disconnect(*, leaves: bool) -> None:
+@pytest.mark.parametrize("can_leave", [True, False])
+def test_a_canceled_request_has_the_status_of_a_disconnect(*, can_leave: bool) -> None:
     left: list[bool] = []
-    link = BoardLink(Board(), leave=(lambda: left.append(True)) if leaves else None)
-    account = LiveRequest("r", link=link)
-    assert account.cancel() is leaves
-    assert left == [True] * leaves
-    assert account.record().status == CLIENT_LEFT
+    link = BoardLink(Board(), leave=(lambda: left.append(True)) if can_leave else None)
+    request = LiveRequest("r", link=link)
+    assert request.cancel() is can_leave
+    assert left == [True] * can_leave
+    assert request.record().status == CLIENT_LEFT
     assert not LiveRequest("r").cancel()
 
 
-def test_a_request_waits_for_approval_while_any_of_its_calls_does() -> None:
+def test_the_stage_is_waiting_for_person_while_any_call_waits() -> None:
     board = Board()
     live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
     live.wait_for_person("1", "search", "delete")

@@ -1,4 +1,4 @@
-"""Log lines in both formats; clients cannot forge one."""
+"""Log lines in all formats; clients cannot forge a line."""
 
 import json
 import logging
@@ -28,21 +28,21 @@ from proxy.observability.trace_context import TraceContext
 
 
 @pytest.fixture(autouse=True)
-def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POD_NAME", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
-def test_a_process_is_called_by_its_machine_and_its_number() -> None:
+def test_a_replica_is_named_by_host_and_process_id() -> None:
     assert replica_name() == f"{socket.gethostname()}:{os.getpid()}"
 
 
-def test_a_machine_in_kubernetes_is_called_as_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_in_kubernetes_is_named_by_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert replica_name() == socket.gethostname()
 
 
-def test_a_pod_name_wins_if_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_pod_name_overrides_the_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("POD_NAME", "temper-7d9f-x2k")
     assert replica_name() == "temper-7d9f-x2k"
@@ -59,7 +59,7 @@ SHORT = RequestRecord(
     outcome=ReplyOutcome.REPAIRED,
     facts=(Rescued("hermes", "f"), Coerced("f", "/a")),
 )
-COLOUR = re.compile("\x1b\\[[0-9]+m")
+COLOR = re.compile("\x1b\\[[0-9]+m")
 
 
 def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = False) -> str:
@@ -102,14 +102,14 @@ def test_a_request_line_has_outcome_model_seconds_tokens_and_repairs() -> None:
         ),
     ],
 )
-def test_the_end_of_a_request_is_described(record: RequestRecord, words: str) -> None:
+def test_a_failed_or_unusual_request_is_described(record: RequestRecord, words: str) -> None:
     assert words in line_for(record)
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
 def test_a_disconnect_is_described_in_every_phase(phase: Phase) -> None:
-    gone = replace(SHORT, outcome=None, status=499, left=phase)
-    assert "the client disconnected" in line_for(gone)
+    disconnected = replace(SHORT, outcome=None, status=499, left=phase)
+    assert "the client disconnected" in line_for(disconnected)
 
 
 @pytest.mark.parametrize("columns", range(10, 120, 9))
@@ -117,27 +117,27 @@ def test_a_line_is_never_wider_than_the_terminal(columns: int) -> None:
     for record in (SHORT, replace(SHORT, model="m" * 500, status=503, outcome=None)):
         for is_colored in (True, False):
             line = line_for(record, columns, is_colored=is_colored)
-            assert 0 < len(COLOUR.sub("", line)) <= columns
+            assert 0 < len(COLOR.sub("", line)) <= columns
             assert "\n" not in line
 
 
-def test_on_forty_columns_the_time_is_omitted_and_the_outcome_kept() -> None:
+def test_forty_columns_show_the_outcome_but_not_the_time() -> None:
     assert line_for(SHORT, 40) == "repaired  qwen3  1.2 s  1,234 in, 56 out"
 
 
 def test_colors_appear_only_where_they_are_enabled() -> None:
     assert "\x1b" not in line_for(SHORT)
-    coloured = line_for(SHORT, is_colored=True)
-    assert "\x1b[33mrepaired\x1b[0m" in coloured
-    assert COLOUR.sub("", coloured).partition("  ")[2] == line_for(SHORT).partition("  ")[2]
+    colored = line_for(SHORT, is_colored=True)
+    assert "\x1b[33mrepaired\x1b[0m" in colored
+    assert COLOR.sub("", colored).partition("  ")[2] == line_for(SHORT).partition("  ")[2]
 
 
-def test_a_client_can_neither_start_a_line_nor_control_the_terminal() -> None:
+def test_client_text_cannot_start_a_line_or_control_the_terminal() -> None:
     line = line_for(replace(SHORT, model="\x1b[2J\nfake\u202e"))
     assert line.isprintable()
 
 
-def test_other_lines_are_complete_and_show_their_level() -> None:
+def test_lines_without_a_request_are_not_cut_and_show_warning_levels() -> None:
     shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
     line = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
@@ -157,7 +157,9 @@ def test_a_traceback_keeps_its_lines() -> None:
     assert lines[-1] == "ValueError: odd"
 
 
-def test_the_width_comes_from_the_terminal_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_is_that_of_the_terminal_unless_columns_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "57")
     assert columns_of(StringIO()) == 57
     parent, child = os.openpty()
@@ -168,7 +170,7 @@ def test_the_width_comes_from_the_terminal_or_columns(monkeypatch: pytest.Monkey
     os.close(parent)
 
 
-def test_colors_need_a_terminal_without_no_color(
+def test_colors_need_a_terminal_and_no_variable_no_color(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(StringIO):
@@ -205,7 +207,7 @@ RECORD = RequestRecord(
 )
 
 
-def a_record(name: str) -> RequestRecord:
+def make_record(name: str) -> RequestRecord:
     return RequestRecord(id=name, begun_at=0, status=400, seconds=0.001)
 
 
@@ -242,21 +244,21 @@ def test_a_request_is_one_line_of_keys_and_values() -> None:
     )
 
 
-def test_unknown_values_are_omitted_from_the_text() -> None:
-    line = text_of(a_record("r2"))
+def test_the_text_format_omits_unknown_values() -> None:
+    line = text_of(make_record("r2"))
     assert line.endswith(
         'request id=r2 status=400 total_ms=1.0 dialect=chat overhead_ms=1.0 attempts=0 repairs=""'
         " replica=temper-0\n"
     )
 
 
-def test_the_reason_of_a_missing_answer_is_logged() -> None:
+def test_the_error_of_a_failed_request_is_logged() -> None:
     failed = AttemptRecord("as_asked", 0, 0.1, error="unavailable")
     line = text_of(replace(RECORD, status=502, outcome=None, attempts=(failed,)))
     assert " error=unavailable " in line
     assert " left=" not in line
-    gone = replace(RECORD, status=499, outcome=None, attempts=(), left="queued")
-    assert " left=queued " in text_of(gone)
+    disconnected = replace(RECORD, status=499, outcome=None, attempts=(), left="queued")
+    assert " left=queued " in text_of(disconnected)
 
 
 def test_a_request_is_one_json_object_with_every_field() -> None:
@@ -294,25 +296,25 @@ def test_a_request_is_one_json_object_with_every_field() -> None:
     }
 
 
-def test_a_hostile_value_stays_inside_its_line_and_its_quotes() -> None:
-    line = text_of(a_record(HOSTILE))
+def test_control_characters_in_a_value_are_escaped_inside_quotes() -> None:
+    line = text_of(make_record(HOSTILE))
     assert line.removesuffix("\n").isprintable()
     assert (
         r'id="a\r\nb \x1b[31m \u202e \u2028 \x7f \x85 \"c\" =d \\n \ud800 \u200b" status=' in line
     )
 
 
-def test_a_hostile_value_is_ascii_in_json_and_decodes_unchanged() -> None:
+def test_a_json_line_is_ascii_and_decodes_to_the_original_value() -> None:
     stream = StringIO()
     configure_logging("json", "info", stream)
-    RequestLog().take(a_record(HOSTILE))
+    RequestLog().take(make_record(HOSTILE))
     line = stream.getvalue().removesuffix("\n")
     assert line.isascii()
     assert line.isprintable()
     assert as_json(stream)["id"] == HOSTILE
 
 
-def test_a_hostile_message_stays_on_one_line() -> None:
+def test_line_breaks_in_a_message_are_escaped() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream, replica="temper-0")
     logging.getLogger("proxy.somewhere").warning("odd: %s", HOSTILE)
@@ -321,7 +323,7 @@ def test_a_hostile_message_stays_on_one_line() -> None:
     assert stream.getvalue().endswith("logger=proxy.somewhere replica=temper-0\n")
 
 
-def test_a_traceback_stays_on_the_line() -> None:
+def test_a_json_line_includes_the_traceback() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     try:
@@ -333,9 +335,9 @@ def test_a_traceback_stays_on_the_line() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    line = text_of(a_record("x" * (LONGEST_VALUE + 1)))
+    line = text_of(make_record("x" * (LONGEST_VALUE + 1)))
     assert f"id={'x' * LONGEST_VALUE}... " in line
-    assert f"id={'x' * LONGEST_VALUE} " in text_of(a_record("x" * LONGEST_VALUE))
+    assert f"id={'x' * LONGEST_VALUE} " in text_of(make_record("x" * LONGEST_VALUE))
 
 
 def test_libraries_log_only_warnings_and_above() -> None:
@@ -350,7 +352,7 @@ def test_libraries_log_only_warnings_and_above() -> None:
     assert "details" in stream.getvalue()
 
 
-def test_a_higher_level_silences_lines_below_it() -> None:
+def test_lines_below_the_configured_level_are_dropped() -> None:
     stream = StringIO()
     configure_logging("text", "error", stream)
     RequestLog().take(RECORD)
@@ -407,7 +409,7 @@ def test_the_reason_of_an_error_is_not_cut(columns: int) -> None:
     assert reason in line_for(refused, columns)
 
 
-def test_a_refusal_is_logged_with_the_clients_message() -> None:
+def test_a_rejected_request_is_logged_with_its_error_message() -> None:
     refused = replace(SHORT, outcome=None, status=400, attempts=(), refusal="tools: \x1b[1m not")
     assert "error 400" in line_for(refused)
     assert "tools: \\x1b[1m not" in line_for(refused)

@@ -26,7 +26,7 @@ RECORD = RequestRecord(
 )
 
 
-def after(*records: RequestRecord) -> Exposition:
+def exposition_of(*records: RequestRecord) -> Exposition:
     metrics = Metrics()
     metrics.follow(["default"])
     for record in records:
@@ -34,40 +34,42 @@ def after(*records: RequestRecord) -> Exposition:
     return Exposition.read(metrics.exposition("")[0].decode())
 
 
-def test_a_request_is_counted_with_its_times_and_its_tokens() -> None:
-    seen = after(RECORD, RECORD)
+def test_a_request_changes_counters_histograms_and_tokens() -> None:
+    exposition = exposition_of(RECORD, RECORD)
     labels = {"model": "default", "status": "200", "outcome": "retried"}
-    assert seen.value("temper_requests_total", dialect="chat", **labels) == 2
-    assert seen.value("temper_request_duration_seconds_sum", model="default") == 6.0
-    assert seen.value("temper_time_to_first_token_seconds_sum") == 3.0
-    assert seen.value("temper_queue_duration_seconds_sum") == 1.0
-    assert seen.value("temper_overhead_seconds_sum") == 0.5
-    assert seen.value("temper_overhead_seconds_bucket", le="0.25") == 2
-    assert seen.value("temper_overhead_seconds_bucket", le="0.1") == 0
+    assert exposition.value("temper_requests_total", dialect="chat", **labels) == 2
+    assert exposition.value("temper_request_duration_seconds_sum", model="default") == 6.0
+    assert exposition.value("temper_time_to_first_token_seconds_sum") == 3.0
+    assert exposition.value("temper_queue_duration_seconds_sum") == 1.0
+    assert exposition.value("temper_overhead_seconds_sum") == 0.5
+    assert exposition.value("temper_overhead_seconds_bucket", le="0.25") == 2
+    assert exposition.value("temper_overhead_seconds_bucket", le="0.1") == 0
     counted = [
-        seen.value("temper_tokens_total", type=kind) for kind in ("input", "cached", "output")
+        exposition.value("temper_tokens_total", type=kind) for kind in ("input", "cached", "output")
     ]
     assert counted == [200, 120, 14]
 
 
 def test_requests_are_labeled_by_dialect() -> None:
-    seen = after(RECORD, replace(RECORD, dialect="messages"), replace(RECORD, dialect="messages"))
-    assert seen.value("temper_requests_total", dialect="messages") == 2
-    assert seen.value("temper_requests_total") == 3
+    exposition = exposition_of(
+        RECORD, replace(RECORD, dialect="messages"), replace(RECORD, dialect="messages")
+    )
+    assert exposition.value("temper_requests_total", dialect="messages") == 2
+    assert exposition.value("temper_requests_total") == 3
 
 
 def test_attempts_are_counted_by_reason_and_result() -> None:
     failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
     left = replace(RECORD, status=499, outcome=None, left="streaming")
-    seen = after(RECORD, replace(RECORD, attempts=(failed,)), left)
+    exposition = exposition_of(RECORD, replace(RECORD, attempts=(failed,)), left)
     name = "temper_attempts_total"
-    assert seen.value(name, reason="as_asked", result="rejected") == 2
-    assert seen.value(name, reason="nudged", result="accepted") == 1
-    assert seen.value(name, reason="nudged", result="cancelled") == 1
-    assert seen.value(name, reason="constrained", result="failed") == 1
-    assert seen.value("temper_backend_errors_total", kind="timed_out") == 1
-    assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
-    assert seen.value("temper_requests_total", status="499", outcome="none") == 1
+    assert exposition.value(name, reason="as_asked", result="rejected") == 2
+    assert exposition.value(name, reason="nudged", result="accepted") == 1
+    assert exposition.value(name, reason="nudged", result="cancelled") == 1
+    assert exposition.value(name, reason="constrained", result="failed") == 1
+    assert exposition.value("temper_backend_errors_total", kind="timed_out") == 1
+    assert exposition.value("temper_cancelled_requests_total", phase="streaming") == 1
+    assert exposition.value("temper_requests_total", status="499", outcome="none") == 1
 
 
 @pytest.mark.parametrize(
@@ -86,81 +88,83 @@ def test_attempts_are_counted_by_reason_and_result() -> None:
         (facts.Resent(), "temper_resent_requests_total", {}),
     ],
 )
-def test_outcomes_are_counted_by_name(fact: Fact, name: str, labels: dict[str, str]) -> None:
-    seen = after(replace(RECORD, facts=(fact, fact, facts.LadderEnded("prose"))))
-    assert seen.value(name, model="default", **labels) == 2
+def test_each_fact_increments_its_counter(fact: Fact, name: str, labels: dict[str, str]) -> None:
+    exposition = exposition_of(replace(RECORD, facts=(fact, fact, facts.LadderEnded("prose"))))
+    assert exposition.value(name, model="default", **labels) == 2
 
 
-def test_a_cut_is_counted_once_and_every_prompt_is_measured() -> None:
+def test_a_compaction_is_counted_once_but_each_prompt_is_measured() -> None:
     cut = facts.Compacted(2, 3, 1, 1, 900, 2000, 1024, is_new=True)
-    seen = after(
+    exposition = exposition_of(
         replace(RECORD, facts=(cut,)), replace(RECORD, facts=(replace(cut, is_new=False),))
     )
-    assert seen.value("temper_compactions_total", tier="2") == 1
-    assert seen.value("temper_context_tokens_sum") == 1800
-    assert seen.value("temper_context_tokens_bucket", le="1024.0") == 2
+    assert exposition.value("temper_compactions_total", tier="2") == 1
+    assert exposition.value("temper_context_tokens_sum") == 1800
+    assert exposition.value("temper_context_tokens_bucket", le="1024.0") == 2
 
 
 def test_an_unknown_model_name_creates_no_series() -> None:
-    strangers = [replace(RECORD, service=None, model=f"m{number}") for number in range(50)]
-    seen = after(*strangers)
-    assert seen.value("temper_requests_total", model="other") == 50
+    unknown = [replace(RECORD, service=None, model=f"m{number}") for number in range(50)]
+    exposition = exposition_of(*unknown)
+    assert exposition.value("temper_requests_total", model="other") == 50
     models = {
-        sample.labels["model"] for family in seen.families.values() for sample in family.samples
+        sample.labels["model"]
+        for family in exposition.families.values()
+        for sample in family.samples
     }
     assert models == {"default", "other"}
 
 
 def test_key_owners_and_their_tokens_are_labeled() -> None:
-    seen = after(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
-    assert seen.value("temper_client_requests_total", client="ann", outcome="retried") == 2
-    assert seen.value("temper_client_tokens_total", client="ann", type="output") == 14
-    assert seen.value("temper_client_requests_total") == 2  # without keys no owner is counted
+    exposition = exposition_of(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
+    assert exposition.value("temper_client_requests_total", client="ann", outcome="retried") == 2
+    assert exposition.value("temper_client_tokens_total", client="ann", type="output") == 14
+    assert exposition.value("temper_client_requests_total") == 2  # without keys no owner is counted
 
 
 def test_the_number_of_key_series_is_limited() -> None:
-    seen = after(*(replace(RECORD, client=f"c{number}") for number in range(250)))
-    assert seen.value("temper_client_requests_total") == 250
-    assert seen.value("temper_client_requests_total", client="other") == 50
-    assert seen.value("temper_client_requests_total", client="c199") == 1
+    exposition = exposition_of(*(replace(RECORD, client=f"c{number}") for number in range(250)))
+    assert exposition.value("temper_client_requests_total") == 250
+    assert exposition.value("temper_client_requests_total", client="other") == 50
+    assert exposition.value("temper_client_requests_total", client="c199") == 1
 
 
-def test_the_load_gauge_exists_from_the_start_and_follows_the_load() -> None:
+def test_the_load_gauges_exist_before_the_first_request() -> None:
     metrics = Metrics()
     metrics.follow(["a", "b"])
 
-    def seen() -> list[float]:
+    def exposition() -> list[float]:
         read = Exposition.read(metrics.exposition("")[0].decode())
         names = ("requests_waiting", "requests_running", "kv_cache_usage_ratio")
         assert all(f"temper_{name}" in read.families for name in names)
         return [read.value(f"temper_{name}", model="a") for name in names]
 
-    assert seen() == [0, 0, 0]
+    assert exposition() == [0, 0, 0]
     metrics.load("a").wait(1, "low")
     metrics.load("a").run(1, 0.25)
     metrics.load("b").run(1, 0.5)
-    assert seen() == [1, 1, 0.25]
+    assert exposition() == [1, 1, 0.25]
     read = Exposition.read(metrics.exposition("")[0].decode())
     waiting = "temper_requests_waiting_by_priority"
     assert read.value(waiting, model="a", priority="low") == 1
     metrics.load("a").wait(-1, "low")
     metrics.load("a").run(-1, -0.25)
-    assert seen() == [0, 0, 0]
+    assert exposition() == [0, 0, 0]
 
 
-def test_a_backend_is_up_or_not() -> None:
+def test_the_backend_gauges_are_one_while_a_server_is_up() -> None:
     metrics = Metrics()
     metrics.follow(["a"])
     for is_up in (True, False):
         metrics.report_backend("a", {"one": False, "two": is_up}, restarts=2)
-        seen = Exposition.read(metrics.exposition("")[0].decode())
-        assert seen.value("temper_backend_up", model="a") == is_up
-        assert seen.value("temper_backend_server_up", model="a", server="one") == 0
-        assert seen.value("temper_backend_server_up", model="a", server="two") == is_up
-        assert seen.value("temper_backend_restarts", model="a") == 2
+        exposition = Exposition.read(metrics.exposition("")[0].decode())
+        assert exposition.value("temper_backend_up", model="a") == is_up
+        assert exposition.value("temper_backend_server_up", model="a", server="one") == 0
+        assert exposition.value("temper_backend_server_up", model="a", server="two") == is_up
+        assert exposition.value("temper_backend_restarts", model="a") == 2
 
 
-def test_prometheus_gets_the_requested_format() -> None:
+def test_the_exposition_has_the_accepted_format() -> None:
     metrics = Metrics()
     metrics.follow(["default"])
     metrics.take(RECORD)
@@ -175,7 +179,7 @@ def test_prometheus_gets_the_requested_format() -> None:
 
 
 @pytest.mark.parametrize("before", [None, "/elsewhere"])
-def test_processes_share_a_folder_that_is_removed_afterwards(
+def test_the_shared_folder_is_removed_after_the_block(
     before: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
@@ -199,36 +203,36 @@ def test_tool_calls_are_counted_by_server_and_rounds_by_model() -> None:
         ToolRecord("time", "now", "3", 2, 0.0, 0.25, "done"),
         ToolRecord("time", "set", "4", 2, 0.0, 0.0, "refused", "refused", waited=9.0),
     ]
-    seen = after(replace(RECORD, tools=tuple(calls)), RECORD)
-    assert seen.value("temper_tool_calls_total", server="search", result="done") == 1
-    assert seen.value("temper_tool_calls_total", server="search", result="lost") == 1
-    assert seen.value("temper_tool_duration_seconds_sum", server="search") == 1.5
-    assert seen.value("temper_tool_calls_total", server="time", result="refused") == 1
-    assert seen.value("temper_tool_duration_seconds_count", server="time") == 1
-    assert seen.value("temper_rounds_total", model="default") == 2
+    exposition = exposition_of(replace(RECORD, tools=tuple(calls)), RECORD)
+    assert exposition.value("temper_tool_calls_total", server="search", result="done") == 1
+    assert exposition.value("temper_tool_calls_total", server="search", result="lost") == 1
+    assert exposition.value("temper_tool_duration_seconds_sum", server="search") == 1.5
+    assert exposition.value("temper_tool_calls_total", server="time", result="refused") == 1
+    assert exposition.value("temper_tool_duration_seconds_count", server="time") == 1
+    assert exposition.value("temper_rounds_total", model="default") == 2
 
 
-def test_a_tool_server_is_up_or_not() -> None:
+def test_the_tool_server_gauge_is_one_while_the_server_is_up() -> None:
     metrics = Metrics()
     metrics.report_tool_servers({"search": True, "time": False})
-    seen = Exposition.read(metrics.exposition("")[0].decode())
-    assert seen.value("temper_tool_server_up", server="search") == 1
-    assert seen.value("temper_tool_server_up", server="time") == 0
+    exposition = Exposition.read(metrics.exposition("")[0].decode())
+    assert exposition.value("temper_tool_server_up", server="search") == 1
+    assert exposition.value("temper_tool_server_up", server="time") == 0
     metrics.report_tool_servers({"time": True})
     exposition = metrics.exposition("")[0].decode()
     assert Exposition.read(exposition).value("temper_tool_server_up", server="time") == 1
     assert "search" not in exposition
 
 
-def test_the_shared_store_is_up_or_down_and_its_failures_are_counted() -> None:
+def test_the_state_gauge_and_its_error_counter() -> None:
     metrics = Metrics()
     metrics.report_state("127.0.0.1:6379", is_up=True)
     metrics.report_state("127.0.0.1:6379", is_up=False)
     for _ in range(2):
         metrics.count_state_error("claim")
-    seen = Exposition.read(metrics.exposition("")[0].decode())
-    assert seen.value("temper_state_up", server="127.0.0.1:6379") == 0
-    assert seen.value("temper_state_errors_total", operation="claim") == 2
+    exposition = Exposition.read(metrics.exposition("")[0].decode())
+    assert exposition.value("temper_state_up", server="127.0.0.1:6379") == 0
+    assert exposition.value("temper_state_errors_total", operation="claim") == 2
 
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "observability.md"
@@ -256,7 +260,7 @@ BOUNDED = {
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
+def test_metric_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
     assert re.fullmatch(r"temper_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert metric.name.endswith(UNITS) or metric.kind != "histogram"
@@ -264,7 +268,7 @@ def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
     assert list(metric.buckets) == sorted(set(metric.buckets))
 
 
-def test_no_label_depends_on_client_or_model_text() -> None:
+def test_no_label_contains_text_of_clients_or_models() -> None:
     labels = {name: metric.labels for name, metric in METRICS.items()}
     assert {label for several in labels.values() for label in several} == BOUNDED
     others = {
@@ -278,7 +282,7 @@ def test_no_label_depends_on_client_or_model_text() -> None:
     }
 
 
-def test_the_guide_shows_this_table() -> None:
+def test_the_reference_lists_every_metric() -> None:
     rows = re.findall(
         r"^\| `(temper_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$",
         GUIDE.read_text(encoding="utf-8"),
@@ -295,6 +299,6 @@ def test_the_guide_shows_this_table() -> None:
     ]
 
 
-def test_many_rounds_are_measured() -> None:
-    seen = after(replace(RECORD, facts=(facts.RoundsMade(300),)))
-    assert seen.value("temper_conversation_rounds_sum") == 300
+def test_the_rounds_histogram_covers_many_rounds() -> None:
+    exposition = exposition_of(replace(RECORD, facts=(facts.RoundsMade(300),)))
+    assert exposition.value("temper_conversation_rounds_sum") == 300

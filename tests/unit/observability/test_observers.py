@@ -6,7 +6,7 @@ from proxy.observability.record import RequestRecord
 
 
 @dataclass
-class Kept:
+class CollectingSink:
     """Keeps the reported records."""
 
     records: list[RequestRecord] = field(default_factory=list)
@@ -15,14 +15,14 @@ class Kept:
         self.records.append(record)
 
 
-def test_every_observer_is_notified_of_a_request() -> None:
+def test_each_sink_gets_the_record() -> None:
     record = RequestRecord(id="r", begun_at=0, seconds=1, status=200)
-    sinks = (Kept(), Kept())
+    sinks = (CollectingSink(), CollectingSink())
     Observers(sinks).take(record)
     assert [sink.records for sink in sinks] == [[record], [record]]
 
 
-def test_by_default_there_are_only_log_lines() -> None:
+def test_the_only_default_sink_is_the_request_log() -> None:
     observers = Observers()
     assert [type(sink) for sink in observers.sinks] == [RequestLog]
     assert observers.load("default") is None

@@ -22,10 +22,10 @@ from tests.fakes.sockets import all_that_comes
 RECORD = RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=502, service="one")
 
 
-def counted(*moments: float) -> ProcessCounts:
+def counts_at(*moments: float) -> ProcessCounts:
     history = History()
     for moment in moments:
-        history.take(RECORD, moment)
+        history.count(RECORD, moment)
     return history.counts()
 
 
@@ -34,76 +34,78 @@ def shared(tmp_path: Path) -> SharedCounts:
     return SharedCounts(WorkerIdentity(1, tmp_path))
 
 
-def of_another(shared: SharedCounts, number: int = 1) -> Path:
-    """Return the file of another process; in a container, any low number may be our own."""
+def file_of_another_process(shared: SharedCounts, number: int = 1) -> Path:
+    """Return the file of another process, whose id is higher than ours by `number`."""
     return shared.identity.folder / f"requests-{os.getpid() + number}.json"
 
 
-def test_workers_read_published_counts_and_skip_their_own(
+def test_a_worker_reads_the_counts_of_the_others_only(
     shared: SharedCounts,
 ) -> None:
-    shared.publish(counted(1.0, 2.0))
+    shared.publish(counts_at(1.0, 2.0))
     assert shared.others() == ()
     (file,) = shared.identity.folder.iterdir()
-    file.rename(of_another(shared))
-    assert shared.others() == (counted(1.0, 2.0),)
+    file.rename(file_of_another_process(shared))
+    assert shared.others() == (counts_at(1.0, 2.0),)
 
 
-def test_counts_of_processes_are_summed_per_hour_and_in_total(shared: SharedCounts) -> None:
+def test_counts_are_summed_for_the_last_hour_and_since_the_start(shared: SharedCounts) -> None:
     for number, moments in ((1, (1.0, 3500.0)), (2, (3550.0, 3601.0))):
-        of_another(shared, number).write_bytes(msgspec.json.encode(counted(*moments)))
+        file_of_another_process(shared, number).write_bytes(
+            msgspec.json.encode(counts_at(*moments))
+        )
     totals = totals_of(shared.others(), 3661.0)
     assert totals.start["one"] == totals.start[""] == Counts(requests=4, failed=4)
     assert totals.hour["one"].requests == 3
 
 
-def test_an_unreadable_file_counts_for_nothing(shared: SharedCounts) -> None:
-    of_another(shared).write_bytes(b"{")
-    of_another(shared, 2).mkdir()
+def test_unreadable_files_are_skipped(shared: SharedCounts) -> None:
+    file_of_another_process(shared).write_bytes(b"{")
+    file_of_another_process(shared, 2).mkdir()
     assert shared.others() == ()
 
 
 def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
     shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
-    shared.publish(counted(1.0))
+    shared.publish(counts_at(1.0))
     assert shared.others() == ()
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short name: that of a socket has at most a hundred characters."""
-    made = tempfile.mkdtemp()
-    yield Path(made)
-    shutil.rmtree(made)
+    """A folder with a short path: the path of a Unix socket has at most about 100 bytes."""
+    path = tempfile.mkdtemp()
+    yield Path(path)
+    shutil.rmtree(path)
 
 
 def sockets_in(folder: Path) -> list[Path]:
     return [*folder.iterdir()]
 
 
-async def test_the_worker_whose_board_created_the_name_is_queried(folder: Path) -> None:
+async def test_a_request_is_sent_to_the_worker_that_has_the_row(folder: Path) -> None:
     first, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
-    other.respond = lambda question: BoardResponse("x" * 1_000_000 + question.what + question.name)
+    other.respond = lambda request: BoardResponse("x" * 1_000_000 + request.what + request.name)
     async with first.serving(), other.serving():
         row = await first.send(BoardRequest("row", "def-7"))
         assert row is not None
         assert row.document.endswith("xrowdef-7")
-        early = await other.send(BoardRequest("row", "abc-7"))
-        assert early == BoardResponse(problem="before_restart")
+        response = await other.send(BoardRequest("row", "abc-7"))
+        assert response == BoardResponse(problem="before_restart")
     assert sockets_in(folder) == []
 
 
 @pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
-async def test_an_unknown_name_gets_no_answer(folder: Path, name: str) -> None:
+async def test_an_unknown_or_invalid_name_has_no_response(folder: Path, name: str) -> None:
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", name)) is None
 
 
-async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
+async def test_a_socket_without_a_worker_has_no_response(folder: Path) -> None:
     (folder / "dead.sock").touch()
     assert await SiblingBoards(folder, "abc").send(BoardRequest("row", "dead-1")) is None
 
 
-async def test_an_invalid_peer_is_disconnected(folder: Path) -> None:
+async def test_an_invalid_request_ends_only_its_connection(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
     async with boards.serving():
         for sent in (b"", b"nonsense\n", b"x" * 100_000):

@@ -19,18 +19,18 @@ def test_overhead_is_the_time_outside_queue_and_backend() -> None:
     assert RECORD.overhead == 10.0 - 2.0 - 2.0 - 1.0
 
 
-def test_a_request_without_a_backend_call_is_all_overhead() -> None:
+def test_without_attempts_all_time_outside_the_queue_is_overhead() -> None:
     assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=400).overhead == 0.5
     assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=200, queued=0.6).overhead == 0.0
 
 
-def test_an_error_counts_only_without_an_answer() -> None:
+def test_a_record_has_an_error_only_without_an_answer() -> None:
     assert RECORD.error is None
-    lost = RequestRecord(id="r", begun_at=0, seconds=1, status=502, attempts=(FAILED,))
-    assert lost.error == "unavailable"
+    failed = RequestRecord(id="r", begun_at=0, seconds=1, status=502, attempts=(FAILED,))
+    assert failed.error == "unavailable"
 
 
-def test_concurrent_tools_are_counted_once() -> None:
+def test_overlapping_tool_calls_of_a_round_are_counted_once() -> None:
     def tool(number: int, begun: float, seconds: float) -> ToolRecord:
         return ToolRecord("s", "t", "id", number, begun, seconds, "done")
 

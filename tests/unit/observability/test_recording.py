@@ -39,12 +39,12 @@ def test_the_longer_of_two_secrets_is_redacted_entirely() -> None:
     assert Redaction(["abcd", "abcdefgh"]).redact_text("abcdefgh") == REDACTED
 
 
-def test_more_secrets_can_be_added() -> None:
+def test_with_secrets_also_redacts_the_additional_secrets() -> None:
     redaction = Redaction([CANARY]).with_secrets("another-one", "")
     assert redaction.redact_text(f"{CANARY} another-one") == f"{REDACTED} {REDACTED}"
 
 
-def test_a_short_text_is_no_secret() -> None:
+def test_secrets_of_fewer_than_four_characters_are_ignored() -> None:
     assert Redaction(["", "a", "key"]).redact_text("a key") == "a key"
 
 
@@ -75,7 +75,7 @@ def test_values_of_sensitive_names_are_redacted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokens", "keyboard", "secretary", "name", "key"])
-def test_merely_similar_names_are_not_redacted(name: str) -> None:
+def test_values_of_similar_but_harmless_names_are_kept(name: str) -> None:
     assert Redaction([]).redact({name: "kept"}) == {name: "kept"}
     assert Redaction([]).redact_text(f'{{"{name}": "kept"}}') == f'{{"{name}": "kept"}}'
 
@@ -137,7 +137,7 @@ EXCHANGE = RecordedExchange(
 )
 
 
-def test_an_exchange_is_one_line_that_can_be_read_again(tmp_path: Path) -> None:
+def test_a_written_exchange_can_be_read_back(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     recording = Recording(path, 100_000, ())
     recording.write(EXCHANGE)
@@ -147,15 +147,15 @@ def test_an_exchange_is_one_line_that_can_be_read_again(tmp_path: Path) -> None:
     assert list(read_recording(path)) == [EXCHANGE, EXCHANGE]
 
 
-def test_secrets_are_removed_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_a_written_exchange_has_its_secrets_redacted(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     recording = Recording(path, 100_000, ("canary-1",))
     recording.write(EXCHANGE, "canary-2")
     recording.close()
     assert "canary" not in path.read_text()
-    (read,) = read_recording(path)
-    assert read.generations[0][0] == ["text", "Hi, [redacted]."]
-    assert read.verdict == EXCHANGE.verdict
+    (exchange,) = read_recording(path)
+    assert exchange.generations[0][0] == ["text", "Hi, [redacted]."]
+    assert exchange.verdict == EXCHANGE.verdict
 
 
 def test_a_recording_is_readable_only_by_its_owner(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_recording_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_recording_continues_and_ends_at_its_limit(
+def test_a_recording_is_appended_to_until_it_reaches_max_bytes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -183,7 +183,9 @@ def test_a_recording_continues_and_ends_at_its_limit(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_full_disk_ends_only_the_recording(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_stops_the_recording_without_an_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     recording = Recording(Path("/dev/full"), 100_000, ())
     recording.write(EXCHANGE)
     recording.close()
@@ -191,7 +193,7 @@ def test_a_full_disk_ends_only_the_recording(caplog: pytest.LogCaptureFixture) -
     assert "No space left" in caplog.text
 
 
-def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_an_invalid_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"recording\.path: cannot write to"):
         Recording(tmp_path / "no" / "folder", 100_000, ())
 
@@ -205,7 +207,9 @@ def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
         (json.dumps({**json.loads(msgspec.json.encode(EXCHANGE).decode()), "extra": 1}), "extra"),
     ],
 )
-def test_an_invalid_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(
+    tmp_path: Path, line: str, problem: str
+) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"{msgspec.json.encode(EXCHANGE).decode()}\n{line}\n")
     with pytest.raises(InvalidConfiguration, match=problem):
@@ -213,37 +217,37 @@ def test_an_invalid_line_is_named(tmp_path: Path, line: str, problem: str) -> No
 
 
 def test_lines_of_the_previous_version_can_be_read(tmp_path: Path) -> None:
-    before = json.loads(msgspec.json.encode(EXCHANGE).decode())
-    assert before.pop("run") is None
+    line = json.loads(msgspec.json.encode(EXCHANGE).decode())
+    assert line.pop("run") is None
     path = tmp_path / "recording.jsonl"
-    path.write_text(json.dumps({**before, "version": 1}))
-    (read,) = read_recording(path)
-    assert (read.version, read.run) == (1, None)
-    assert read.generations == EXCHANGE.generations
+    path.write_text(json.dumps({**line, "version": 1}))
+    (exchange,) = read_recording(path)
+    assert (exchange.version, exchange.run) == (1, None)
+    assert exchange.generations == EXCHANGE.generations
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_invalid_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         list(read_recording(tmp_path / "nothing"))
 
 
-def test_a_line_that_a_full_disk_has_torn_is_skipped(
+def test_a_line_truncated_by_a_full_disk_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write = tmp_path / "recording.jsonl", os.write
     whole = Recording(path, 1_000_000, ())
     whole.write(EXCHANGE)
     whole.close()
-    torn = Recording(path, 1_000_000, ())
+    truncated = Recording(path, 1_000_000, ())
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda file, line: write(file, line[: len(line) // 2]))
-        torn.write(EXCHANGE)
-        torn.close()
-    assert torn.is_over
+        truncated.write(EXCHANGE)
+        truncated.close()
+    assert truncated.is_over
     assert list(read_recording(path)) == [EXCHANGE]
-    later = Recording(path, 1_000_000, ())  # as after a restart
-    later.write(EXCHANGE)
-    later.close()
+    reopened = Recording(path, 1_000_000, ())  # as after a restart
+    reopened.write(EXCHANGE)
+    reopened.close()
     assert list(read_recording(path)) == [EXCHANGE, EXCHANGE]
     assert "line 2 is incomplete; skipping it" in caplog.text
 
@@ -278,7 +282,7 @@ def test_empty_lines_are_skipped(tmp_path: Path) -> None:
     assert list(read_recording(path)) == [EXCHANGE]
 
 
-def test_the_latest_exchanges_in_memory_equal_those_in_the_file(tmp_path: Path) -> None:
+def test_memory_and_file_have_the_same_lines(tmp_path: Path) -> None:
     path, kept = tmp_path / "recording.jsonl", KeptExchanges(100_000)
     recording = Recording(path, 100_000, ("canary-1",), kept)
     recording.write(EXCHANGE, "canary-2", number=7)
@@ -289,12 +293,12 @@ def test_the_latest_exchanges_in_memory_equal_those_in_the_file(tmp_path: Path) 
     assert kept.reason(8) == "too_large"
 
 
-def test_no_file_is_needed_for_it() -> None:
+def test_exchanges_can_be_stored_in_memory_only() -> None:
     kept = KeptExchanges(100_000)
     recording = Recording(None, 0, (), kept)
     recording.write(EXCHANGE, number=1)
     recording.close()
     assert kept.has(1)
-    without = Recording(None, 0, ())
-    without.write(EXCHANGE)
-    without.leave_out(1)
+    disabled = Recording(None, 0, ())
+    disabled.write(EXCHANGE)
+    disabled.leave_out(1)

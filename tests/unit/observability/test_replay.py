@@ -41,12 +41,12 @@ CALLED: tuple[Piece, ...] = (
     ["arguments", 0, '{"city": "Paris"}'],
     ["finished", "tool_calls"],
 )
-SAID: tuple[Piece, ...] = (
+ANSWERED: tuple[Piece, ...] = (
     ["call", 0, "2", "respond"],
     ["arguments", 0, '{"message": "Fine."}'],
     ["finished", "tool_calls"],
 )
-LOST: tuple[Piece, ...] = (["failed", "context_overflow"],)
+OVERFLOWED: tuple[Piece, ...] = (["failed", "context_overflow"],)
 SUNNY = RecordedOutcome(
     name="get_weather", arguments='{"city": "Paris"}', text="sunny", status="done"
 )
@@ -57,61 +57,63 @@ def run_of(*rounds: RecordedRound, generations: tuple[tuple[Piece, ...], ...]) -
     return structs.replace(exchange(*generations), run=run)
 
 
-def played(recorded: RecordedExchange) -> tuple[ReplayedTurns, list[ReplyEvent]]:
+def replay_turns(recorded: RecordedExchange) -> tuple[ReplayedTurns, list[ReplyEvent]]:
     turns = ReplayedTurns(recorded, PROFILES)
     return turns, [*turns.events()]
 
 
-ONE, LAST = RecordedRound(generations=1, outcomes=(SUNNY,)), RecordedRound(generations=1)
+ROUND, LAST_ROUND = RecordedRound(generations=1, outcomes=(SUNNY,)), RecordedRound(generations=1)
 
 
 def test_a_call_result_leads_to_the_next_upstream_request() -> None:
-    turns, events = played(run_of(ONE, LAST, generations=(CALLED, SAID)))
+    turns, events = replay_turns(run_of(ROUND, LAST_ROUND, generations=(CALLED, ANSWERED)))
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Fine.")]
     assert isinstance(events[-1], ReplyFinished)
     assert [message.role for message in turns.sent[1].messages] == ["user", "assistant", "tool"]
     assert (turns.unfinished, turns.following) == ("", None)
 
 
-def test_a_replay_ends_where_its_calls_differ() -> None:
+def test_a_replay_ends_if_its_calls_differ_from_the_recorded_calls() -> None:
     other = structs.replace(SUNNY, arguments="{}")
-    turns, _ = played(
-        run_of(structs.replace(ONE, outcomes=(other,)), LAST, generations=(CALLED, SAID))
+    turns, _ = replay_turns(
+        run_of(
+            structs.replace(ROUND, outcomes=(other,)), LAST_ROUND, generations=(CALLED, ANSWERED)
+        )
     )
     assert (turns.unfinished, len(turns.sent)) == ("calls other tools", 1)
 
 
-def test_a_replay_that_ends_earlier_leaves_generations_unused() -> None:
-    turns, _ = played(run_of(LAST, LAST, generations=(SAID, SAID)))
+def test_a_replay_may_end_before_the_recorded_generations() -> None:
+    turns, _ = replay_turns(run_of(LAST_ROUND, LAST_ROUND, generations=(ANSWERED, ANSWERED)))
     assert (turns.unfinished, len(turns.sent)) == ("", 1)
 
 
-def test_a_replay_without_further_output_has_no_end() -> None:
-    turns, _ = played(run_of(ONE, RecordedRound(generations=0), generations=(CALLED,)))
+def test_a_replay_is_unfinished_without_another_recorded_generation() -> None:
+    turns, _ = replay_turns(run_of(ROUND, RecordedRound(generations=0), generations=(CALLED,)))
     assert turns.unfinished == "asks again"
     following = turns.following
     assert following is not None
     assert following.messages[-1].text == "sunny"
 
 
-def test_a_replay_without_rounds_sends_nothing() -> None:
-    turns, events = played(run_of(generations=()))
+def test_a_run_without_recorded_rounds_sends_no_request() -> None:
+    turns, events = replay_turns(run_of(generations=()))
     assert (events, turns.sent, turns.following) == ([], [], None)
     assert replay(run_of(generations=()), PROFILES).changes[0].now == "asks again"
 
 
-def test_generations_of_prompts_that_proved_too_long_are_lost_in_any_round() -> None:
-    assert lost_generations(exchange(SAID)) == 0
-    assert lost_generations(exchange(LOST, SAID)) == 1
+def test_overflowed_generations_are_skipped_in_any_round() -> None:
+    assert lost_generations(exchange(ANSWERED)) == 0
+    assert lost_generations(exchange(OVERFLOWED, ANSWERED)) == 1
     two = RecordedRound(generations=2)
-    recorded = run_of(ONE, two, generations=(CALLED, LOST, SAID))
+    recorded = run_of(ROUND, two, generations=(CALLED, OVERFLOWED, ANSWERED))
     assert lost_generations(recorded) == 1
-    assert played(recorded)[0].unfinished == ""
+    assert replay_turns(recorded)[0].unfinished == ""
 
 
 def test_a_generation_without_an_end_is_invalid() -> None:
     with pytest.raises(ValueError, match="has to end"):
-        played(exchange((["text", "It"],)))
+        replay_turns(exchange((["text", "It"],)))
 
 
 def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
@@ -120,11 +122,11 @@ def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_an_unchanged_verdict_is_no_change() -> None:
+def test_an_equal_verdict_and_answer_are_no_change() -> None:
     assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
-def test_split_reasoning_is_split_again() -> None:
+def test_reasoning_is_split_as_in_the_recording() -> None:
     recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
     recorded = structs.replace(
         recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
@@ -134,12 +136,12 @@ def test_split_reasoning_is_split_again() -> None:
     assert changes(structs.replace(recorded, model=knows)) == {}
 
 
-def test_a_formerly_missed_call_is_found() -> None:
-    then = exchange(
+def test_a_call_that_is_now_rescued_is_a_change() -> None:
+    recorded = exchange(
         answer=RecordedAnswer(text=CALL, finish_reason="stop"),
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
     )
-    assert changes(then) == {
+    assert changes(recorded) == {
         "outcome": ("clean", "repaired"),
         "repairs": ("", "rescued=hermes"),
         "text": (CALL, ""),
@@ -149,7 +151,7 @@ def test_a_formerly_missed_call_is_found() -> None:
     }
 
 
-def test_a_formerly_accepted_call_is_retried() -> None:
+def test_a_call_that_is_now_rejected_is_a_change() -> None:
     recorded = exchange((["text", CALL.replace("city", "town")], ["finished", "stop"]))
     changes_ = changes(recorded)
     assert changes_["outcome"] == ("repaired", "asks again")
@@ -157,8 +159,8 @@ def test_a_formerly_accepted_call_is_retried() -> None:
     assert changes_["calls.0.name"] == ("get_weather", "")
 
 
-def test_attempts_no_longer_made_leave_generations_unused() -> None:
-    more = exchange(
+def test_a_reply_that_is_now_accepted_ends_the_replay() -> None:
+    recorded = exchange(
         (["text", CALL], ["finished", "stop"]),
         (["text", CALL], ["finished", "stop"]),
         verdict=RecordedVerdict(
@@ -167,21 +169,21 @@ def test_attempts_no_longer_made_leave_generations_unused() -> None:
             repairs="rescued=hermes;rejected=prose",
         ),
     )
-    changes_ = changes(more)
+    changes_ = changes(recorded)
     assert changes_["outcome"] == ("retried", "repaired")
     assert changes_["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
 
 
-def test_an_answer_that_an_earlier_attempt_saved_needs_that_attempt() -> None:
+def test_an_exchange_whose_only_generation_failed_now_fails() -> None:
     assert changes(exchange((["failed", "timed_out"],)))["outcome"] == ("repaired", "fails")
 
 
-def test_a_request_refused_now_says_why() -> None:
+def test_a_request_that_is_now_refused_has_the_reason_as_outcome() -> None:
     broken: JsonObject = {**REQUEST, "messages": "none"}
     assert changes(exchange(request=broken))["outcome"][1].startswith("refused: messages")
 
 
-def test_permissions_not_granted_then_are_not_granted_now() -> None:
+def test_a_retry_withheld_in_the_recording_is_withheld_in_the_replay() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         prose,
@@ -193,7 +195,7 @@ def test_permissions_not_granted_then_are_not_granted_now() -> None:
     assert changes(recorded) == {}
 
 
-def test_generation_of_a_server_that_failed_is_not_judged() -> None:
+def test_the_generation_of_a_failed_server_is_skipped() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         (["text", "Pro"], ["failed", "unavailable"]),
@@ -208,12 +210,12 @@ def test_generation_of_a_server_that_failed_is_not_judged() -> None:
     assert changes(recorded) == {}
 
 
-def test_a_profile_chosen_by_the_operator_is_used_if_it_exists() -> None:
+def test_an_unknown_recorded_profile_is_ignored() -> None:
     assert changes(exchange(profile="hermes")) == {}
     assert changes(exchange(profile="gone")) == {}
 
 
-def test_an_unfinished_exchange_cannot_be_compared() -> None:
+def test_an_exchange_without_an_outcome_is_incomplete() -> None:
     verdict = RecordedVerdict(outcome=None, attempts=(), repairs="")
     result = replay(exchange(verdict=verdict), PROFILES)
     assert (result.is_complete, result.status) == (False, "incomplete")
@@ -237,7 +239,7 @@ def test_an_invalid_file_is_refused(pieces: tuple[Piece, ...], tmp_path: Path) -
         replay_file(path, None)
 
 
-def test_the_result_is_available_as_json() -> None:
+def test_the_json_document_lists_the_changes() -> None:
     replayed = [ReplayResult("a", "m", (Change("text", "x", "y"),)), ReplayResult("b", "m")]
     assert json.dump_text(document(replayed)) == (
         '{"changed":1,"exchanges":['
@@ -247,7 +249,7 @@ def test_the_result_is_available_as_json() -> None:
     )
 
 
-def test_the_result_is_printed_without_controlling_the_terminal() -> None:
+def test_the_summary_escapes_and_cuts_foreign_text() -> None:
     changed = ReplayResult("a", "m\x1b[31m", (Change("text", "", "y\n" + "z" * 300),))
     lines = list(summary([changed, ReplayResult("b", "m", is_complete=False)]))
     assert lines[0] == r"a  m\x1b[31m: changed"
@@ -257,7 +259,7 @@ def test_the_result_is_printed_without_controlling_the_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-def shown(*generations: tuple[Piece, ...], **others: object) -> BeforeAfter:
+def show(*generations: tuple[Piece, ...], **others: object) -> BeforeAfter:
     recorded = structs.replace(exchange(*generations), **others)
     return before_after(msgspec.json.encode(recorded) + b"\n", ())
 
@@ -266,20 +268,20 @@ PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished"
 RESCUED: tuple[Piece, ...] = (["text", CALL], ["finished", "stop"])
 
 
-def test_each_generation_is_shown_next_to_its_result() -> None:
-    seen = shown(RESCUED)
-    (generation,) = seen.generations
+def test_before_after_has_the_generation_and_the_answer() -> None:
+    comparison = show(RESCUED)
+    (generation,) = comparison.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")
-    assert seen.calls == (RecordedCall(name="get_weather", arguments='{"city":"Paris"}'),)
-    assert seen.finish_reason == "tool_calls"
-    assert json.parse(seen.line)
+    assert comparison.calls == (RecordedCall(name="get_weather", arguments='{"city":"Paris"}'),)
+    assert comparison.finish_reason == "tool_calls"
+    assert json.parse(comparison.line)
 
 
-def test_nudges_between_generations_are_created_again() -> None:
+def test_a_generation_is_followed_by_its_nudge() -> None:
     verdict = RecordedVerdict(
         outcome="retried", attempts=(("as_asked", "prose"), ("nudged", None)), repairs=""
     )
-    first, second = shown(PROSE, RESCUED, verdict=verdict).generations
+    first, second = show(PROSE, RESCUED, verdict=verdict).generations
     (nudge,) = first.nudge
     assert isinstance(nudge, Nudge)
     assert nudge.role == "user"
@@ -287,7 +289,7 @@ def test_nudges_between_generations_are_created_again() -> None:
     assert second.nudge == []
 
 
-def test_calls_and_reasoning_are_distinguished_from_text() -> None:
+def test_a_generation_has_separate_reasoning_and_calls() -> None:
     pieces: tuple[Piece, ...] = (
         ["reasoning", "Hm."],
         ["call", 0, "id", "get_weather"],
@@ -296,21 +298,21 @@ def test_calls_and_reasoning_are_distinguished_from_text() -> None:
         ["arguments", 7, "of no call"],
         ["finished", "tool_calls"],
     )
-    (generation,) = shown(pieces).generations
+    (generation,) = show(pieces).generations
     assert generation.thoughts == "Hm."
     assert generation.calls == (RecordedCall(name="get_weather", arguments='{"city": "Paris"}'),)
 
 
-def test_an_overflow_leads_to_a_second_turn_without_a_nudge() -> None:
-    lost: tuple[Piece, ...] = (["failed", "context_overflow"],)
-    first, second, third = shown(lost, PROSE, RESCUED).generations
+def test_an_overflowed_generation_has_no_nudge() -> None:
+    overflowed: tuple[Piece, ...] = (["failed", "context_overflow"],)
+    first, second, third = show(overflowed, PROSE, RESCUED).generations
     assert (first.ending, first.nudge) == ("failed: context_overflow", [])
     assert second.nudge[0].text.startswith("You answered")
     assert third.nudge == []
 
 
-def test_invalid_nudges_are_omitted() -> None:
+def test_an_inconsistent_exchange_is_shown_without_nudges() -> None:
     unfinished: tuple[Piece, ...] = (["text", "It"],)
-    seen = shown(unfinished, RESCUED, answer=RecordedAnswer(text="It"))
-    assert [generation.nudge for generation in seen.generations] == [[], []]
-    assert seen.text == "It"
+    comparison = show(unfinished, RESCUED, answer=RecordedAnswer(text="It"))
+    assert [generation.nudge for generation in comparison.generations] == [[], []]
+    assert comparison.text == "It"

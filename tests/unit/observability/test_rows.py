@@ -67,12 +67,12 @@ def test_a_row_has_the_fields_of_the_record() -> None:
     assert row.trace == f"{7:032x}"
 
 
-def test_a_failed_request_has_the_message_of_its_error() -> None:
+def test_the_row_of_a_failed_request_has_the_error_message() -> None:
     assert row_of(replace(RECORD, status=404, refusal="No\x1b[2J"), "a").problem == "No\\x1b[2J"
     assert row_of(RECORD, "a").problem == ""
 
 
-def test_a_living_request_has_neither_a_status_nor_an_end() -> None:
+def test_the_row_of_a_running_request_has_no_status() -> None:
     record = replace(RECORD, outcome=None, status=499, left="queued", facts=(), trace=None)
     row = row_of(record, "abc-1", phase=RequestStage.READING.value, progress=0.25)
     assert (row.phase, row.progress, row.status, row.left) == ("reading", 0.25, None, None)
@@ -84,7 +84,7 @@ def test_a_row_is_small_for_any_content() -> None:
     long = "\u202ex" * 500_000
     tools = (ToolRecord(long, long, long, 1, 0.0, 0.0, long),) * 1000
     attempts = (AttemptRecord("as_asked", 0.0, 0.0, long),) * 1000
-    happened = tuple(facts.Coerced(long, f"{number}{long}") for number in range(200))
+    all_facts = tuple(facts.Coerced(long, f"{number}{long}") for number in range(200))
     broken, reread = PrefixBroken(0, long, long), Reread(100, 60, 1.0, "client", long)
     row = row_of(
         replace(
@@ -96,7 +96,7 @@ def test_a_row_is_small_for_any_content() -> None:
             backend=long,
             tools=tools,
             attempts=attempts,
-            facts=happened,
+            facts=all_facts,
             prefix_broken=broken,
             reread=reread,
             client=long,
@@ -107,10 +107,10 @@ def test_a_row_is_small_for_any_content() -> None:
     assert "\u202e" not in repr(row.repairs) + row.request_id + (row.model or "")
 
 
-def test_a_call_waiting_for_approval_takes_no_time() -> None:
+def test_a_call_waiting_for_approval_has_no_duration() -> None:
     waiting = ToolRecord("search", "drop", "1", 1, 0.5, 0.0, WAITING)
-    ran = ToolRecord("search", "drop", "2", 1, 2.5, 0.25, "done", waited=2.00004)
-    row = row_of(replace(RECORD, tools=(waiting, ran)), "abc-1", phase="waiting_for_person")
+    finished = ToolRecord("search", "drop", "2", 1, 2.5, 0.25, "done", waited=2.00004)
+    row = row_of(replace(RECORD, tools=(waiting, finished)), "abc-1", phase="waiting_for_person")
     assert row.tools == (
         ToolRow("search", "drop", 0.5, None, "waiting"),
         ToolRow("search", "drop", 2.5, 0.25, "done", 2.0),
@@ -125,11 +125,11 @@ def record(*statuses: str, server: str = "search", error: str | None = None) -> 
     return RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=tools)
 
 
-def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
+def test_tool_calls_are_counted_by_server_and_status() -> None:
     calls = ToolCalls()
-    calls.take(record("done", "failed", "timed_out", "lost", "cancelled", "refused"))
-    calls.take(record("done", server="time"))
-    calls.take(record())
+    calls.count(record("done", "failed", "timed_out", "lost", "cancelled", "refused"))
+    calls.count(record("done", server="time"))
+    calls.count(record())
     counts = calls.of("search")
     assert (counts.calls, counts.failures, counts.refused) == (6, 3, 1)
     assert calls.of("time") == ServerCalls(1)
@@ -150,5 +150,5 @@ def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
 )
 def test_the_last_failure_is_a_sentence(status: str, error: str | None, sentence: str) -> None:
     calls = ToolCalls()
-    calls.take(record(status, error=error))
+    calls.count(record(status, error=error))
     assert calls.of("search").failure == sentence

@@ -33,7 +33,7 @@ def test_control_characters_and_line_breaks_are_made_visible() -> None:
     assert escape("a\nb\x1b[31m\u202e\\") == r"a\nb\x1b[31m\u202e\\"
 
 
-def test_json_hides_nothing_and_keeps_the_value() -> None:
+def test_visible_json_escapes_invisible_characters_and_decodes_to_the_value() -> None:
     value: JsonObject = {"a\u202e": ["\x1b\x7f\x00\u2028\n\\u202e", "日本 🙂"], "n": 2**70}
     shown = visible_json(value)
     assert shown == (
@@ -47,13 +47,13 @@ def test_json_hides_nothing_and_keeps_the_value() -> None:
 
 
 @given(st.recursive(st.text() | st.integers() | st.booleans() | st.none(), st.lists))
-def test_any_text_is_visible_and_reversible(value: JsonValue) -> None:
+def test_visible_json_is_printable_and_decodes_to_the_value(value: JsonValue) -> None:
     shown = visible_json(value)
     assert all(line.isprintable() for line in shown.split("\n"))
     assert json.parse(shown) == value
 
 
-TOLD: tuple[tuple[Fact, str], ...] = (
+SENTENCES: tuple[tuple[Fact, str], ...] = (
     (facts.Rescued("hermes", "look"), "A call of look written as text (hermes) was recognized."),
     (facts.Repaired("look"), "Invalid JSON in a call of look was repaired."),
     (facts.Coerced("look", "/days"), "/days of look was converted to the right type."),
@@ -123,9 +123,9 @@ TOLD: tuple[tuple[Fact, str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("fact", "sentence"), TOLD, ids=[type(outcome).__name__ for outcome, _ in TOLD]
+    ("fact", "sentence"), SENTENCES, ids=[type(outcome).__name__ for outcome, _ in SENTENCES]
 )
-def test_an_outcome_is_described_in_a_sentence(fact: Fact, sentence: str) -> None:
+def test_a_fact_has_a_sentence(fact: Fact, sentence: str) -> None:
     words = fact.words()
     assert ("" if words is None else words.sentence) == sentence
 
@@ -165,7 +165,7 @@ def test_an_outcome_is_described_in_a_sentence(fact: Fact, sentence: str) -> Non
         ((facts.RejectedReply("new"),), "rejected new"),
     ],
 )
-def test_an_outcome_is_summarized_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
+def test_facts_are_summarized_in_a_few_words(happened: tuple[Fact, ...], words: str) -> None:
     assert summarize(happened) == words
 
 
@@ -176,19 +176,19 @@ def test_every_defect_has_a_short_summary(defect: Defect) -> None:
     assert "_" not in summary
 
 
-@pytest.mark.parametrize("fact", [outcome for outcome, _ in TOLD], ids=repr)
-def test_every_outcome_has_a_short_summary(fact: Fact) -> None:
+@pytest.mark.parametrize("fact", [outcome for outcome, _ in SENTENCES], ids=repr)
+def test_every_shown_fact_has_a_short_summary(fact: Fact) -> None:
     has_words = fact.words() is not None
     assert bool(summarize((fact,))) is (
         has_words and not isinstance(fact, (facts.Omitted, facts.ReasoningRestored))
     )
 
 
-def test_every_kind_of_outcome_has_a_sentence() -> None:
-    assert {type(fact) for fact, _ in TOLD} == set(Fact.__subclasses__())
+def test_the_table_of_sentences_covers_every_kind_of_fact() -> None:
+    assert {type(fact) for fact, _ in SENTENCES} == set(Fact.__subclasses__())
 
 
-def test_every_rung_defect_and_error_has_a_name() -> None:
+def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
     assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
     assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors
@@ -203,7 +203,7 @@ def test_every_rung_defect_and_error_has_a_name() -> None:
     assert problem_sentence(None, None) == ""
 
 
-def test_repeated_outcomes_are_listed_once_and_trivial_ones_omitted() -> None:
+def test_equal_sentences_are_listed_once_and_at_most_forty_in_all() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40

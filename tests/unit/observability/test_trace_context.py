@@ -5,7 +5,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id, state_o
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_a_client_trace_continues_under_a_new_span_id() -> None:
+def test_a_client_trace_gets_a_new_span_id_and_the_client_span_as_parent() -> None:
     trace = trace_of(f"00-{TRACE}-{PARENT}-01")
     assert trace.trace_id == int(TRACE, 16)
     assert trace.parent_id == int(PARENT, 16)
@@ -14,7 +14,7 @@ def test_a_client_trace_continues_under_a_new_span_id() -> None:
 
 
 @pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("02", False), ("03", True)])
-def test_the_trace_parent_decides_about_sampling(flags: str, is_sampled: bool) -> None:
+def test_the_sampled_flag_of_the_client_is_used(flags: str, is_sampled: bool) -> None:
     assert trace_of(f"00-{TRACE}-{PARENT}-{flags}").is_sampled is is_sampled
 
 
@@ -36,20 +36,20 @@ def test_a_later_version_may_have_more_fields() -> None:
         f"00-{TRACE}-{PARENT}-01\r\nx: y",
     ],
 )
-def test_an_unreadable_header_starts_a_new_trace(header: str) -> None:
+def test_an_invalid_traceparent_starts_a_new_trace(header: str) -> None:
     trace = trace_of(header)
     assert trace.trace_id not in (0, int(TRACE, 16))
     assert trace.parent_id is None
     assert trace.is_sampled
 
 
-def test_outgoing_headers_name_the_requesting_span() -> None:
+def test_the_upstream_traceparent_has_the_given_span_id() -> None:
     trace = TraceContext(int(TRACE, 16), 5, is_sampled=False)
     assert trace.header(0xAB) == f"00-{TRACE}-00000000000000ab-00"
     assert trace_of(trace.header(0xAB)).parent_id == 0xAB
 
 
-def test_span_ids_are_fresh() -> None:
+def test_each_span_id_is_new() -> None:
     assert new_span_id() != new_span_id()
 
 
@@ -57,7 +57,7 @@ HEADER = f"00-{TRACE}-{PARENT}-01"
 
 
 @pytest.mark.parametrize(
-    ("sent", "travels"),
+    ("sent", "forwarded"),
     [
         ([], ""),
         ([""], ""),
@@ -70,8 +70,8 @@ HEADER = f"00-{TRACE}-{PARENT}-01"
         ([f"a={'v' * 250},b={'v' * 250},c=vvvv"], None),
     ],
 )
-def test_a_clients_state_travels_on(sent: list[str], travels: str | None) -> None:
-    assert state_of(HEADER, sent) == (sent[0] if travels is None else travels)
+def test_a_valid_tracestate_is_forwarded(sent: list[str], forwarded: str | None) -> None:
+    assert state_of(HEADER, sent) == (sent[0] if forwarded is None else forwarded)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_a_clients_state_travels_on(sent: list[str], travels: str | None) -> Non
         f"a={'v' * 250},b={'v' * 250},c=vvvvvvvvv",
     ],
 )
-def test_an_invalid_state_is_dropped(sent: str) -> None:
+def test_an_invalid_tracestate_is_dropped(sent: str) -> None:
     assert state_of(HEADER, [sent]) == ""
     assert state_of(HEADER, ["x=1", sent]) == ""
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", f"00-{TRACE}-{'0' * 16}-01"])
-def test_a_state_without_a_trace_is_ignored(header: str) -> None:
+def test_a_tracestate_without_a_valid_traceparent_is_dropped(header: str) -> None:
     assert state_of(header, ["a=1"]) == ""

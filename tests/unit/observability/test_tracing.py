@@ -49,16 +49,16 @@ PUBLISHED = {
 CONTENT = ("messages", "instructions", "prompt", "completion", "arguments", "result", "definitions")
 
 
-def test_every_attribute_is_published_or_has_a_temper_prefix() -> None:
+def test_every_attribute_is_a_semantic_convention_or_has_the_temper_prefix() -> None:
     names = {*REQUEST, *ATTEMPT, *TOOL}
     prefixes = (
         "temper.",
         "mcp.",
-    )  # MCP's have no table yet: they are those of the conventions' text
+    )  # the semantic conventions list MCP's attributes in a text, not in a table
     assert {name for name in names if not name.startswith(prefixes)} <= PUBLISHED
 
 
-def test_no_content_is_among_them() -> None:
+def test_no_attribute_contains_prompts_or_answers() -> None:
     parts = {part for name in (*REQUEST, *ATTEMPT, *TOOL) for part in name.split(".")}
     assert parts.isdisjoint(CONTENT)
 
@@ -77,7 +77,7 @@ def test_no_content_is_among_them() -> None:
         ("/score", "score"),
     ],
 )
-def test_operations_have_their_published_names(path: str, name: str) -> None:
+def test_operations_have_the_names_of_the_semantic_conventions(path: str, name: str) -> None:
     record = RequestRecord(id="r", begun_at=0, seconds=0, status=200, path=path)
     assert operation(record) == name
     published = {value.value for value in gen_ai_attributes.GenAiOperationNameValues}
@@ -109,13 +109,13 @@ RECORD = RequestRecord(
 
 
 @pytest.fixture(autouse=True)
-def _no_wishes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_otel_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
     monkeypatch.delenv("OTEL_RESOURCE_ATTRIBUTES", raising=False)
 
 
 def spans_of(*records: RequestRecord) -> list[ReadableSpan]:
-    """Return the spans of some records, in the order in which they began."""
+    """Return the spans of some records, ordered by their beginnings."""
     exporter = InMemorySpanExporter()
     sink = Tracing(exporter)
     for record in records:
@@ -146,7 +146,7 @@ def test_a_request_is_a_span_and_each_attempt_is_a_child_of_it() -> None:
     assert first.parent.span_id == 0x1
 
 
-def test_spans_name_their_replica_unless_the_environment_does(
+def test_the_environment_overrides_the_replica_in_spans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def instance() -> object:
@@ -205,22 +205,24 @@ def test_failures_are_marked_and_disconnects_are_not() -> None:
     request, attempt = spans_of(failed)
     assert request.status.status_code is attempt.status.status_code is StatusCode.ERROR
     assert attributes(request)["error.type"] == "unavailable"
-    (left,) = spans_of(replace(RECORD, status=499, attempts=(), outcome=None, left="queued"))
-    assert left.status.status_code is StatusCode.UNSET
-    assert attributes(left)["temper.left"] == "queued"
+    (disconnected,) = spans_of(
+        replace(RECORD, status=499, attempts=(), outcome=None, left="queued")
+    )
+    assert disconnected.status.status_code is StatusCode.UNSET
+    assert attributes(disconnected)["temper.left"] == "queued"
 
 
-def test_a_trace_that_began_here_has_no_parent() -> None:
+def test_a_request_without_a_client_span_has_no_parent() -> None:
     request, *_ = spans_of(replace(RECORD, trace=TraceContext(0xABC, 0x1)))
     assert request.parent is None
     assert request.context.trace_id == 0xABC
 
 
-def test_an_unsampled_parent_is_respected() -> None:
+def test_an_unsampled_request_has_no_spans() -> None:
     assert spans_of(replace(RECORD, trace=replace(TRACE, is_sampled=False))) == []
 
 
-def test_a_request_that_carried_no_ids_has_no_spans() -> None:
+def test_a_request_without_a_trace_has_no_spans() -> None:
     assert spans_of(replace(RECORD, trace=None)) == []
 
 
@@ -237,39 +239,39 @@ def test_the_service_name_can_be_overridden_by_the_environment(
     assert spans_of(RECORD)[0].resource.attributes["service.name"] == "kitchen"
 
 
-class Stubborn(SpanExporter):
-    """A collector that does not answer until it is stopped."""
+class HangingExporter(SpanExporter):
+    """An exporter whose collector never answers; `shutdown` ends the wait."""
 
     def __init__(self) -> None:
-        self.told = Event()
+        self.is_shut_down = Event()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.told.wait(PATIENCE_SECONDS)
+        self.is_shut_down.wait(PATIENCE_SECONDS)
         return SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
-        self.told.set()
+        self.is_shut_down.set()
 
 
-def test_shutdown_is_not_delayed_by_a_lost_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_PATIENCE", 0.01)
-    exporter = Stubborn()
+def test_a_hanging_collector_does_not_delay_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_TIMEOUT", 0.01)
+    exporter = HangingExporter()
     sink = Tracing(exporter)
     sink.take(RECORD)
     sink.close()
-    assert exporter.told.is_set()
+    assert exporter.is_shut_down.is_set()
 
 
-def test_spans_travel_to_the_collector_that_was_named() -> None:
+def test_the_exporter_sends_to_the_configured_url() -> None:
     exporter = exporter_to("http://127.0.0.1:4318")
     assert vars(exporter)["_endpoint"] == "http://127.0.0.1:4318/v1/traces"
     exporter.shutdown()
 
 
-def test_an_attempt_between_tools_has_its_round() -> None:
-    between = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
-    alone = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
-    spans = spans_of(replace(RECORD, attempts=(between, alone)))
+def test_an_attempt_of_a_tool_round_has_its_number() -> None:
+    in_round = AttemptRecord("as_asked", 1.0, 1.0, span_id=2, round=2)
+    without_round = AttemptRecord("as_asked", 1.0, 1.0, span_id=3)
+    spans = spans_of(replace(RECORD, attempts=(in_round, without_round)))
     attributes = [dict(span.attributes or {}) for span in spans]
     attempts = [attribute for attribute in attributes if "temper.attempt.reason" in attribute]
     assert [attempt.get("temper.round") for attempt in attempts] == [2, None]
@@ -318,7 +320,7 @@ def work(spans: RunSpans) -> None:
     spans.finish("answered", 1, (11, 7))
 
 
-def test_a_run_is_above_its_generations_and_its_calls() -> None:
+def test_a_run_is_the_parent_of_its_generations_and_calls() -> None:
     spans = run_spans_of(work)
     root, chat, tool = (spans[name] for name in NAMES)
     assert (root.kind, chat.kind, tool.kind) == (
@@ -375,7 +377,7 @@ def test_a_failed_call_has_its_error(status: Status, word: str) -> None:
     assert span.status.status_code is StatusCode.ERROR
 
 
-def test_a_call_that_never_ended_was_cancelled() -> None:
+def test_an_unfinished_call_ends_as_cancelled() -> None:
     span = run_spans_of(lambda spans: spans.tool_started(called(1), 1))["execute_tool add"]
     assert attributes(span)["error.type"] == "cancelled"
 
@@ -388,7 +390,7 @@ def test_a_failed_generation_has_its_error() -> None:
     assert attributes(run_spans_of(work)["chat tiny"])["error.type"] == "unavailable"
 
 
-def test_a_program_that_traces_nothing_loses_nothing() -> None:
+def test_a_run_without_a_tracer_leaves_the_headers_unchanged() -> None:
     tracing = RunTracing()
     with tracing.run("reader", "tiny") as spans, spans.attempt({"a": "b"}, 1, None) as headers:
         assert headers == {"a": "b"}

@@ -12,7 +12,7 @@ from proxy.profiles.profile import Sampling
 REPOSITORY = Path(__file__).parents[3]
 
 
-def test_it_understands_every_flag_of_a_launch_plan() -> None:
+def test_every_flag_of_a_launch_plan_is_parsed() -> None:
     plan = LaunchPlan(("x",), Path("m.gguf"), 2048, slots=2, alias="name")
     options = arguments(plan.command()[1:])
     assert (options.path, options.n_ctx, options.n_parallel) == ("m.gguf", 4096, 2)
@@ -23,7 +23,7 @@ def test_it_understands_every_flag_of_a_launch_plan() -> None:
     assert not options.ui
 
 
-def test_flags_set_members_of_xllamacpp() -> None:
+def test_every_option_is_a_member_of_xllamacpp_parameters() -> None:
     parameters = xllamacpp.CommonParams()
     names = vars(arguments(["-m", "m.gguf"])).keys() - {"path", "threads"}
     assert [
@@ -33,7 +33,7 @@ def test_flags_set_members_of_xllamacpp() -> None:
     ] == []
 
 
-def test_it_understands_the_sampling_of_every_profile() -> None:
+def test_sampling_flags_are_parsed() -> None:
     everything = Sampling(0.6, 0.95, 20, 0.01, 1.05, 1.5)
     options = arguments(["-m", "m.gguf", *sampling_flags(everything)])
     assert (options.temp, options.top_p, options.top_k, options.min_p) == (0.6, 0.95, 20, 0.01)
@@ -41,8 +41,8 @@ def test_it_understands_the_sampling_of_every_profile() -> None:
     assert arguments(["-m", "m.gguf"]).temp is None
 
 
-def test_it_accepts_options_for_gpu_attention_and_cache() -> None:
-    wanted = LaunchPlan(
+def test_flags_for_gpu_attention_and_cache_are_parsed() -> None:
+    plan = LaunchPlan(
         ("x",),
         Path("m.gguf"),
         2048,
@@ -51,7 +51,7 @@ def test_it_accepts_options_for_gpu_attention_and_cache() -> None:
         cache_type_k="q8_0",
         cache_type_v="f32",
     )
-    options = arguments(wanted.command()[1:])
+    options = arguments(plan.command()[1:])
     assert options.n_gpu_layers == 7
     assert resolve_enumerators(options) == {
         "flash_attn_type": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
@@ -61,40 +61,40 @@ def test_it_accepts_options_for_gpu_attention_and_cache() -> None:
     assert resolve_enumerators(arguments(["-m", "m.gguf"])) == {}
 
 
-def test_it_understands_that_a_model_embeds() -> None:
+def test_flags_for_embeddings_are_parsed() -> None:
     options = arguments(["-m", "m.gguf", "--embeddings", "--pooling", "mean"])
     assert options.embedding
     mean = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     assert resolve_enumerators(options) == {"pooling_type": mean}
 
 
-def test_it_accepts_context_shift() -> None:
+def test_the_flag_for_context_shift_is_parsed() -> None:
     assert arguments(["-m", "m.gguf", "--context-shift"]).ctx_shift
     assert not arguments(["-m", "m.gguf"]).ctx_shift
 
 
-def test_it_accepts_a_template_and_a_number_of_threads() -> None:
-    given = arguments(["-m", "m.gguf", "--chat-template", "{{ x }}", "-t", "1"])
-    assert (given.chat_template, given.threads) == ("{{ x }}", 1)
-    usual = arguments(["-m", "m.gguf"])
-    assert (usual.chat_template, usual.threads) == ("", None)
+def test_flags_for_template_and_threads_are_parsed() -> None:
+    options = arguments(["-m", "m.gguf", "--chat-template", "{{ x }}", "-t", "1"])
+    assert (options.chat_template, options.threads) == ("{{ x }}", 1)
+    defaults = arguments(["-m", "m.gguf"])
+    assert (defaults.chat_template, defaults.threads) == ("", None)
 
 
-def test_it_understands_when_to_sleep() -> None:
+def test_the_flag_for_idle_sleep_is_parsed() -> None:
     assert arguments(["-m", "m.gguf", "--sleep-idle-seconds", "300"]).sleep_idle_seconds == 300
     assert arguments(["-m", "m.gguf"]).sleep_idle_seconds == -1
 
 
-def test_an_unknown_flag_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_flag_exits_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["-m", "m.gguf", "--warp"])
     assert "unrecognized arguments: --warp" in capsys.readouterr().err
 
 
-def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(tmp_path: Path) -> None:
+def test_a_damaged_model_exits_with_the_reason(tmp_path: Path) -> None:
     model = tmp_path / "bad.gguf"
     model.write_bytes(b"GGUF")
     command = [sys.executable, "-m", "proxy.processes.embedded", "-m", str(model)]
-    ended = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "embedded llama-server: Failed to init server" in ended.stderr
+    process = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    assert process.returncode == 1
+    assert "embedded llama-server: Failed to init server" in process.stderr

@@ -1,4 +1,4 @@
-"""Downloads from a double of the hub: choice of files, resumption, checksums and failures."""
+"""Downloads from a fake hub: choice of files, resumption, checksums and failures."""
 
 import asyncio
 import errno
@@ -38,13 +38,13 @@ def pull(
     return path, stages
 
 
-def problem(fake: FakeHub, home: Path, repository: str = REPOSITORY, **variables: str) -> str:
+def error_of_pull(fake: FakeHub, home: Path, repository: str = REPOSITORY, **variables: str) -> str:
     with pytest.raises(DownloadFailed) as raised:
         pull(fake, home, repository, **variables)
     return re.sub(r"http://127\.0\.0\.1:\d+", "HUB", str(raised.value))
 
 
-def test_a_download_is_found_in_the_cache_and_not_repeated(tmp_path: Path) -> None:
+def test_a_file_in_the_cache_is_not_downloaded_again(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT, "README.md": b"x"})
     path, stages = pull(fake, tmp_path, HF_TOKEN=TOKEN)
     assert path.read_bytes() == CONTENT
@@ -58,7 +58,7 @@ def test_a_download_is_found_in_the_cache_and_not_repeated(tmp_path: Path) -> No
     assert fake.tokens == [""]  # the token is for the hub only
 
 
-def test_a_broken_connection_is_continued(tmp_path: Path) -> None:
+def test_a_download_continues_after_a_broken_connection(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, breaks_after=[100, 200])
     path, _ = pull(fake, tmp_path)
     assert path.read_bytes() == CONTENT
@@ -67,7 +67,7 @@ def test_a_broken_connection_is_continued(tmp_path: Path) -> None:
 
 def test_a_later_run_continues_an_interrupted_download(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, breaks_after=[len(CONTENT) // 2, *[0] * 5])
-    message = problem(fake, tmp_path)
+    message = error_of_pull(fake, tmp_path)
     assert message.startswith(f"The download of {NAME} was interrupted at 50% (")
     assert message.endswith("Run the same command again to continue.")
     fake.breaks_after.clear()
@@ -76,7 +76,7 @@ def test_a_later_run_continues_an_interrupted_download(tmp_path: Path) -> None:
     assert fake.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
 
 
-def test_a_partial_file_that_is_whole_or_too_long_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_complete_or_too_long_partial_file_is_handled(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT})
     path, _ = pull(fake, tmp_path)
     blob = path.resolve()
@@ -88,7 +88,7 @@ def test_a_partial_file_that_is_whole_or_too_long_is_no_obstacle(tmp_path: Path)
 
 def test_a_damaged_file_is_deleted(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, is_damaged=True)
-    assert problem(fake, tmp_path) == (
+    assert error_of_pull(fake, tmp_path) == (
         f"{NAME} was damaged during the download (wrong checksum) and deleted. Download it again."
     )
     fake.is_damaged = False
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_deleted(tmp_path: Path) -> None:
 
 def test_a_gated_repository_needs_a_token(tmp_path: Path) -> None:
     fake = FakeHub({NAME: CONTENT}, is_gated=True)
-    assert problem(fake, tmp_path) == (
+    assert error_of_pull(fake, tmp_path) == (
         "owner/name is gated: accept its terms at HUB/owner/name, and set HF_TOKEN."
     )
     assert pull(fake, tmp_path, HF_TOKEN=TOKEN)[0].read_bytes() == CONTENT
@@ -129,10 +129,10 @@ def test_a_gated_repository_needs_a_token(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_refusal_is_a_sentence_with_a_remedy(
+def test_an_error_response_becomes_a_sentence_with_a_remedy(
     tmp_path: Path, repository: str, error: tuple[int, str] | None, sentence: str
 ) -> None:
-    assert problem(FakeHub({NAME: CONTENT}, error=error), tmp_path, repository) == sentence
+    assert error_of_pull(FakeHub({NAME: CONTENT}, error=error), tmp_path, repository) == sentence
 
 
 @pytest.mark.parametrize(
@@ -142,29 +142,31 @@ def test_a_refusal_is_a_sentence_with_a_remedy(
         ("huggingface", "HF_ENDPOINT must be a URL such as https://huggingface.co (got"),
     ],
 )
-def test_an_unreachable_hub_is_named(tmp_path: Path, endpoint: str, sentence: str) -> None:
-    assert problem(FakeHub({}), tmp_path, HF_ENDPOINT=endpoint).startswith(sentence)
+def test_an_unreachable_hub_is_named_in_the_error(
+    tmp_path: Path, endpoint: str, sentence: str
+) -> None:
+    assert error_of_pull(FakeHub({}), tmp_path, HF_ENDPOINT=endpoint).startswith(sentence)
 
 
-def test_a_full_disk_is_noticed_before_the_download(
+def test_a_full_disk_is_an_error_before_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=10))
     fake = FakeHub({NAME: CONTENT})
-    message = problem(fake, tmp_path)
+    message = error_of_pull(fake, tmp_path)
     assert "is full. Make room, or set HF_HOME to a folder on another disk." in message
     assert fake.ranges == []
 
 
-def test_a_disk_that_fills_up_during_the_download_is_named(
+def test_a_disk_that_fills_up_during_the_download_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("proxy.processes.hub._Download._append", fail)
-    assert "is full. Make room" in problem(FakeHub({NAME: CONTENT}), tmp_path)
+    assert "is full. Make room" in error_of_pull(FakeHub({NAME: CONTENT}), tmp_path)
 
 
 def test_all_parts_of_a_split_model_are_downloaded(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_all_parts_of_a_split_model_are_downloaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "names", "chosen"),
+    ("quantization", "names", "chosen"),
     [
         ("", ["m-Q8_0.gguf", "m-Q4_K_M.gguf"], "m-Q4_K_M.gguf"),
         ("", ["m-Q8_0.gguf", "m-F16.gguf"], "m-Q8_0.gguf"),
@@ -184,9 +186,11 @@ def test_all_parts_of_a_split_model_are_downloaded(tmp_path: Path) -> None:
         ("UD-Q4_K_XL", ["m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf"], "m-UD-Q4_K_XL.gguf"),
     ],
 )
-def test_the_file_is_chosen_by_its_quantization(wish: str, names: list[str], chosen: str) -> None:
+def test_a_file_is_chosen_by_its_quantization(
+    quantization: str, names: list[str], chosen: str
+) -> None:
     files = [HubFile(name, 1, "", "b") for name in names]
-    assert [file.name for file in choose_files("owner/name", files, wish)] == [chosen]
+    assert [file.name for file in choose_files("owner/name", files, quantization)] == [chosen]
 
 
 def test_a_repository_without_gguf_files_is_refused() -> None:

@@ -49,7 +49,7 @@ def model(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_plan_leaves_nothing_important_to_server_defaults(
+def test_a_command_sets_window_slots_port_and_templates(
     plan: LaunchPlan, begin: str, end: str
 ) -> None:
     expected = f"s {begin} --host 127.0.0.1 --port 0 --jinja --no-webui --slots {end}"
@@ -72,30 +72,30 @@ def test_a_plan_leaves_nothing_important_to_server_defaults(
         ),
     ],
 )
-def test_a_plan_is_one_readable_line(plan: LaunchPlan, line: str) -> None:
+def test_the_text_of_a_plan_is_one_line(plan: LaunchPlan, line: str) -> None:
     assert str(plan) == line
 
 
-def test_published_sampling_becomes_the_servers_default() -> None:
+def test_sampling_values_become_flags() -> None:
     published = Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0, source="https://e.org")
     assert " ".join(sampling_flags(published)) == "--temp 0.6 --top-p 0.95 --top-k 20 --min-p 0"
     assert sampling_flags(Sampling()) == ()
 
 
-def test_a_server_on_path_is_preferred() -> None:
+def test_a_server_on_path_is_preferred_to_the_embedded_server() -> None:
     assert choose_program("/bin/llama-server", has_embedded=True) == ("/bin/llama-server",)
 
 
-def test_the_embedded_server_is_the_second_choice() -> None:
+def test_the_embedded_server_is_used_without_a_server_on_path() -> None:
     assert choose_program(None, has_embedded=True) == embedded_program()
 
 
-def test_without_any_server_the_remedy_is_named() -> None:
+def test_without_any_server_the_error_says_what_to_install() -> None:
     with pytest.raises(LaunchFailed, match=r"no llama-server on PATH .* 'temper-proxy\[embedded"):
         choose_program(None, has_embedded=False)
 
 
-def test_the_program_is_searched_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_program_searches_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "llama-server"
     program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -113,13 +113,13 @@ def test_a_configured_program_is_preferred_and_must_exist(tmp_path: Path) -> Non
         assert raised.value.is_lasting
 
 
-def test_the_embedded_server_downloads_nothing() -> None:
+def test_a_plan_with_a_repository_is_rejected_for_the_embedded_server() -> None:
     check_plan(replace(PLAN, model="owner/name"))
     with pytest.raises(LaunchFailed, match=r"cannot download owner/name\. .* --model"):
         check_plan(replace(PLAN, program=embedded_program(), model="owner/name"))
 
 
-def test_a_port_used_by_another_process_is_refused(model: Path) -> None:
+def test_a_plan_with_a_used_port_is_rejected(model: Path) -> None:
     plan = replace(PLAN, model=model, port=free_port())
     with (
         socket.create_server(("127.0.0.1", plan.port)),
@@ -130,11 +130,11 @@ def test_a_port_used_by_another_process_is_refused(model: Path) -> None:
     check_plan(plan)
 
 
-def test_a_file_with_a_model_header_is_accepted(model: Path) -> None:
+def test_a_file_with_the_gguf_magic_is_accepted(model: Path) -> None:
     check_model_file(model)
 
 
-def test_an_invalid_model_file_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_an_invalid_model_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello")
     for path, problem in (
         (tmp_path / "nowhere.gguf", "does not exist"),
@@ -147,7 +147,7 @@ def test_an_invalid_model_file_is_refused_before_anything_starts(tmp_path: Path)
 
 
 @pytest.fixture(autouse=True)
-def programs_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _long_device_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that times out is assumed to have devices."""
     monkeypatch.setattr(launch, "_DEVICES_SECONDS", PATIENCE_SECONDS)
 
@@ -158,7 +158,7 @@ def printing_program(text: str, code: int = 0) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "has_some"),
+    ("text", "code", "expected"),
     [
         ("found 1 device\nAvailable devices:\n  CUDA0: RTX (24 MiB, 23 MiB free)", 0, True),
         ("Available devices:\n", 0, False),
@@ -167,11 +167,11 @@ def printing_program(text: str, code: int = 0) -> Sequence[str]:
         ("", 0, True),
     ],
 )
-def test_a_server_lists_its_devices(text: str, code: int, *, has_some: bool) -> None:
-    assert uses_devices(printing_program(text, code)) is has_some
+def test_uses_devices_reads_the_list_of_a_server(text: str, code: int, *, expected: bool) -> None:
+    assert uses_devices(printing_program(text, code)) is expected
 
 
-def test_a_missing_or_hanging_program_is_assumed_to_have_devices(
+def test_uses_devices_is_true_for_a_missing_or_hanging_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert uses_devices(("/no/such/program",))
@@ -179,8 +179,8 @@ def test_a_missing_or_hanging_program_is_assumed_to_have_devices(
     assert uses_devices((sys.executable, "-c", "import time; time.sleep(60)"))
 
 
-def test_the_embedded_server_lists_devices_as_well() -> None:
-    # a wheel for a GPU would have some, on a machine with one
+def test_uses_devices_reads_the_list_of_the_embedded_server() -> None:
+    # true with a wheel for a GPU on a machine with a GPU
     import xllamacpp
 
     kinds = {device["type"].name for device in xllamacpp.get_device_info()}

@@ -11,8 +11,8 @@ from proxy.processes.start_progress import StartProgress
 from tests.fakes.downloading_server import downloading_server
 from tests.patience import PATIENCE_SECONDS
 
-# A stranger's server: healthy, and content with any key or none.
-STRANGER = """
+# Another program's server: it responds with 200 to every request, also without a key.
+OTHER_SERVER = """
 import http.server
 
 class Anything(http.server.BaseHTTPRequestHandler):
@@ -44,25 +44,25 @@ def start(program: tuple[str, ...], model: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_program_that_exits_immediately_is_quoted(model: Path) -> None:
+def test_the_output_of_a_program_that_exits_at_once_is_explained(model: Path) -> None:
     script = "import sys; sys.exit('error: invalid argument: -np')"
     with pytest.raises(LaunchFailed, match="does not know an argument") as failure:
         start((sys.executable, "-c", script), model)
     assert failure.value.log == ("error: invalid argument: -np",)
 
 
-def test_a_program_that_cannot_be_run_is_named(model: Path) -> None:
+def test_a_program_that_cannot_be_run_is_an_error(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="cannot run /nowhere/llama-server: No such file"):
         start(("/nowhere/llama-server",), model)
 
 
 @pytest.mark.fault("F22")
-def test_a_server_that_accepts_other_keys_is_a_stranger(model: Path) -> None:
+def test_a_server_that_accepts_requests_without_the_key_is_rejected(model: Path) -> None:
     with pytest.raises(LaunchFailed, match="which rejects its key"):
-        start((sys.executable, "-c", STRANGER), model)
+        start((sys.executable, "-c", OTHER_SERVER), model)
 
 
-async def downloaded(program: Path, repository: str, reports: list[StartProgress]) -> Path:
+async def run_download(program: Path, repository: str, reports: list[StartProgress]) -> Path:
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await download((str(program),), repository, reports.append)
 
@@ -72,16 +72,16 @@ def test_a_download_reports_progress_and_the_path_of_the_model(tmp_path: Path) -
     source.write_bytes(b"GGUF")
     reports: list[StartProgress] = []
     program = downloading_server(tmp_path, source)
-    path = asyncio.run(downloaded(program, "owner/name", reports))
+    path = asyncio.run(run_download(program, "owner/name", reports))
     assert path == tmp_path / "m.gguf"
     shares = [item.share for item in reports if item.stage == "downloading"]
     assert shares == [0.0, 0.37, 1.0]
 
 
-def test_a_failed_download_says_why(tmp_path: Path) -> None:
+def test_a_failed_download_raises_its_reason(tmp_path: Path) -> None:
     program = downloading_server(tmp_path, tmp_path / "none")
     with pytest.raises(LaunchFailed, match="could not download the model"):
-        asyncio.run(downloaded(program, "nobody/none", []))
+        asyncio.run(run_download(program, "nobody/none", []))
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,21 @@ def test_a_failed_download_says_why(tmp_path: Path) -> None:
         ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
-def test_a_known_crash_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
-    cause = explain_failure("s", ("loading model", line, "exiting"))
-    assert meaning in cause.problem
-    assert cause.is_lasting
+def test_known_output_becomes_a_sentence_with_a_remedy(line: str, meaning: str) -> None:
+    error = explain_failure("s", ("loading model", line, "exiting"))
+    assert meaning in error.problem
+    assert error.is_lasting
 
 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
-def test_an_unknown_crash_is_quoted_and_may_be_temporary(lines: list[str]) -> None:
-    cause = explain_failure("s", tuple(lines))
-    assert cause.problem.startswith("ended before it was ready; last output: ")
-    assert cause.problem.endswith("the dog ate it")
-    assert not cause.is_lasting
+def test_unknown_output_is_quoted_and_the_failure_is_not_lasting(lines: list[str]) -> None:
+    error = explain_failure("s", tuple(lines))
+    assert error.problem.startswith("ended before it was ready; last output: ")
+    assert error.problem.endswith("the dog ate it")
+    assert not error.is_lasting
 
 
-def test_silence_is_called_silence() -> None:
+def test_an_exit_without_output_is_reported_as_such() -> None:
     assert explain_failure("s", ()).problem == "ended before it was ready, without any output"
 
 
@@ -137,7 +137,7 @@ def test_silence_is_called_silence() -> None:
         (-6, ["out of memory, trying less", *["fine"] * 20], "crashed (SIGABRT); last output"),
     ],
 )
-def test_the_end_of_a_server_that_was_ready_is_explained_too(
+def test_the_exit_of_a_ready_server_is_explained(
     exit_code: int, lines: list[str], sentence: str
 ) -> None:
     assert explain_exit(exit_code, lines).startswith(sentence)

@@ -30,8 +30,8 @@ DOWN = ServerStatus(RestartState.DOWN, reason="it crashed once too often")
 Result = TypeVar("Result")
 
 
-class Scene:
-    """A backend over a server; the test sets its status and answers."""
+class ManagedScenario:
+    """A managed backend; the test sets the status and the responses of its server."""
 
     def __init__(
         self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0
@@ -49,78 +49,78 @@ class Scene:
         wire = httpx.MockTransport(self.routes.async_handler)
         return LlamaServer(BackendClient(address.base_url, address.api_key, pool=MockedPool(wire)))
 
-    def answers(self, address: ServerAddress, *, ready: bool = True) -> None:
+    def set_responses(self, address: ServerAddress, *, ready: bool = True) -> None:
         chat = self.routes.post(f"{address.base_url}/v1/chat/completions")
         chat.mock(return_value=httpx.Response(200, content=HELLO))
         health = httpx.Response(200 if ready else 503)
         self.routes.get(f"{address.base_url}/health").mock(return_value=health)
 
-    def breaks_off(self, error: Exception) -> None:
+    def fail_with(self, error: Exception) -> None:
         self.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=error)
 
-    async def ask(self) -> list[ReplyEvent]:
+    async def send(self) -> list[ReplyEvent]:
         async with aclosing(self.backend.stream(upstream_request(), {})) as events:
             return [event async for batch in events for event in batch]
 
 
-async def refusal(scene: Scene) -> BackendUnavailable:
+async def error_of(scenario: ManagedScenario) -> BackendUnavailable:
     with pytest.raises(BackendUnavailable) as raised:
-        await scene.ask()
+        await scenario.send()
     return raised.value
 
 
 async def test_a_request_waits_for_the_start_and_is_sent_to_the_current_address() -> None:
-    scene = Scene(STARTING)
-    scene.answers(FIRST)
-    scene.answers(SECOND)
-    request = asyncio.create_task(scene.ask())
+    scenario = ManagedScenario(STARTING)
+    scenario.set_responses(FIRST)
+    scenario.set_responses(SECOND)
+    request = asyncio.create_task(scenario.send())
     await asyncio.sleep(0)
-    scene.server.note(READY)
+    scenario.server.note(READY)
     assert (await request)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
-    await scene.ask()
-    assert scene.backend.address == FIRST
-    scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
-    await scene.ask()
-    assert scene.connected == [FIRST.base_url, SECOND.base_url]
-    assert scene.backend.address == SECOND
-    assert scene.backend.name == "llama-server/qwen"
-    await scene.backend.close()
+    await scenario.send()
+    assert scenario.backend.address == FIRST
+    scenario.server.note(ServerStatus(RestartState.READY, address=SECOND))
+    await scenario.send()
+    assert scenario.connected == [FIRST.base_url, SECOND.base_url]
+    assert scenario.backend.address == SECOND
+    assert scenario.backend.name == "llama-server/qwen"
+    await scenario.backend.close()
 
 
-async def test_a_slow_start_is_reported_as_loading() -> None:
-    error = await refusal(Scene(STARTING, load_wait=0.0))
+async def test_a_start_longer_than_load_wait_is_reported_as_loading() -> None:
+    error = await error_of(ManagedScenario(STARTING, load_wait=0.0))
     assert (error.loading, error.is_managed) == (True, False)
 
 
 async def test_a_request_waits_for_a_restart() -> None:
-    scene = Scene(WAITING)
-    scene.answers(SECOND)
-    request = asyncio.create_task(scene.ask())
+    scenario = ManagedScenario(WAITING)
+    scenario.set_responses(SECOND)
+    request = asyncio.create_task(scenario.send())
     await asyncio.sleep(0)
-    scene.server.note(STARTING)
+    scenario.server.note(STARTING)
     await asyncio.sleep(0)
-    scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
+    scenario.server.note(ServerStatus(RestartState.READY, address=SECOND))
     assert (await request)[-1] == ReplyFinished("stop")
 
 
-async def test_a_slow_restart_is_reported_with_retry_after() -> None:
-    error = await refusal(Scene(WAITING, load_wait=0.0))
+async def test_a_restart_longer_than_load_wait_is_reported_with_retry_after() -> None:
+    error = await error_of(ManagedScenario(WAITING, load_wait=0.0))
     assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
     assert (error.is_managed, error.retry_after) == (True, 2)
 
 
-async def test_a_request_that_finds_no_server_is_sent_to_the_next_one() -> None:
-    scene = Scene(READY)
-    scene.answers(SECOND)
+async def test_a_refused_connection_is_retried_after_the_restart() -> None:
+    scenario = ManagedScenario(READY)
+    scenario.set_responses(SECOND)
     back = ServerStatus(RestartState.READY, address=SECOND)
 
     def refuse(_: httpx.Request) -> httpx.Response:
-        asyncio.get_running_loop().call_soon(scene.server.note, back)  # a little later
+        asyncio.get_running_loop().call_soon(scenario.server.note, back)  # a little later
         raise httpx.ConnectError("refused")
 
-    scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=refuse)
-    assert (await scene.ask())[-1] == ReplyFinished("stop")
-    assert scene.connected == [FIRST.base_url, SECOND.base_url]
+    scenario.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=refuse)
+    assert (await scenario.send())[-1] == ReplyFinished("stop")
+    assert scenario.connected == [FIRST.base_url, SECOND.base_url]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ async def test_a_request_that_finds_no_server_is_sent_to_the_next_one() -> None:
     [(READY, ""), (STARTING, ""), (WAITING, "it crashed"), (DOWN, "it crashed once too often")],
 )
 def test_a_stopped_server_reports_the_reason(status: ServerStatus, problem: str) -> None:
-    assert Scene(status).backend.problem == problem
+    assert ManagedScenario(status).backend.problem == problem
 
 
 @pytest.mark.parametrize("status", [READY, DOWN])
-def test_a_permanent_failure_is_not_waited_for(status: ServerStatus) -> None:
-    assert Scene(status).backend.lease() is None
+def test_a_lease_is_none_for_a_ready_or_down_server(status: ServerStatus) -> None:
+    assert ManagedScenario(status).backend.lease() is None
 
 
 @pytest.mark.parametrize(
@@ -143,120 +143,120 @@ def test_a_permanent_failure_is_not_waited_for(status: ServerStatus) -> None:
         (WAITING, "restarting llama-server/qwen", "is being restarted: it crashed"),
     ],
 )
-async def test_a_wait_has_a_reason_and_ends_when_the_server_is_ready(
+async def test_a_lease_has_news_and_is_granted_when_the_server_is_ready(
     status: ServerStatus, news: str, problem: str
 ) -> None:
-    scene = Scene(status)
-    hold = scene.backend.lease()
-    assert hold is not None
-    assert (hold.is_granted, hold.news, hold.timeout_error().problem) == (False, news, problem)
-    granted = asyncio.create_task(hold.wait_until_granted())
+    scenario = ManagedScenario(status)
+    lease = scenario.backend.lease()
+    assert lease is not None
+    assert (lease.is_granted, lease.news, lease.timeout_error().problem) == (False, news, problem)
+    granted = asyncio.create_task(lease.wait_until_granted())
     await asyncio.sleep(0)
-    scene.server.note(READY)
+    scenario.server.note(READY)
     await granted
-    assert hold.is_granted
+    assert lease.is_granted
 
 
-async def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
-    scene = Scene(STARTING)
-    hold = scene.backend.lease()
-    assert hold is not None
-    scene.server.note(DOWN)
+async def test_a_wait_fails_when_the_server_goes_down() -> None:
+    scenario = ManagedScenario(STARTING)
+    lease = scenario.backend.lease()
+    assert lease is not None
+    scenario.server.note(DOWN)
     with pytest.raises(BackendUnavailable, match="once too often"):
-        await hold.wait_until_granted()
+        await lease.wait_until_granted()
 
 
-async def test_a_server_that_lives_and_cannot_be_reached_is_not_waited_for() -> None:
-    scene = Scene(READY, notice_wait=0.0)
-    scene.breaks_off(httpx.ConnectError("too many open files"))
-    assert "cannot be reached (too many open files)" in str(await refusal(scene))
+async def test_an_unreachable_server_that_has_not_exited_is_an_error() -> None:
+    scenario = ManagedScenario(READY, notice_wait=0.0)
+    scenario.fail_with(httpx.ConnectError("too many open files"))
+    assert "cannot be reached (too many open files)" in str(await error_of(scenario))
 
 
-async def test_a_server_that_stays_down_reports_its_reason() -> None:
-    error = await refusal(Scene(DOWN))
+async def test_a_request_to_a_down_server_fails_with_the_reason() -> None:
+    error = await error_of(ManagedScenario(DOWN))
     assert str(error) == "The backend llama-server/qwen is down: it crashed once too often."
     assert (error.is_managed, error.retry_after) == (True, None)
 
 
 @pytest.mark.parametrize(
-    ("noticed", "ending", "retry_after"),
+    ("status", "ending", "retry_after"),
     [
         (READY, "closed the connection unexpectedly; it is being restarted.", 1),
         (WAITING, "closed the connection unexpectedly; it is being restarted.", 2),
         (DOWN, "and will not be restarted: it crashed once too often.", None),
     ],
 )
-async def test_a_crash_during_a_reply_is_explained_even_if_it_is_noticed_later(
-    noticed: ServerStatus, ending: str, retry_after: int | None
+async def test_a_crash_during_a_reply_is_explained(
+    status: ServerStatus, ending: str, retry_after: int | None
 ) -> None:
-    scene = Scene(READY)
+    scenario = ManagedScenario(READY)
 
     def crash(_: httpx.Request) -> httpx.Response:
-        scene.server.note(noticed)
+        scenario.server.note(status)
         raise httpx.ReadError("gone")
 
-    scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=crash)
-    error = await refusal(scene)
+    scenario.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=crash)
+    error = await error_of(scenario)
     assert str(error).endswith(ending)
     assert (error.is_managed, error.retry_after) == (True, retry_after)
 
 
-async def test_an_unrelated_failure_is_unchanged() -> None:
-    scene = Scene(READY)
-    scene.breaks_off(httpx.ReadTimeout("slow"))
+async def test_timeouts_and_loading_errors_are_not_changed() -> None:
+    scenario = ManagedScenario(READY)
+    scenario.fail_with(httpx.ReadTimeout("slow"))
     with pytest.raises(BackendTimedOut):
-        await scene.ask()
-    sleeping = Scene(READY, load_wait=0.0)
+        await scenario.send()
+    loading_scenario = ManagedScenario(READY, load_wait=0.0)
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
-    sleeping.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(return_value=loading)
-    assert (await refusal(sleeping)).loading
+    loading_scenario.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(return_value=loading)
+    assert (await error_of(loading_scenario)).loading
 
 
 @pytest.mark.parametrize("status", [ServerStatus(), STARTING, WAITING, DOWN])
-async def test_before_the_server_is_ready_only_the_plan_is_known(
+async def test_a_server_that_is_not_ready_is_described_by_its_plan(
     status: ServerStatus,
 ) -> None:
-    scene = Scene(status)
-    described = await scene.backend.describe("any")
-    assert described.is_provisional
-    assert (described.names, described.slots, described.window) == (PLANNED.names, 2, 8192)
-    assert await scene.backend.models() == (BackendModel("qwen", {}),)
-    assert await scene.backend.count(upstream_request(), {}) is None
-    assert await scene.backend.count_texts(["a"], {}) is None
-    assert scene.connected == []
-    await scene.backend.close()
+    scenario = ManagedScenario(status)
+    description = await scenario.backend.describe("any")
+    assert description.is_provisional
+    assert (description.names, description.slots, description.window) == (PLANNED.names, 2, 8192)
+    assert await scenario.backend.models() == (BackendModel("qwen", {}),)
+    assert await scenario.backend.count(upstream_request(), {}) is None
+    assert await scenario.backend.count_texts(["a"], {}) is None
+    assert scenario.connected == []
+    await scenario.backend.close()
 
 
-async def test_a_ready_server_reports_more() -> None:
-    scene = Scene(READY)
-    root, routes = FIRST.base_url, scene.routes
+async def test_a_ready_server_describes_itself() -> None:
+    scenario = ManagedScenario(READY)
+    root, routes = FIRST.base_url, scenario.routes
     properties = {
         "model_alias": "real",
         "total_slots": 4,
         "default_generation_settings": {"n_ctx": 4096},
     }
     routes.get(f"{root}/props").mock(return_value=httpx.Response(200, json=properties))
-    listed = {"data": [{"id": "real"}]}
-    routes.get(f"{root}/v1/models").mock(return_value=httpx.Response(200, json=listed))
-    counted = httpx.Response(200, json={"input_tokens": 7})
-    routes.post(f"{root}/v1/chat/completions/input_tokens").mock(return_value=counted)
+    models_document = {"data": [{"id": "real"}]}
+    routes.get(f"{root}/v1/models").mock(return_value=httpx.Response(200, json=models_document))
+    count_response = httpx.Response(200, json={"input_tokens": 7})
+    routes.post(f"{root}/v1/chat/completions/input_tokens").mock(return_value=count_response)
     tokens = httpx.Response(200, json={"tokens": [1, 2]})
-    asked_tokens = routes.post(f"{root}/tokenize").mock(return_value=tokens)
-    described = await scene.backend.describe("any")
-    assert (described.names, described.slots, described.window) == (("real",), 4, 4096)
-    assert not described.is_provisional
-    assert await scene.backend.models() == (BackendModel("real", {"id": "real"}),)
-    assert await scene.backend.count(upstream_request(), {}) == 7
-    await scene.backend.count_texts(["a"], {})
-    assert asked_tokens.called
+    tokenize_route = routes.post(f"{root}/tokenize").mock(return_value=tokens)
+    description = await scenario.backend.describe("any")
+    assert (description.names, description.slots, description.window) == (("real",), 4, 4096)
+    assert not description.is_provisional
+    assert await scenario.backend.models() == (BackendModel("real", {"id": "real"}),)
+    assert await scenario.backend.count(upstream_request(), {}) == 7
+    await scenario.backend.count_texts(["a"], {})
+    assert tokenize_route.called
 
 
-async def test_a_lost_server_is_described_by_its_plan() -> None:
-    scene = Scene(READY)
-    scene.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
-    scene.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
-    assert (await scene.backend.describe("any")).names == PLANNED.names
-    assert await scene.backend.models() == (BackendModel("qwen", {}),)
+async def test_an_unreachable_server_is_described_by_its_plan() -> None:
+    scenario = ManagedScenario(READY)
+    scenario.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
+    scenario.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
+    assert (await scenario.backend.describe("any")).names == PLANNED.names
+    assert await scenario.backend.models() == (BackendModel("qwen", {}),)
 
 
 @pytest.mark.parametrize(
@@ -270,24 +270,24 @@ async def test_a_lost_server_is_described_by_its_plan() -> None:
         (DOWN, True, Health.UNREACHABLE),
     ],
 )
-async def test_its_health_follows_from_its_state(
+async def test_health_depends_on_the_state_and_the_response(
     status: ServerStatus, answers_health: bool, expected: Health
 ) -> None:
-    scene = Scene(status)
-    scene.answers(FIRST, ready=answers_health)
-    assert await scene.backend.health() is expected
+    scenario = ManagedScenario(status)
+    scenario.set_responses(FIRST, ready=answers_health)
+    assert await scenario.backend.health() is expected
 
 
 async def test_forwarded_requests_are_sent_to_the_current_address() -> None:
-    scene = Scene(READY, notice_wait=0.0)
-    route = scene.routes.post(f"{FIRST.base_url}/v1/embeddings").respond(content=b"{}")
-    assert await relayed_by(scene.backend) == b"{}"
+    scenario = ManagedScenario(READY, notice_wait=0.0)
+    route = scenario.routes.post(f"{FIRST.base_url}/v1/embeddings").respond(content=b"{}")
+    assert await relayed_by(scenario.backend) == b"{}"
     assert route.calls.last.request.headers["authorization"] == "Bearer key one"
     route.mock(side_effect=httpx.ConnectError("refused"))
     with pytest.raises(BackendUnavailable, match="it is being restarted"):
-        await relayed_by(scene.backend)
+        await relayed_by(scenario.backend)
 
 
-def test_a_server_is_lost_only_after_it_was_given_up() -> None:
+def test_a_server_is_down_only_after_the_supervisor_gave_up() -> None:
     for status, is_down in ((STARTING, False), (WAITING, False), (READY, False), (DOWN, True)):
-        assert Scene(status).backend.is_down is is_down
+        assert ManagedScenario(status).backend.is_down is is_down

@@ -1,4 +1,4 @@
-"""Caches of other programs in temporary folders: intact, broken and hostile ones."""
+"""Lists intact, damaged and malicious caches of other programs in temporary folders."""
 
 import json
 import os
@@ -47,13 +47,13 @@ def test_the_cache_of_llama_cpp_is_listed(tmp_path: Path) -> None:
     assert moved.path == path
 
 
-def test_on_macos_caches_are_in_other_folders(tmp_path: Path) -> None:
+def test_the_cache_folder_of_llama_cpp_on_macos(tmp_path: Path) -> None:
     path = model_at(tmp_path / "Library" / "Caches" / "llama.cpp" / "a-Q4_0.gguf")
     (model,) = list_cached_models({"OLLAMA_MODELS": "/nowhere"}, tmp_path, "darwin")
     assert model.path == path
 
 
-def test_the_hub_of_hugging_face_is_listed_by_repositories(tmp_path: Path) -> None:
+def test_models_of_hugging_face_are_listed_by_repository(tmp_path: Path) -> None:
     hub = tmp_path / ".cache" / "huggingface" / "hub"
     folder = hub / "models--bartowski--Qwen--Coder-GGUF"
     blob = model_at(folder / "blobs" / "0a1b")
@@ -148,7 +148,7 @@ def test_a_broken_manifest_is_skipped(tmp_path: Path, manifest: bytes) -> None:
     assert models_in(tmp_path, OLLAMA_MODELS=str(folder)) == []
 
 
-def test_a_digest_cannot_select_a_file_outside_the_blobs(tmp_path: Path) -> None:
+def test_a_digest_with_a_path_is_ignored(tmp_path: Path) -> None:
     secret = model_at(tmp_path / "secret.gguf")
     folder = ollama_model(tmp_path, "library/bad/1b", "../../secret.gguf")
     (model,) = models_in(tmp_path, OLLAMA_MODELS=str(folder))
@@ -165,7 +165,7 @@ def test_link_cycles_and_deep_folders_are_not_followed(tmp_path: Path) -> None:
     assert [item.name for item in models_in(tmp_path)] == ["a"]
 
 
-def test_a_missing_folder_or_a_file_in_its_place_is_skipped(tmp_path: Path) -> None:
+def test_a_cache_folder_that_is_missing_or_a_file_is_skipped(tmp_path: Path) -> None:
     assert models_in(tmp_path, LLAMA_CACHE="/nowhere") == []
     model_at(tmp_path / "file")
     assert models_in(tmp_path, LLAMA_CACHE=str(tmp_path / "file")) == []

@@ -23,7 +23,7 @@ def start(count: int, version: int = 3) -> bytes:
     return struct.pack("<4sIQQ", b"GGUF", version, 0, count)
 
 
-def test_it_reads_the_same_as_the_gguf_library(header_file: Path) -> None:
+def test_the_header_equals_that_of_the_gguf_library(header_file: Path) -> None:
     ours = read_header(header_file)
     fields = {
         name: field for name, field in GGUFReader(header_file).fields.items() if "GGUF." not in name
@@ -64,7 +64,7 @@ def test_numbers_of_every_kind_and_short_lists_are_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_truncated_anywhere_is_unreadable(header_file: Path, tmp_path: Path) -> None:
+def test_a_truncated_file_raises_an_unreadable_error(header_file: Path, tmp_path: Path) -> None:
     whole = header_file.read_bytes()
     end = whole.index(b"token_embd.weight") - 8
     read_header(write(tmp_path / "cut.gguf", whole[:end]))
@@ -91,7 +91,7 @@ STRING = struct.pack("<Q1s", 1, b"k")
         start(1 << 60),
     ],
 )
-def test_nonsense_is_unreadable(content: bytes, tmp_path: Path) -> None:
+def test_invalid_content_raises_an_unreadable_error(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(UNREADABLE):
         read_header(write(tmp_path / "nonsense.gguf", content))
 
@@ -123,9 +123,7 @@ def test_a_model_has_the_shape_of_its_metadata(model: Path) -> None:
     assert shape.vocabulary > 256
 
 
-def test_the_weights_of_a_split_model_are_those_of_all_its_files(
-    model: Path, tmp_path: Path
-) -> None:
+def test_the_weights_of_a_split_model_are_the_sum_of_its_files(model: Path, tmp_path: Path) -> None:
     first = tmp_path / "big-00001-of-00003.gguf"
     first.write_bytes(model.read_bytes())
     (tmp_path / "big-00002-of-00003.gguf").write_bytes(b"x" * 1000)
@@ -146,18 +144,18 @@ def test_non_text_names_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 20, 100, 3000])
-def test_a_broken_file_has_its_name(model: Path, tmp_path: Path, size: int) -> None:
+def test_a_damaged_file_is_named_in_the_error(model: Path, tmp_path: Path, size: int) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(model.read_bytes()[:size])
     assert read_model_file(broken) == ModelFile((str(broken),))
 
 
 @pytest.mark.parametrize("content", [b"no model at all", b"GGUF\x03\0\0\0" + b"\xff" * 64])
-def test_a_file_of_another_format_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_is_named_in_the_error(tmp_path: Path, content: bytes) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(content)
     assert read_model_file(other).names == (str(other),)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     assert read_model_file(tmp_path / "none.gguf") == ModelFile((str(tmp_path / "none.gguf"),))

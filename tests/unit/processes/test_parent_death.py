@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 # Becomes a program that says hello and then does what the argument says, watched as on systems
 # without a parent-death signal.
-WATCHED = """
+WATCHED_SCRIPT = """
 import os, sys
 from proxy.processes import parent_death
 parent_death.start_watcher()
@@ -20,7 +20,7 @@ os.execv(sys.executable, [sys.executable, "-c", "print('hello', flush=True); " +
 
 def start_watched(script: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", WATCHED, script],
+        [sys.executable, "-c", WATCHED_SCRIPT, script],
         cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -37,21 +37,21 @@ def test_a_watched_program_is_killed_when_its_input_ends() -> None:
         assert program.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
 
-def test_a_watcher_does_not_keep_the_output_of_an_ended_program() -> None:
+def test_the_watcher_closes_the_output_of_its_program() -> None:
     with start_watched("") as program:
         assert program.stdout is not None
         assert program.stdout.read() == "hello\n"
         assert program.wait(PATIENCE_SECONDS) == 0
 
 
-def test_a_program_whose_parent_died_early_is_killed() -> None:
+def test_a_program_is_killed_if_its_parent_has_died_before() -> None:
     script = "from proxy.processes import parent_death; parent_death.request_death_signal(-1)"
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=PATIENCE_SECONDS)
     assert ended.returncode == -signal.SIGKILL
 
 
-def test_a_program_that_cannot_be_run_is_named() -> None:
+def test_a_program_that_cannot_be_run_is_an_error() -> None:
     command = [
         sys.executable,
         "-m",

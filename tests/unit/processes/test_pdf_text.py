@@ -19,7 +19,7 @@ def test_an_unreadable_document_is_refused_in_one_sentence() -> None:
         read_pdf(b"%PDF-1.4 broken")
 
 
-def test_no_more_is_read_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_characters_bytes_and_time_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pypdf", reason=NEEDED)
     monkeypatch.setattr(pdf_text, "MOST_PAGES", 2)
     assert extract(make_pdf("a", "b", "c")) == PdfText("a\n\nb", 2, 3)
@@ -34,7 +34,7 @@ def test_no_more_is_read_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> Non
         read_pdf(make_pdf("a"))
 
 
-def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdf_text, "find_spec", lambda _name: None)
     with pytest.raises(InvalidRequest, match=r"pip install 'temper-proxy\[documents\]'"):
         read_pdf(make_pdf("a"))
@@ -48,5 +48,5 @@ def test_without_the_extra_the_refusal_names_it(monkeypatch: pytest.MonkeyPatch)
         (PdfText(" ", 2, 2), "[A PDF of 2 pages without text: they may be scanned images.]"),
     ],
 )
-def test_the_text_names_its_source(pdf: PdfText, marked: str) -> None:
+def test_the_first_line_says_that_the_text_is_from_a_pdf(pdf: PdfText, marked: str) -> None:
     assert pdf.marked == marked

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_are_the_same_at_any_chunking(size: int) -> None:
+def test_lines_do_not_depend_on_the_size_of_chunks(size: int) -> None:
     output = "first\nse\u00e9cond\r\n\n  \nloading ...\rthird".encode()
     tail = LogTail()
     lines: list[str] = []
@@ -32,7 +32,7 @@ def test_only_the_last_lines_are_kept() -> None:
     assert tail.lines == tuple(str(number) for number in range(5, MOST_LINES + 5))
 
 
-def test_a_line_without_an_end_stays_within_bounds() -> None:
+def test_a_line_without_an_end_is_cut() -> None:
     tail = LogTail()
     for _ in range(100):
         assert tail.feed(b"x" * LONGEST_LINE) == []
@@ -45,7 +45,7 @@ def test_control_characters_are_escaped() -> None:
     assert tail.feed(b"a\t\x1b[31mred\x07 \xff\n") == ["a \\x1b[31mred\\x07 \ufffd"]
 
 
-def test_a_growing_row_of_dots_is_visible() -> None:
+def test_dots_is_the_incomplete_row_of_dots() -> None:
     tail = LogTail()
     tail.feed(b"loading\n..")
     assert tail.dots == ".."
@@ -64,7 +64,7 @@ def test_only_the_latest_state_of_a_progress_bar_is_kept() -> None:
     assert tail.lines == ("start", "Downloading 3%", "end")
 
 
-TELLS = """
+REPORTS_TERMINAL = """
 import sys, time
 print(sys.stdout.isatty(), sys.stderr.isatty(), flush=True)
 print("Downloading m.gguf 10%", end="\\r")
@@ -74,10 +74,13 @@ print("done")
 
 
 def open_files() -> set[str]:
-    """Return them by descriptor and name; files of others may be closed at any time."""
+    """Return the open files of this process by descriptor and name.
+
+    Descriptors alone are not enough, because files of earlier tests may be closed at any time.
+    """
     files: set[str] = set()
     for descriptor in Path("/dev/fd").iterdir():
-        with suppress(OSError):  # the folder itself was one of them
+        with suppress(OSError):  # the listing includes its own descriptor, which is closed now
             files.add(f"{descriptor.name} {descriptor.readlink()}")
     return files
 
@@ -87,7 +90,7 @@ def test_a_child_has_a_terminal_and_unbuffered_lines() -> None:
 
     async def work() -> tuple[str, ...]:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            command = (sys.executable, "-c", TELLS)
+            command = (sys.executable, "-c", REPORTS_TERMINAL)
             child = await Process.start(
                 command, name="child", listener=lines.append, on_terminal=True
             )
@@ -103,7 +106,7 @@ def test_a_child_has_a_terminal_and_unbuffered_lines() -> None:
 
 REPOSITORY = Path(__file__).parents[3]
 
-STUBBORN = """
+IGNORES_SIGTERM = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("deaf", flush=True)
@@ -111,7 +114,7 @@ while True:
     signal.pause()
 """
 
-# Starts a child that connects to us and waits, and waits too.
+# Starts a child that connects to the test and waits for a signal.
 PARENT = """
 import asyncio, sys
 from proxy.processes.process import Process
@@ -130,60 +133,60 @@ async def start(
     script: str, grace_seconds: float = PATIENCE_SECONDS
 ) -> tuple[Process, asyncio.Event]:
     """Start a Python script; the event is set when it has written its first line."""
-    spoke = asyncio.Event()
+    has_output = asyncio.Event()
     process = await Process.start(
         (sys.executable, "-c", script),
         name="child",
         environment={"GREETING": "hello"},
-        listener=lambda _line: spoke.set(),
+        listener=lambda _line: has_output.set(),
         grace_seconds=grace_seconds,
     )
-    return process, spoke
+    return process, has_output
 
 
-async def test_the_output_of_a_child_is_kept_and_its_exit_noticed() -> None:
+async def test_a_child_has_output_and_an_exit_code() -> None:
     script = "import os, sys; print(os.environ['GREETING'], flush=True); sys.exit('goodbye')"
     process, _ = await start(script)
     assert await process.wait() == 1
     assert process.tail == ("hello", "goodbye")
 
 
-async def test_a_cooperative_child_ends_at_the_first_signal() -> None:
-    process, spoke = await start("import signal; print('up', flush=True); signal.pause()")
-    await spoke.wait()
+async def test_stop_ends_a_child_by_sigterm() -> None:
+    process, has_output = await start("import signal; print('up', flush=True); signal.pause()")
+    await has_output.wait()
     assert await process.stop() == -signal.SIGTERM
 
 
-async def test_a_stubborn_child_is_killed_after_the_grace_time_and_reaped() -> None:
-    process, spoke = await start(STUBBORN, grace_seconds=0.05)
-    await spoke.wait()
+async def test_stop_kills_a_child_that_ignores_sigterm() -> None:
+    process, has_output = await start(IGNORES_SIGTERM, grace_seconds=0.05)
+    await has_output.wait()
     assert await process.stop() == -signal.SIGKILL
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
 
 
-async def test_stopping_twice_or_after_the_end_is_harmless() -> None:
+async def test_stop_after_the_exit_returns_the_exit_code() -> None:
     process, _ = await start("")
     assert await process.wait() == 0
     first, second = await asyncio.gather(process.stop(), process.stop())
     assert (first, second) == (0, 0)
 
 
-async def test_a_stop_continues_when_its_caller_is_canceled() -> None:
-    process, spoke = await start(STUBBORN, grace_seconds=0.05)
-    await spoke.wait()
+async def test_stop_continues_when_its_caller_is_canceled() -> None:
+    process, has_output = await start(IGNORES_SIGTERM, grace_seconds=0.05)
+    await has_output.wait()
     stopping = asyncio.create_task(process.stop())
     await asyncio.sleep(0)
     stopping.cancel()
     assert await process.wait() == -signal.SIGKILL
 
 
-def test_a_child_ends_with_the_event_loop() -> None:
+def test_a_child_is_killed_at_the_end_of_the_event_loop() -> None:
     pids: list[int] = []
 
     async def work() -> None:
-        process, spoke = await start(STUBBORN)
-        await spoke.wait()
+        process, has_output = await start(IGNORES_SIGTERM)
+        await has_output.wait()
         pids.append(process.pid)
 
     asyncio.run(work())
@@ -191,19 +194,19 @@ def test_a_child_ends_with_the_event_loop() -> None:
         os.kill(pids[0], 0)
 
 
-async def test_a_child_is_in_a_separate_session() -> None:
-    process, spoke = await start("import os; print(os.getsid(0) == os.getpid())")
+async def test_a_child_runs_in_a_separate_session() -> None:
+    process, has_output = await start("import os; print(os.getsid(0) == os.getpid())")
     await process.wait()
     assert process.tail == ("True",)
-    assert spoke.is_set()
+    assert has_output.is_set()
 
 
-async def test_a_command_that_the_system_refuses_is_a_failed_launch() -> None:
+async def test_a_command_that_the_system_rejects_raises_launch_failed() -> None:
     with pytest.raises(LaunchFailed, match="could not be started"):
         await Process.start(("x" * 10_000_000,), name="child")
 
 
-def test_a_child_does_not_outlive_a_killed_parent() -> None:
+def test_a_child_is_killed_when_its_parent_is_killed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_SECONDS)
         port = str(server.getsockname()[1])

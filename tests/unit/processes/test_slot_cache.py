@@ -1,4 +1,4 @@
-"""The slot cache of a server whose failures are scripted."""
+"""Saves and restores the slots of a fake llama-server with scripted failures."""
 
 import asyncio
 import logging
@@ -20,15 +20,15 @@ from proxy.processes.slot_cache import SlotCache
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS, patient
 
-LASTS = "import signal; print('up', flush=True); signal.pause()"
-ENOUGH = 10**9
+KEEPS_RUNNING = "import signal; print('up', flush=True); signal.pause()"
+UNLIMITED = 10**9
 
 
 @dataclass
 class SlotServer:
-    """A llama-server with slots, whose caches are the numbers of their tokens.
+    """A fake llama-server; the cache of a slot is only its number of tokens.
 
-    `failure` is the scripted one. Its requests are recorded as `requests`.
+    `failure` is the scripted failure; `requests` has the received requests, e.g. "save 1".
     """
 
     folder: Path
@@ -93,8 +93,8 @@ class SlotServer:
 
 
 @dataclass
-class Bench:
-    """A server that is started again and again with the same cache."""
+class ServerRuns:
+    """A server that can be started several times with the same slot cache."""
 
     server: SlotServer
     cache: SlotCache
@@ -112,7 +112,7 @@ class Bench:
             Route("/slots/{slot}", server.act, methods=["POST"]),
             Route("/completion", server.complete, methods=["POST"]),
         ]
-        process = await Process.start((sys.executable, "-c", LASTS), name="child")
+        process = await Process.start((sys.executable, "-c", KEEPS_RUNNING), name="child")
         try:
             async with listening(Starlette(routes=routes)) as address:
                 async with self.cache.keep(self.plan, RunningServer(address.url, "key", process)):
@@ -122,7 +122,7 @@ class Bench:
             await process.stop()
 
     async def run_once(self, failure: str = "") -> None:
-        """Use both slots, and stop."""
+        """Start the server, use both slots, and stop the server."""
         async with self.run(failure):
             self.server.use(0, 70, task=3)
             self.server.use(1, 50, task=9)
@@ -135,76 +135,78 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def runs(tmp_path: Path) -> ServerRuns:
     model, folder = tmp_path / "model.gguf", tmp_path / "slots"
     model.write_bytes(b"GGUF")
     folder.mkdir(mode=0o700)
     plan = LaunchPlan((sys.executable,), model, 4096, slots=2, alias="coder")
-    return Bench(SlotServer(folder), SlotCache("server", folder, ENOUGH, PATIENCE_SECONDS), plan)
+    return ServerRuns(
+        SlotServer(folder), SlotCache("server", folder, UNLIMITED, PATIENCE_SECONDS), plan
+    )
 
 
 @patient
-async def test_used_slots_are_saved_and_restored(bench: Bench) -> None:
-    await bench.run_once()
-    assert bench.server.requests[:3] == ["list", "save 1", "save 0"]  # the latest first
-    assert bench.files == ["0-70", "1-50"]
-    async with bench.run():
-        assert bench.server.tokens == {0: 70, 1: 50}
-        bench.server.use(1, 60, task=0)
-    assert bench.server.requests[-2:] == ["list", "save 1"]  # the file of slot 0 is still valid
-    assert bench.files == ["0-70", "1-60"]
+async def test_used_slots_are_saved_and_restored(runs: ServerRuns) -> None:
+    await runs.run_once()
+    assert runs.server.requests[:3] == ["list", "save 1", "save 0"]  # the latest first
+    assert runs.files == ["0-70", "1-50"]
+    async with runs.run():
+        assert runs.server.tokens == {0: 70, 1: 50}
+        runs.server.use(1, 60, task=0)
+    assert runs.server.requests[-2:] == ["list", "save 1"]  # the file of slot 0 is still valid
+    assert runs.files == ["0-70", "1-60"]
 
 
 @patient
-async def test_a_cache_is_tried_once_before_it_is_relied_on(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+async def test_the_first_saved_cache_is_tested_once(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await bench.run_once()
-    assert bench.server.requests[3:] == ["complete", "save 1", "erase 1", "restore 1", "complete"]
-    await bench.run_once()
-    assert "complete" not in bench.server.requests
+    await runs.run_once()
+    assert runs.server.requests[3:] == ["complete", "save 1", "erase 1", "restore 1", "complete"]
+    await runs.run_once()
+    assert "complete" not in runs.server.requests
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @patient
-async def test_a_server_that_reads_restored_prompts_again_is_noted(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+async def test_a_server_that_reads_restored_prompts_again_saves_no_caches(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await bench.run_once("no reuse")
-    assert bench.files == []
+    await runs.run_once("no reuse")
+    assert runs.files == []
     assert "server: prompt caches are not saved: this server reads" in caplog.text
-    await bench.run_once("no reuse")
-    assert bench.server.requests == []
+    await runs.run_once("no reuse")
+    assert runs.server.requests == []
 
 
 @patient
-async def test_busy_and_empty_slots_are_not_saved(bench: Bench) -> None:
-    async with bench.run():
-        bench.server.use(0, 70, task=3)
-        bench.server.use(1, 0, task=5)
-        bench.server.busy = 0
-    assert bench.server.requests == ["list", "save 1"]
-    assert bench.files == []
+async def test_busy_and_empty_slots_are_not_saved(runs: ServerRuns) -> None:
+    async with runs.run():
+        runs.server.use(0, 70, task=3)
+        runs.server.use(1, 0, task=5)
+        runs.server.busy = 0
+    assert runs.server.requests == ["list", "save 1"]
+    assert runs.files == []
 
 
 @patient
-async def test_listing_slots_would_wake_a_server_that_is_asleep(bench: Bench) -> None:
-    async with bench.run():
-        bench.server.use(0, 70, task=3)
-        bench.server.failure = "asleep"
-    assert bench.server.requests == []
+async def test_the_slots_of_a_sleeping_server_are_not_listed(runs: ServerRuns) -> None:
+    async with runs.run():
+        runs.server.use(0, 70, task=3)
+        runs.server.failure = "asleep"
+    assert runs.server.requests == []
 
 
 @pytest.mark.parametrize("action", ["save", "restore"])
 @patient
-async def test_a_refusal_is_noted_once(
-    bench: Bench, caplog: pytest.LogCaptureFixture, action: str
+async def test_a_server_that_refuses_gets_no_further_requests(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
-    await bench.run_once("refuses save" if action == "save" else "")
+    await runs.run_once("refuses save" if action == "save" else "")
     caplog.clear() if action == "restore" else None
-    await bench.run_once(f"refuses {action}")
-    await bench.run_once(f"refuses {action}")
-    assert bench.server.requests == []
+    await runs.run_once(f"refuses {action}")
+    await runs.run_once(f"refuses {action}")
+    assert runs.server.requests == []
     assert caplog.text.count("this server cannot save prompt caches") == 1
 
 
@@ -217,13 +219,13 @@ async def test_a_refusal_is_noted_once(
     ],
 )
 @patient
-async def test_what_cannot_be_saved_leaves_no_file(
-    bench: Bench, caplog: pytest.LogCaptureFixture, failure: str, problem: str
+async def test_a_failed_save_leaves_no_file(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
-    bench.cache.seconds = 0.5
-    await bench.run_once(failure)
+    runs.cache.seconds = 0.5
+    await runs.run_once(failure)
     assert problem in caplog.text
-    assert bench.files == []
+    assert runs.files == []
 
 
 @pytest.mark.parametrize(
@@ -235,41 +237,43 @@ async def test_what_cannot_be_saved_leaves_no_file(
     ],
 )
 @patient
-async def test_what_cannot_be_restored_is_removed(
-    bench: Bench, caplog: pytest.LogCaptureFixture, failure: str, problem: str
+async def test_a_file_that_cannot_be_restored_is_removed(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
-    await bench.run_once()
-    bench.cache.seconds = 0.5
-    async with bench.run(failure):
-        assert bench.server.tokens[1] in {0, 50}  # a slow server restores it after all
+    await runs.run_once()
+    runs.cache.seconds = 0.5
+    async with runs.run(failure):
+        assert runs.server.tokens[1] in {0, 50}  # a slow server restores it after all
     assert problem in caplog.text
-    assert "1-50" not in bench.files
+    assert "1-50" not in runs.files
 
 
 @patient
-async def test_a_server_that_crashed_starts_without_its_files(bench: Bench) -> None:
-    await bench.run_once()
-    async with bench.run() as process:
+async def test_files_are_removed_after_a_crash(runs: ServerRuns) -> None:
+    await runs.run_once()
+    async with runs.run() as process:
         await process.stop()
-        bench.server.requests.clear()
-    assert bench.server.requests == []
-    assert bench.files == []
+        runs.server.requests.clear()
+    assert runs.server.requests == []
+    assert runs.files == []
 
 
 @patient
-async def test_a_removed_model_has_no_files(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    assert isinstance(bench.plan.model, Path)
-    bench.plan.model.unlink()
-    await bench.run_once()
-    assert "server: prompt cache not restored: " in caplog.text
-    assert bench.server.requests == []
-
-
-@patient
-async def test_a_cache_beyond_the_limit_is_not_kept(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+async def test_no_caches_are_saved_if_the_model_file_is_missing(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench.cache.most_bytes = 60
-    await bench.run_once()
+    assert isinstance(runs.plan.model, Path)
+    runs.plan.model.unlink()
+    await runs.run_once()
+    assert "server: prompt cache not restored: " in caplog.text
+    assert runs.server.requests == []
+
+
+@patient
+async def test_a_cache_larger_than_the_limit_is_not_saved(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.cache.most_bytes = 60
+    await runs.run_once()
     assert "slot 0: prompt cache of 0 MB not saved: it exceeds prompt_cache.max_mb" in caplog.text
-    assert bench.files == ["1-50"]
+    assert runs.files == ["1-50"]

@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> SlotFiles:
     return SlotFiles(folder, "0" * 8, "1" * 16)
 
 
-def test_every_condition_changes_the_key(plan: LaunchPlan, tmp_path: Path) -> None:
+def test_each_part_of_the_plan_changes_the_key(plan: LaunchPlan, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter.gguf"
     adapter.write_bytes(b"GGUF")
     plans = [
@@ -76,7 +76,7 @@ def test_a_changed_file_changes_the_key(plan: LaunchPlan, tmp_path: Path) -> Non
     assert key(plan) != before[0]
 
 
-def test_a_variable_of_the_server_changes_the_key(
+def test_an_environment_variable_of_llama_server_changes_the_key(
     plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = key(plan)
@@ -88,7 +88,7 @@ def test_port_and_folder_do_not_change_the_key(plan: LaunchPlan, tmp_path: Path)
     assert key(replace(plan, port=9931, slot_folder=tmp_path)) == key(plan)
 
 
-def test_a_downloaded_model_is_the_file_that_the_server_reports(
+def test_a_downloaded_model_is_identified_by_the_reported_path(
     plan: LaunchPlan, tmp_path: Path
 ) -> None:
     downloaded = replace(plan, model="owner/name:Q4_K_M")
@@ -100,7 +100,7 @@ def test_a_downloaded_model_is_the_file_that_the_server_reports(
     assert slot_files(Path(), downloaded, "b1", reported).key != before
 
 
-def test_an_embedded_server_of_unknown_version_has_no_files(
+def test_an_unknown_version_of_the_embedded_server_raises_os_error(
     plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(_name: str) -> str:
@@ -111,7 +111,7 @@ def test_an_embedded_server_of_unknown_version_has_no_files(
         key(replace(plan, program=embedded_program()))
 
 
-def test_the_latest_file_of_each_slot_comes_first(files: SlotFiles) -> None:
+def test_saved_returns_the_latest_file_of_each_slot(files: SlotFiles) -> None:
     save(files, 0, 100, days=2)
     save(files, 1, 200, days=1)
     save(files, 1, 300)
@@ -120,7 +120,7 @@ def test_the_latest_file_of_each_slot_comes_first(files: SlotFiles) -> None:
     assert [(saved.slot, saved.tokens) for saved in files.saved()] == [(1, 300), (0, 100)]
 
 
-def test_a_kept_file_is_private_and_replaces_that_of_its_slot(files: SlotFiles) -> None:
+def test_keep_makes_the_file_private_and_replaces_the_previous_file(files: SlotFiles) -> None:
     before, other = save(files, 0, 100), save(files, 1, 100)
     files.temporary(0).write_bytes(b"12345")
     saved = files.keep(0, 7, 5, time.time())
@@ -129,14 +129,14 @@ def test_a_kept_file_is_private_and_replaces_that_of_its_slot(files: SlotFiles) 
     assert not before.exists()
 
 
-def test_an_incomplete_file_is_not_kept(files: SlotFiles) -> None:
+def test_keep_rejects_an_incomplete_file(files: SlotFiles) -> None:
     files.temporary(0).write_bytes(b"1234")
     with pytest.raises(OSError, match="is the disk full"):
         files.keep(0, 7, 5, time.time())
     assert not files.saved()
 
 
-def test_files_that_will_never_be_used_are_removed(files: SlotFiles) -> None:
+def test_clean_removes_old_and_outdated_files(files: SlotFiles) -> None:
     kept = {
         save(files, 0, 100, days=6),
         write(files, f"{'f' * 8}-{'a' * 16}-0-10.slot"),  # of another server
@@ -151,14 +151,14 @@ def test_files_that_will_never_be_used_are_removed(files: SlotFiles) -> None:
     assert set(files.folder.iterdir()) == kept
 
 
-def test_the_oldest_files_beyond_the_limit_are_removed(files: SlotFiles) -> None:
+def test_clean_removes_the_oldest_files_beyond_the_limit(files: SlotFiles) -> None:
     kept = {save(files, 0, 1, 40), write(files, f"{'f' * 8}-{'a' * 16}-0-1.slot", 40, days=1)}
     save(files, 1, 1, 40, days=2)
     files.clean(100)
     assert set(files.folder.iterdir()) == kept
 
 
-def test_remove_all_keeps_the_files_of_others(files: SlotFiles) -> None:
+def test_remove_all_keeps_the_files_of_other_servers(files: SlotFiles) -> None:
     save(files, 0, 1)
     save(files, 0, 2)
     other = write(files, f"{'f' * 8}-{'a' * 16}-0-1.slot")

@@ -1,4 +1,4 @@
-"""A supervisor of small real programs that report when they are ready."""
+"""Supervises small Python programs, which write a line when they are ready."""
 
 import asyncio
 import os
@@ -15,34 +15,34 @@ from proxy.processes.process import Process, RunningServer, ServerAddress
 from proxy.processes.restarts import RestartPolicy, RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus, Start, Supervisor
 
-AT_ONCE = RestartPolicy(first_delay=0.0)
-LASTS = "import signal; print('up', flush=True); signal.pause()"
+NO_DELAY = RestartPolicy(first_delay=0.0)
+KEEPS_RUNNING = "import signal; print('up', flush=True); signal.pause()"
 CRASHES = "import sys; print('up', flush=True); sys.exit('the dog ate it')"
-# the first time it is ready and crashes, then it is as it should be
-STUMBLES = f"""
+# crashes at the first start, and keeps running after the second
+CRASHES_ONCE = f"""
 import pathlib, sys
 mark = pathlib.Path(sys.argv[1])
 if not mark.exists():
     mark.touch()
     print('up', flush=True)
     sys.exit('stumbled')
-{LASTS}
+{KEEPS_RUNNING}
 """
 
 
 def program(script: str, *arguments: str) -> Start:
-    """Return a launcher of a Python script that is ready after its first line."""
+    """Return a start function for a Python script, which is ready after its first line."""
 
     @asynccontextmanager
     async def start() -> AsyncGenerator[RunningServer]:
-        spoke = asyncio.Event()
+        has_output = asyncio.Event()
         process = await Process.start(
             (sys.executable, "-c", script, *arguments),
             name="child",
-            listener=lambda _line: spoke.set(),
+            listener=lambda _line: has_output.set(),
         )
         try:
-            await spoke.wait()
+            await has_output.wait()
             yield RunningServer("http://127.0.0.1:1", "key", process)
         finally:
             await process.stop()
@@ -65,7 +65,7 @@ def is_running(server: RunningServer) -> bool:
     return True
 
 
-class Seen:
+class StatusRecorder:
     def __init__(self) -> None:
         self.statuses: list[ServerStatus] = []
         self._reached: asyncio.Queue[RestartState] = asyncio.Queue()
@@ -84,44 +84,44 @@ class Seen:
         return next(status for status in reversed(self.statuses) if status.state is state)
 
 
-async def test_it_starts_on_demand_and_all_callers_share_the_start() -> None:
-    seen = Seen()
-    supervisor = Supervisor("child", program(LASTS), on_change=seen.note)
+async def test_all_callers_share_one_start() -> None:
+    recorder = StatusRecorder()
+    supervisor = Supervisor("child", program(KEEPS_RUNNING), on_change=recorder.note)
     assert supervisor.status.state is RestartState.STOPPED
-    served: list[int] = []
+    order: list[int] = []
 
-    async def wait_for_it(number: int) -> RunningServer:
+    async def wait_for_server(number: int) -> RunningServer:
         server = await supervisor.ready()
-        served.append(number)
+        order.append(number)
         return server
 
-    servers = await asyncio.gather(*map(wait_for_it, range(200)))
+    servers = await asyncio.gather(*map(wait_for_server, range(200)))
     assert {server.process.pid for server in servers} == {servers[0].process.pid}
-    assert served == list(range(200))
-    assert seen.states == [RestartState.STARTING, RestartState.READY]
+    assert order == list(range(200))
+    assert recorder.states == [RestartState.STARTING, RestartState.READY]
     assert supervisor.status.address == ServerAddress("http://127.0.0.1:1", "key")
     await supervisor.close()
     assert not is_running(servers[0])
 
 
-async def test_a_crash_is_followed_by_a_restart_with_a_new_server(tmp_path: Path) -> None:
-    seen = Seen()
-    start = program(STUMBLES, str(tmp_path / "mark"))
-    supervisor = Supervisor("child", start, policy=AT_ONCE, on_change=seen.note)
+async def test_a_crashed_server_is_restarted(tmp_path: Path) -> None:
+    recorder = StatusRecorder()
+    start = program(CRASHES_ONCE, str(tmp_path / "mark"))
+    supervisor = Supervisor("child", start, policy=NO_DELAY, on_change=recorder.note)
     first = await supervisor.ready()
-    waiting = await seen.until(RestartState.WAITING)
+    waiting = await recorder.until(RestartState.WAITING)
     second = await supervisor.ready()
     assert first.process.pid != second.process.pid
     assert waiting.reason == "child crashed (exit code 1); last output: stumbled"
     assert (waiting.address, waiting.retry_after, waiting.log) == (None, 0, ("up", "stumbled"))
-    after = supervisor.status
-    assert (after.state, after.restarts, after.retry_after) == (RestartState.READY, 1, None)
-    assert after.reason == waiting.reason
+    status = supervisor.status
+    assert (status.state, status.restarts, status.retry_after) == (RestartState.READY, 1, None)
+    assert status.reason == waiting.reason
     await supervisor.close()
 
 
-async def test_a_caller_right_after_a_crash_gets_no_dead_server() -> None:
-    supervisor = Supervisor("child", program(LASTS), policy=AT_ONCE)
+async def test_ready_after_a_crash_returns_the_next_server() -> None:
+    supervisor = Supervisor("child", program(KEEPS_RUNNING), policy=NO_DELAY)
     first = await supervisor.ready()
     os.kill(first.process.pid, signal.SIGKILL)
     await first.process.wait()
@@ -130,49 +130,49 @@ async def test_a_caller_right_after_a_crash_gets_no_dead_server() -> None:
     await supervisor.close()
 
 
-async def test_a_crash_loop_is_ended_and_its_reason_reported_to_all() -> None:
-    seen = Seen()
+async def test_a_crash_loop_ends_and_callers_get_the_reason() -> None:
+    recorder = StatusRecorder()
     policy = RestartPolicy(first_delay=0.0, most_failures=3)
-    supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=seen.note)
+    supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=recorder.note)
     await supervisor.ready()
-    down = await seen.until(RestartState.DOWN)
+    down = await recorder.until(RestartState.DOWN)
     assert down.log[-1] == "the dog ate it"
     assert (down.restarts, down.retry_after) == (2, None)
     for _ in range(2):
         with pytest.raises(ExitedUnexpectedly, match="the dog ate it"):
             await supervisor.ready()
-    assert seen.states.count(RestartState.STARTING) == 3
+    assert recorder.states.count(RestartState.STARTING) == 3
     await supervisor.stop()
     assert supervisor.status.state is RestartState.STOPPED
-    await supervisor.ready()  # a new chance
+    await supervisor.ready()  # after a stop the failures are forgotten
     await supervisor.close()
 
 
-async def test_a_permanent_failure_is_not_retried() -> None:
-    seen = Seen()
+async def test_a_lasting_failure_is_not_retried() -> None:
+    recorder = StatusRecorder()
     failure = LaunchFailed("child", "is no program", is_lasting=True)
-    supervisor = Supervisor("child", lambda: broken(failure), on_change=seen.note)
+    supervisor = Supervisor("child", lambda: broken(failure), on_change=recorder.note)
     waiting = [asyncio.create_task(supervisor.ready()) for _ in range(3)]
     for task in waiting:
         with pytest.raises(LaunchFailed, match="is no program"):
             await task
-    assert seen.states == [RestartState.STARTING, RestartState.DOWN]
+    assert recorder.states == [RestartState.STARTING, RestartState.DOWN]
     assert supervisor.status.reason == "child is no program"
 
 
-async def test_a_start_that_fails_for_an_unknown_reason_is_tried_until_the_end_of_patience() -> (
-    None
-):
-    seen = Seen()
+async def test_a_failure_that_is_not_lasting_is_retried_up_to_the_limit() -> None:
+    recorder = StatusRecorder()
     failure = LaunchFailed("child", "had a bad day")
-    supervisor = Supervisor("child", lambda: broken(failure), policy=AT_ONCE, on_change=seen.note)
+    supervisor = Supervisor(
+        "child", lambda: broken(failure), policy=NO_DELAY, on_change=recorder.note
+    )
     with pytest.raises(LaunchFailed, match="had a bad day"):
         await supervisor.ready()
-    assert seen.states.count(RestartState.STARTING) == AT_ONCE.most_failures
+    assert recorder.states.count(RestartState.STARTING) == NO_DELAY.most_failures
 
 
-async def test_a_stop_leaves_no_process_and_the_next_request_starts_again() -> None:
-    supervisor = Supervisor("child", program(LASTS))
+async def test_stop_ends_the_process_and_ready_starts_it_again() -> None:
+    supervisor = Supervisor("child", program(KEEPS_RUNNING))
     await supervisor.stop()
     first = await supervisor.ready()
     await asyncio.gather(supervisor.stop(), supervisor.stop())
@@ -183,7 +183,7 @@ async def test_a_stop_leaves_no_process_and_the_next_request_starts_again() -> N
     await supervisor.close()
 
 
-async def test_a_waiting_caller_is_notified_of_a_stop() -> None:
+async def test_stop_fails_waiting_calls_of_ready() -> None:
     supervisor = Supervisor("child", program("import signal; signal.pause()"))
     waiting = asyncio.create_task(supervisor.ready())
     await asyncio.sleep(0)
@@ -196,17 +196,17 @@ async def test_two_servers_never_run_at_once() -> None:
     running = 0
 
     @asynccontextmanager
-    async def counted() -> AsyncGenerator[RunningServer]:
+    async def start_counted() -> AsyncGenerator[RunningServer]:
         nonlocal running
         running += 1
         assert running == 1
         try:
-            async with program(LASTS)() as server:
+            async with program(KEEPS_RUNNING)() as server:
                 yield server
         finally:
             running -= 1
 
-    supervisor = Supervisor("child", counted)
+    supervisor = Supervisor("child", start_counted)
     await supervisor.ready()
     stopping = asyncio.create_task(supervisor.stop())
     await asyncio.sleep(0)
@@ -221,49 +221,49 @@ async def test_two_servers_never_run_at_once() -> None:
     assert running == 0
 
 
-async def test_a_canceled_waiter_does_not_affect_the_others() -> None:
-    supervisor = Supervisor("child", program(LASTS))
-    impatient, patient = (asyncio.create_task(supervisor.ready()) for _ in range(2))
+async def test_a_canceled_call_of_ready_does_not_affect_others() -> None:
+    supervisor = Supervisor("child", program(KEEPS_RUNNING))
+    canceled, waiting = (asyncio.create_task(supervisor.ready()) for _ in range(2))
     await asyncio.sleep(0)
-    impatient.cancel()
-    assert is_running(await patient)
+    canceled.cancel()
+    assert is_running(await waiting)
     await supervisor.close()
 
 
-async def test_a_closed_supervisor_stays_closed() -> None:
-    supervisor = Supervisor("child", program(LASTS))
+async def test_ready_fails_after_close() -> None:
+    supervisor = Supervisor("child", program(KEEPS_RUNNING))
     await supervisor.close()
     with pytest.raises(ProcessFailed, match="was stopped"):
         await supervisor.ready()
 
 
-async def test_no_caller_waits_forever_when_the_supervisor_crashes(
+async def test_ready_fails_when_the_supervisor_crashes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=AT_ONCE)
+    supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=NO_DELAY)
     with pytest.raises(ExitedUnexpectedly, match="its supervisor crashed"):
         await supervisor.ready()
     await supervisor.close()
     assert "ZeroDivisionError" in caplog.text
 
 
-HERE = ServerAddress("http://127.0.0.1:1", "key")
+ADDRESS = ServerAddress("http://127.0.0.1:1", "key")
 
 
-async def test_a_caller_waits_until_the_server_is_ready() -> None:
+async def test_ready_of_a_remote_server_waits_for_its_address() -> None:
     remote = RemoteStatus("server")
     waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
     await asyncio.sleep(0)
     remote.note(ServerStatus(RestartState.STARTING))
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
-    remote.note(ServerStatus(RestartState.READY, address=HERE))
-    assert await asyncio.gather(*waiting) == [HERE] * 3
-    assert await remote.ready() == HERE
+    remote.note(ServerStatus(RestartState.READY, address=ADDRESS))
+    assert await asyncio.gather(*waiting) == [ADDRESS] * 3
+    assert await remote.ready() == ADDRESS
     assert remote.status.state is RestartState.READY
 
 
-async def test_bad_news_end_the_waiting() -> None:
+async def test_ready_of_a_remote_server_fails_when_it_goes_down() -> None:
     remote = RemoteStatus("server")
     waiting = asyncio.create_task(remote.ready())
     await asyncio.sleep(0)

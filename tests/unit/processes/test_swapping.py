@@ -14,7 +14,7 @@ def book_of(models: str, budget: Budget = ONE_AT_A_TIME, ttl: float | None = Non
     return SwapBook.of(dict.fromkeys(models, 1), budget, ttl=ttl)
 
 
-STORIES: dict[str, tuple[Callable[[], SwapBook], str]] = {
+SCENARIOS: dict[str, tuple[Callable[[], SwapBook], str]] = {
     "a model is started by the first request and serves all that wait for it": (
         lambda: book_of("a"),
         "a1 asks: start a; a2 asks; a loaded: serve a1, serve a2; a3 asks: serve a3",
@@ -104,12 +104,12 @@ STORIES: dict[str, tuple[Callable[[], SwapBook], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_models_are_swapped_in_this_scenario(name: str) -> None:
-    """Each event is followed by the orders that it leads to."""
-    start, story = STORIES[name]
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str) -> None:
+    """A step of a scenario is `event: order, order`, e.g. `a1 asks: stop b`."""
+    start, scenario = SCENARIOS[name]
     book = start()
-    for step in story.split("; "):
+    for step in scenario.split("; "):
         event, _, orders = step.partition(": ")
         if event.startswith("load "):
             book.load(event.removeprefix("load "))
@@ -118,7 +118,7 @@ def test_models_are_swapped_in_this_scenario(name: str) -> None:
     book.end()
 
 
-def test_a_model_in_steady_use_cannot_exclude_another() -> None:
+def test_a_model_in_constant_use_does_not_block_another() -> None:
     book = book_of("ab")
     book.receive("a1 asks").expect("start a")
     book.receive("a loaded").expect("serve a1")
@@ -134,7 +134,7 @@ def test_a_model_in_steady_use_cannot_exclude_another() -> None:
     book.end()
 
 
-def test_a_failure_is_not_retried_immediately_and_evicts_nothing() -> None:
+def test_a_failed_model_is_not_retried_for_ten_seconds() -> None:
     book = book_of("ab")
     book.receive("a1 asks").expect("start a")
     book.receive("a failed").expect("refuse a1", "stop a")
@@ -152,19 +152,19 @@ def test_a_failure_is_not_retried_immediately_and_evicts_nothing() -> None:
 
 def test_an_idle_model_stops_after_its_ttl() -> None:
     book = book_of("ab", Budget(), ttl=60)
-    assert book.swapping.next_look() is None
+    assert book.swapping.next_expiry() is None
     book.load("a")
-    assert book.swapping.next_look() == book.now + 60
+    assert book.swapping.next_expiry() == book.now + 60
     book.receive("59 seconds later")
     book.receive("1 seconds later").expect("stop a")
-    assert book.swapping.next_look() is None
+    assert book.swapping.next_expiry() is None
     book.end()
 
 
-def test_a_used_model_is_not_stopped_and_its_idle_time_starts_when_it_is_released() -> None:
+def test_the_idle_time_starts_when_the_last_request_leaves() -> None:
     book = book_of("a", ttl=60).load("a")
     book.receive("a1 asks").expect("serve a1")
-    assert book.swapping.next_look() is None
+    assert book.swapping.next_expiry() is None
     book.receive("600 seconds later")
     book.receive("a1 leaves")
     book.receive("59 seconds later")
@@ -172,31 +172,31 @@ def test_a_used_model_is_not_stopped_and_its_idle_time_starts_when_it_is_release
     book.end()
 
 
-def test_the_latest_client_decides_the_keep_alive() -> None:
+def test_keep_overrides_the_configured_ttl() -> None:
     planner = SwapPlanner([LoadableModel("a", ttl=60)])
     ticket, _ = planner.ask("a", 0.0)
     planner.note_loaded("a", 0.0)
     planner.leave(ticket, 10.0)
-    assert planner.next_look() == 70.0
+    assert planner.next_expiry() == 70.0
     planner.keep("a", 5)
-    assert planner.next_look() == 15.0
+    assert planner.next_expiry() == 15.0
     planner.keep("a", -1)
-    assert planner.next_look() is None
+    assert planner.next_expiry() is None
     planner.keep("a", None)
-    assert planner.next_look() == 70.0
+    assert planner.next_expiry() == 70.0
     planner.keep("a", 0)
-    assert planner.look(10.0).stop == ["a"]
+    assert planner.stop_expired(10.0).stop == ["a"]
 
 
 def test_a_model_without_a_ttl_stays() -> None:
     book = book_of("a").load("a")
-    assert book.swapping.next_look() is None
+    assert book.swapping.next_expiry() is None
     book.receive("1000000 seconds later")
     book.end()
 
 
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
-def test_an_unordered_event_is_refused(event: str) -> None:
+def test_a_result_without_an_order_raises_assertion_error(event: str) -> None:
     with pytest.raises(AssertionError):
         book_of("a").receive(event)
 
@@ -205,8 +205,8 @@ MEMORY = {"a": 1, "b": 3, "c": 4, "d": 9}
 BUDGET = Budget(memory=6, models=2)
 
 
-class World:
-    """Every participant around the policy, acting in random order."""
+class Simulation:
+    """The requests and servers around a planner, which act in random order."""
 
     def __init__(self) -> None:
         self.swapping = SwapPlanner(
@@ -215,12 +215,12 @@ class World:
         self.now = 0.0
         self.starting: list[str] = []
         self.stopping: list[str] = []
-        self.places: list[QueueTicket] = []
+        self.tickets: list[QueueTicket] = []
 
     def obey(self, orders: Orders) -> None:
         for name in orders.stop:
             assert not [
-                ticket for ticket in self.places if ticket.model == name and ticket.is_served
+                ticket for ticket in self.tickets if ticket.model == name and ticket.is_served
             ]
             if name in self.starting:
                 self.starting.remove(name)
@@ -232,62 +232,66 @@ class World:
 
     def do(self, choice: int) -> None:
         """Perform one of the possible actions."""
-        things = list(self.possible())
-        kind, which = things[choice % len(things)]
+        actions = list(self.possible())
+        kind, index = actions[choice % len(actions)]
         self.now += 0.5
         match kind:
             case "ask":
-                ticket, orders = self.swapping.ask("abcd"[which], self.now)
-                self.places.append(ticket)
+                ticket, orders = self.swapping.ask("abcd"[index], self.now)
+                self.tickets.append(ticket)
                 self.obey(orders)
             case "leave":
-                self.obey(self.swapping.leave(self.places.pop(which), self.now))
+                self.obey(self.swapping.leave(self.tickets.pop(index), self.now))
             case "loaded":
-                self.obey(self.swapping.note_loaded(self.starting.pop(which), self.now))
+                self.obey(self.swapping.note_loaded(self.starting.pop(index), self.now))
             case "stopped":
-                self.obey(self.swapping.note_stopped(self.stopping.pop(which), self.now))
+                self.obey(self.swapping.note_stopped(self.stopping.pop(index), self.now))
             case _:
-                self.obey(self.swapping.look(self.now))
+                self.obey(self.swapping.stop_expired(self.now))
 
     def possible(self) -> Iterator[tuple[str, int]]:
-        yield from (("ask", which) for which in range(4))
-        yield from (("leave", which) for which in range(len(self.places)))
-        yield from (("loaded", which) for which in range(len(self.starting)))
-        yield from (("stopped", which) for which in range(len(self.stopping)))
+        yield from (("ask", index) for index in range(4))
+        yield from (("leave", index) for index in range(len(self.tickets)))
+        yield from (("loaded", index) for index in range(len(self.starting)))
+        yield from (("stopped", index) for index in range(len(self.stopping)))
         yield "look", 0
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=60))
-def test_in_any_order_of_events_the_budget_holds_and_every_request_is_served(
+def test_any_order_of_events_keeps_the_budget_and_serves_every_request(
     choices: list[int],
 ) -> None:
-    world = World()
+    simulation = Simulation()
     for choice in choices:
-        world.do(choice)
+        simulation.do(choice)
     for _ in range(1000):  # no new requests arrive, and every request takes some time
-        if not world.places:
+        if not simulation.tickets:
             break
-        if world.starting:
-            world.obey(world.swapping.note_loaded(world.starting.pop(0), world.now))
-        elif world.stopping:
-            world.obey(world.swapping.note_stopped(world.stopping.pop(0), world.now))
+        if simulation.starting:
+            simulation.obey(
+                simulation.swapping.note_loaded(simulation.starting.pop(0), simulation.now)
+            )
+        elif simulation.stopping:
+            simulation.obey(
+                simulation.swapping.note_stopped(simulation.stopping.pop(0), simulation.now)
+            )
         else:
-            served = next(ticket for ticket in world.places if ticket.is_served)
-            world.places.remove(served)
-            world.obey(world.swapping.leave(served, world.now))
-    assert world.places == []
-    assert world.swapping.waiting == 0
+            served = next(ticket for ticket in simulation.tickets if ticket.is_served)
+            simulation.tickets.remove(served)
+            simulation.obey(simulation.swapping.leave(served, simulation.now))
+    assert simulation.tickets == []
+    assert simulation.swapping.waiting == 0
 
 
-def test_a_waiting_model_knows_the_blocking_models() -> None:
+def test_busy_blockers_are_the_models_in_use() -> None:
     swapping = SwapPlanner(
         [LoadableModel("a"), LoadableModel("b"), LoadableModel("c")], Budget(models=1)
     )
-    assert swapping.in_the_way_of("b") == ()
-    used, _ = swapping.ask("a", 0.0)
-    assert swapping.in_the_way_of("a") == ()
-    assert swapping.in_the_way_of("b") == ("a",)
+    assert swapping.busy_blockers("b") == ()
+    ticket, _ = swapping.ask("a", 0.0)
+    assert swapping.busy_blockers("a") == ()
+    assert swapping.busy_blockers("b") == ("a",)
     swapping.note_loaded("a", 1.0)
-    assert swapping.in_the_way_of("b") == ("a",)
-    swapping.leave(used, 2.0)
-    assert swapping.in_the_way_of("b") == ()
+    assert swapping.busy_blockers("b") == ("a",)
+    swapping.leave(ticket, 2.0)
+    assert swapping.busy_blockers("b") == ()
