@@ -76,7 +76,7 @@ def unchecked(name: str) -> list[str]:
     schema, value = ATTACKS[name]
     text: JsonValue = json.dump_text(value)
     checks = [check(Tool("t", schema, b"{}"), text), check_answer(str(text), schema)]
-    Members(schema).settle("p0", value.get("p0"))
+    Members(schema).check("p0", value.get("p0"))
     facts = [fact for checked in checks for fact in getattr(checked, "facts", ())]
     return [fact.problem for fact in facts if isinstance(fact, Unchecked)]
 

@@ -119,8 +119,8 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a model is stopped while requests use it": Planted(
         "proxy/processes/swapping.py",
-        "        if all(map(self._is_idle, going)):",
-        "        if going:",
+        "        if all(map(self._is_idle, blockers)):",
+        "        if blockers:",
     ),
     "a lease of a model is not returned": Planted(
         "proxy/processes/fleet.py",
@@ -130,13 +130,13 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a model is loaded before the other one has ended": Planted(
         "proxy/processes/supervisor.py",
-        "        async with self._alone:  # free when the owner has stopped the server\n"
+        "        async with self._alone:  # wait until the owner has stopped the server\n"
         "            pass",
         "        pass",
     ),
     "a restart does not wait": Planted(
         "proxy/processes/supervisor.py",
-        "                    await asyncio.sleep(waiting)",
+        "                    await asyncio.sleep(delay)",
         "                    await asyncio.sleep(0)",
     ),
     "a server that ignores SIGTERM is not killed": Planted(

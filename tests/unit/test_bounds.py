@@ -245,7 +245,7 @@ PILED: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/
 # The same where an amount is not counted one by one.
 ABOUT: dict[str, Callable[[int], bool]] = {
     "READ_IN_VAIN": lambda size: calls_behind(f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)),
-    "CHECKS": lambda count: workload(PILED).is_bearable([1] * (count >> 11)),
+    "CHECKS": lambda count: workload(PILED).is_checkable([1] * (count >> 11)),
     "COPIES": lambda count: lists_errors_of(count // 12),
     "PATTERN_SIZE": lambda size: is_checked(f"[^a]{{1,{size // 74}}}"),
     "PATTERNS_SIZE": lambda size: is_checked(*sized(size)),

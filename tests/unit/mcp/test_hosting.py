@@ -85,7 +85,7 @@ def test_each_server_has_a_card() -> None:
     hosting = hosting_of(SETTINGS.tools, FakeSource({"a": tools, "b": None}))
     calls = ToolCalls()
     failed = ToolRecord("a", "find", "1", 1, 0.0, 0.5, "failed", "tool_error")
-    calls.take(RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=(failed,)))
+    calls.count(RequestRecord(id="r", begun_at=0.0, seconds=1.0, status=200, tools=(failed,)))
     there, gone = hosting.cards(calls)
     assert there == ToolServerCard(
         name="a",

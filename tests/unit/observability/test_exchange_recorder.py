@@ -198,14 +198,17 @@ def test_each_round_has_its_number_of_generations_and_its_outcomes() -> None:
     outcome = ran_calls.Outcome(ToolCall("1", "find", "{}"), "gone", Status.LOST, counted=False)
     recorder.end_run(RunTerms(frozenset(("find",)), rounds=7), (Round("", (outcome,)),))
     recorded = recorder.exchange(KNOWN, plan_request(REQUEST, Policy()), RECORD).run
-    outcome = RecordedOutcome(
+    recorded_outcome = RecordedOutcome(
         name="find", arguments="{}", text="gone", status="lost", counted=False
     )
     assert recorded == RecordedRun(
         owned=("find",),
         most_rounds=7,
         most_failed_rounds=3,
-        rounds=(RecordedRound(generations=2, outcomes=(outcome,)), RecordedRound(generations=1)),
+        rounds=(
+            RecordedRound(generations=2, outcomes=(recorded_outcome,)),
+            RecordedRound(generations=1),
+        ),
     )
 
 

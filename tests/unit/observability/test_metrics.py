@@ -219,9 +219,9 @@ def test_the_tool_server_gauge_is_one_while_the_server_is_up() -> None:
     assert exposition.value("temper_tool_server_up", server="search") == 1
     assert exposition.value("temper_tool_server_up", server="time") == 0
     metrics.report_tool_servers({"time": True})
-    exposition = metrics.exposition("")[0].decode()
-    assert Exposition.read(exposition).value("temper_tool_server_up", server="time") == 1
-    assert "search" not in exposition
+    text = metrics.exposition("")[0].decode()
+    assert Exposition.read(text).value("temper_tool_server_up", server="time") == 1
+    assert "search" not in text
 
 
 def test_the_state_gauge_and_its_error_counter() -> None:
