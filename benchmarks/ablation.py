@@ -30,7 +30,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails.model_quirks import GENERIC, Quirks
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.guardrails.rescue import modes
 from proxy.guardrails.rescue.values.cursor import Literals
 from proxy.inference.plan import Policy
@@ -84,7 +84,7 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
         text = replies[min(answer.generations, len(replies) - 1)]
         answer.generations += 1
         shown: list[ReplyEvent] = []
-        with contextlib.suppress(EnoughHeardError):
+        with contextlib.suppress(EnoughReadError):
             shown += turn.receive(TextDelta(text))
         shown += turn.receive(ReplyFinished("stop"))
         calls = [event.call for event in shown if isinstance(event, ToolCalled)]

@@ -35,7 +35,7 @@ from proxy.dialects.openai_chat.encode import delta_of, encode_request
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError, decode_error
 from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.guardrails.retry import MOST_ATTEMPTS
 from proxy.inference.driver import end_early
 from proxy.inference.plan import Policy, RequestPlan
@@ -211,7 +211,7 @@ class GuardedTurn:
             )
             try:
                 self._turn.receive_all(events, shown)
-            except EnoughHeardError:
+            except EnoughReadError:
                 self._is_finished = True
                 end_early(self._turn, shown)
             except errors.GuardrailsExhausted as error:

@@ -47,7 +47,7 @@ from proxy.facts import (
     outcome,
     report,
 )
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.driver import run_turn
 from proxy.inference.turn import MayRetry, Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
@@ -316,7 +316,7 @@ class Answer:
             shown: list[ReplyEvent] = []
             try:
                 self.turn.receive_all(content, shown)
-            except EnoughHeardError:
+            except EnoughReadError:
                 return False  # only `run_turn` can stop the model
             if shown:
                 self._note_shown(shown)

@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.lenient_json import ESTIMATED, as_count, read_usage, write_usage
 from proxy.errors import BackendFailed, ContextOverflow, InvalidRequest
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.driver import BackendPolicy, Batch, Failure
 from proxy.inference.length import ReplyLength
 
@@ -72,7 +72,7 @@ class PromptLearning(BackendPolicy):
             batch = self._length.end(batch)
         if self._incomplete is not None and isinstance(batch[-1], replies.ReplyFinished):
             batch = self._complete_usage(batch, self._incomplete)
-        return batch, EnoughHeardError() if is_over else None
+        return batch, EnoughReadError() if is_over else None
 
     def fail(self, error: BackendFailed | InvalidRequest) -> None:
         if isinstance(error, ContextOverflow):

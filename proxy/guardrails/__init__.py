@@ -1,14 +1,20 @@
-"""Checks a reply: finds its calls, validates them, and writes a correction if it is bad.
+"""Checks a reply: finds its calls, validates them, and writes a nudge if the reply is rejected.
 
-`reading` reads a reply while it arrives. `reply_scanner` divides its text (with `reasoning`,
-`labels` and `rescue/`), `call_facts` collects the facts about each call in the text, and
-`reply_text` collects the text itself, with the messages of `respond`. A reply is judged against the
-`offer` (with `names` and `model_quirks`). `review` gives the `verdict`: arguments by `schemas/`,
-`announcements/` for prose that only announces, `unparsed_calls/` for calls in unknown syntaxes,
-`steps` for calls at the wrong time, based on the `transcript`. `repetition` finds replies that
-repeat results or executed calls, `executed_calls` decides which calls have run, and `grounding`
-finds values that occur nowhere in the conversation. `retry` names the next attempt and `nudges` has
-its messages. `close_out` decides whether a text answer may have come too early.
+While a reply arrives:
+
+- `reading` reads it. `reply_scanner` divides its text, with `reasoning`, `labels` and `rescue/`.
+- `call_facts` collects the facts about each call in the text, and `reply_text` collects the text,
+  including the messages of `respond`.
+
+At its end:
+
+- `review` returns the `verdict`, based on the `offer` (the tools and rules of the request, with
+  `names` and `model_quirks`) and the `transcript` (the executed calls).
+- `schemas/` checks arguments, `steps` the order of calls, and `grounding` finds invented values.
+- `announcements/` recognizes announced calls, `unparsed_calls/` calls in unknown syntaxes, and
+  `repetition` repeated results and calls; `executed_calls` decides which calls have run.
+- `retry` chooses the next attempt, and `nudges` writes the messages for it.
+- `close_out` decides whether to ask a model that answered whether work remains.
 
 Before a request is sent, `history_repair/` repairs its history and removes reasoning, and
 `tool_prompts/` describes tools in the prompt. `contents` reads and joins message contents.

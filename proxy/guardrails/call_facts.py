@@ -1,12 +1,11 @@
 """Collects the positional facts about a call in the text, for the table of `rescue.provenance`.
 
-`collect_facts` returns them as `CallFacts`; each other function determines one of them. No state is
-stored.
+`collect_facts` returns them as `CallFacts`; each other function determines a single fact. No state
+is stored.
 
-The scanner has already put the facts that it knows into `FoundCalls` (see `rescue.position`). One
-of them is the kind of the words `before` a call: in `For example: <tool_call>...</tool_call>` they
-present an example. This module adds the facts that depend on the text after the call, on the tools,
-or on earlier messages.
+`FoundCalls` contains the facts that the scanner has determined (see `rescue.position`), such as the
+kind of the words `before` a call: `For example:` introduces an example. This module adds the facts
+that depend on the text after the call, on the tools, or on earlier messages.
 """
 
 import re
@@ -41,14 +40,14 @@ from proxy.guardrails.unparsed_calls.recognition import is_asked_about
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _REPORT_WORDS = 4  # fewer words, such as "Here you are:", are not an answer next to a call
-# A Python fence is a call if it holds nothing but valid calls (vllm-project/vllm#43104).
+# A Python fence is a call if it contains only valid calls (vllm-project/vllm#43104).
 _PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class NearbyText:
-    """The text of a reply `before` a call, `after` it up to the next call, and in `total`."""
+    """The text of a reply: `before` a call, `after` it up to the next call, and in `total`."""
 
     before: str = ""
     after: str = ""
@@ -64,7 +63,7 @@ def collect_facts(
     earlier: EarlierTexts,
 ) -> CallFacts:
     """Return the facts about a match; `calls` are its calls under the names of offered tools."""
-    # If the client requires a call, a call that repeats the user's text is that call, no quotation.
+    # If the client requires a call, a call that repeats the user's text is not a quotation.
     may_be_copied = offer.choice is ToolUse.AUTO and offer.quotable
     origin = earlier.find_origin(match.source, calls) if may_be_copied else Origin.MODEL
     after = _classify_words_after(text)
@@ -80,7 +79,7 @@ def collect_facts(
 
 
 def find_context(match: FoundCalls) -> Context:
-    """Return SENTENCE for a marked call inside a sentence; the scanner finds the sentence ends."""
+    """Return SENTENCE for a marked call inside a sentence, as the scanner has found it."""
     return Context.SENTENCE if match.is_doubtful and match.is_marked else Context.NONE
 
 
@@ -94,7 +93,7 @@ def find_shown_tool(call: WrittenCall, offer: OfferedTools) -> Tool | None:
 
 
 def asks_about_calls(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
-    """Return whether a user asked how to call one of these tools: then the call is an example."""
+    """Return whether a user asked how to call one of these tools, so that a call is an example."""
     return any(is_asked_about(call.name, text) for call in calls for text in offer.user_texts)
 
 

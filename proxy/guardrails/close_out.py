@@ -25,11 +25,11 @@ from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
 from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error, since_user
 
-# A check needs at least so many remaining tokens of the client's limit: a call has about as many.
+# A check requires at least this many remaining tokens: a call has about 64 tokens.
 LEAST_TOKENS = 64
 MARK = "_closeout"  # suffix of the ids of calls that a check caused
 
-# After such a failure, another attempt would act against a person's will, or act twice.
+# After such a failure, another attempt would act against the user's decision, or act twice.
 _IS_UNCERTAIN = re.compile(
     r"cancel|abort|interrupt|declin|reject|refus|den(?:y|ied)|disallow|forbid|by the user"
     r"|user (?:does|did)\S* (?:not )?(?:want|wish|allow|approve|confirm)"
@@ -91,10 +91,10 @@ def _made_in_turn(completed: Sequence[CompletedCall]) -> list[CompletedCall]:
 
 
 def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause | None:
-    """Return the failure that a result reports with a flag or a member, not only in words."""
+    """Return the failure that a result reports with a flag or a member of its JSON, or None."""
     text = without_reminders(result.text)
     is_reported = bool(result.failed) or (result.failed is None and text.lstrip().startswith("{"))
-    # A result that history repair changed or added says nothing about the tool.
+    # A result that history repair changed or added does not come from the tool.
     if not (is_reported and reports_failure(result) and completed and completed[-1].result == text):
         return None
     return Cause("failed_result", completed[-1].name, read_error(text))
@@ -103,8 +103,8 @@ def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:
     """Return whether the chat template drops reasoning of `sent` after another user message.
 
-    If it does, the prompt of the check differs from the prompt of the answer before its end, and
-    the engine has to process the prompt again.
+    In this case the prompt of the check does not begin with the prompt of the answer, and the
+    engine has to process it again from the dropped reasoning on.
     """
     since = since_user(sent)
     return replay == "last" and replay_thoughts(since, "none") != since

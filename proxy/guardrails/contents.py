@@ -1,4 +1,4 @@
-"""Changes messages as bytes: replaces members, reads, prefixes and joins contents.
+"""Changes messages as bytes: replaces their members, and extends and joins their contents.
 
 A content is a string or a list of parts:
 
@@ -7,7 +7,8 @@ A content is a string or a list of parts:
 
 `history_repair` and `tool_prompts` change messages only with these functions, so that unchanged
 parts and members keep the client's exact bytes. If a message were parsed and serialized again, its
-white space would change, and the engine would have to process the prompt again from there on.
+white space could change, and the engine would have to process the prompt from this message on
+again.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,9 +7,9 @@ Small models vary the calls that they repeat: they write `5.0` for `5`, add an o
 its default, or change the capital letters of a subject. An exact comparison missed such a repeat,
 and a mail was sent twice; therefore `are_alike` compares the effects of two calls.
 
-A repeated call is passed on in two cases: its result reported work in progress, or it observes
-something (`read_file`, `run_tests`) that a later call may have changed. Structured calls may be
-polls, so only the rule for loops applies to them (`transcript.find_loop`).
+The client receives a repeated call in two cases: the earlier result reported work in progress, or
+the tool reads or runs something (`read_file`, `run_tests`) that a later call may have changed.
+Structured calls may be polls, so only the rule for loops applies to them (`transcript.find_loop`).
 """
 
 import re
@@ -48,7 +48,7 @@ _OBSERVES = _READS | frozenset(
         *("tests", "build", "lint"),
     )
 )
-_NOTHING: tuple[JsonValue, ...] = (None, "", [], {})  # equals the absence of an optional member
+_EMPTY: tuple[JsonValue, ...] = (None, "", [], {})  # equivalent to an absent optional member
 _TIMES = re.compile(
     r"\b(?P<word>twice|thrice|(?:zwei|drei|vier)mal)\b"
     r"|\b(?P<count>[2-9]|two|three|four|zwei|drei|vier|dos|tres|cuatro|deux|trois|quatre)"
@@ -129,8 +129,8 @@ def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> Co
     """Return the earlier equal call if it failed and would fail again, otherwise None.
 
     The call may succeed now if the failure was temporary, such as a timeout, if the tool runs
-    something, or if a later call may have changed something. Qwen2.5-Coder 0.5B and 1.5B repeated
-    `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
+    something, such as tests, or if a later call may have changed the state. Qwen2.5-Coder 0.5B and
+    1.5B repeated `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
     """
     for call in reversed(offer.executed):
         if call.name == name and _are_alike(name, call.arguments, arguments, offer):
@@ -172,8 +172,8 @@ def are_alike(
     """Return whether two values have the same effect.
 
     An optional member counts as absent if it is empty, or if it has the default that the `schema`
-    declares. Unless the comparison `is_exact`, letter case and white space make no difference
-    between texts; but if the user's `request` contains both texts, the user distinguishes them.
+    declares. Unless `is_exact`, texts that differ only in letter case and white space are alike,
+    except if the user's `request` contains both texts.
     """
     known = schema if isinstance(schema, dict) else {}
     match left, right:
@@ -210,7 +210,7 @@ def are_alike(
 def _is_idle(
     left: JsonObject, right: JsonObject, name: str, schema: JsonValue, *, is_needed: bool
 ) -> bool:
-    """Return whether a member is absent in one object, and empty or a default in the other."""
+    """Return whether an optional member is absent in one object and has no effect in the other."""
     if name in left and name in right:
         return False
     value = left[name] if name in left else right[name]
@@ -220,7 +220,7 @@ def _is_idle(
             _is_idle(value, {}, inner, properties_of(schema).get(inner), is_needed=False)
             for inner in value
         )
-    return not is_needed and (value in _NOTHING or value == default)
+    return not is_needed and (value in _EMPTY or value == default)
 
 
 def _read_number(value: JsonValue) -> Decimal | None:
@@ -248,8 +248,8 @@ def count_wanted(name: str, arguments: JsonValue, request: str, tools: Sequence[
         words = {part.casefold() for part in _WORD.findall(clause)}
         named = [tool for tool in tools if not words.isdisjoint(_parts(tool))]
         values = arguments.values() if isinstance(arguments, dict) else ()
-        is_held = any(isinstance(value, str) and value and value in clause for value in values)
-        if name in named or is_held or not named:
+        has_value = any(isinstance(value, str) and value and value in clause for value in values)
+        if name in named or has_value or not named:
             wanted = max(wanted, _COUNTS.get(word) or int(word))
     return wanted
 

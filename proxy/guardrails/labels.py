@@ -1,8 +1,8 @@
 r"""Splits a reply into thoughts, actions and the final answer while it arrives.
 
-The ReAct prompt demands lines with labels; only replies to this prompt are split. A label counts at
-the start of a line. Text without labels is unchanged; text after an invented result is dropped. For
-example:
+The ReAct prompt demands lines with labels; only replies to this prompt are split. Labels are
+recognized at the start of a line. Text without labels is unchanged; text after an invented result
+is dropped. For example:
 
     Thought: I need the time.     ReasoningDelta("I need the time.")
     Action: get_time              TextDelta("Action: get_time\n"), which the scanner reads
@@ -19,7 +19,7 @@ from proxy.guardrails.rescue.marks import OBSERVATION
 
 
 class FinalAnswer(msgspec.Struct, frozen=True):
-    """More of the answer to the user."""
+    """The next part of the answer to the user."""
 
     text: str
 

@@ -22,8 +22,8 @@ class Template:
     """The messages that a chat template accepts.
 
     With `alternates`, user and assistant messages must alternate; without `prefill`, the last
-    message must not be the assistant's. `control_tokens` structure its prompts, so they are broken
-    up where a user or a tool wrote them.
+    message must not be from the assistant. `control_tokens` structure its prompts, so a
+    zero-width space splits them in the texts of users and tools.
     """
 
     has_developer: bool = True
@@ -42,12 +42,12 @@ class Quirks:
     - `convention` names the format in which the prompt describes tools; "" if the chat template
       describes them. With `offers_respond` and the `text_policy` AUTO, the description includes the
       synthetic answer tool.
-    - With `resets_state` the backend may continue from a cached prompt only if the prompt is that
-      of the same, unchanged conversation.
+    - With `resets_state` the backend may reuse a cached prompt only if the new prompt continues the
+      same conversation without changes.
     - A prompt that `opens_thoughts` begins a reasoning block that the reply closes.
     - `efforts` are the values of reasoning effort that the chat template accepts in its
       `effort_variable`; () if unknown.
-    - If the variables `kept_by` are set, the template keeps all earlier reasoning.
+    - `kept_by` are the template variables that make the template keep all earlier reasoning.
     - `renders_reasoning` is whether the template writes the reasoning of earlier messages into the
       prompt; None if unknown.
     """

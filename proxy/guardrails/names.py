@@ -47,7 +47,7 @@ def find_name(name_in_reply: str, names: Collection[str]) -> str | None:
 
 
 def has_markup(name_in_reply: str) -> bool:
-    """Return whether an engine's parser left markup of the call in its name."""
+    """Return whether a name contains markup of the call that an engine's parser did not remove."""
     return "<" in name_in_reply or "{" in name_in_reply
 
 

@@ -1,9 +1,9 @@
-"""Messages to a model after a rejected reply, or when its calls are in a loop.
+"""Writes the messages to a model after a rejected reply, or when its calls are in a loop.
 
-The callers decide whether a message is needed; the functions here write it. A nudge is short,
-addresses the model as "you", and names the defect. It is appended, so it never changes an earlier
-message, and it never repeats the whole rejected reply. The texts were measured with models: measure
-again after changing a word (`python -m benchmarks real --model FILE.gguf`).
+The callers decide whether a message is needed. A nudge is short, addresses the model as "you", and
+names the defect. It is appended to the history and changes no earlier message. The texts were
+measured with models: measure again after changing a word
+(`python -m benchmarks real --model FILE.gguf`).
 """
 
 import re
@@ -29,7 +29,7 @@ _JSON_SIGNS = str.maketrans("", "", '{}[]"')
 _DONE = "DONE"  # one word, so that the check of a finished answer costs few tokens
 _FORM = '{"name": <tool>, "arguments": <object>}'
 _FIRST = f"Call the tool that is needed first. Write only {_FORM}."
-# The beginnings of notes that small models copy instead of answering.
+# Small models copy nudges that begin like this, instead of answering.
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
 _FAILED = "Do not make this call again."
 _DESCRIBED, _WRITE = "You only described this call", "To make the call, write only:"
@@ -63,8 +63,8 @@ def correct_announcement(reply: str, offer: OfferedTools) -> tuple[Message, ...]
 def demand_next_step(reply: str, name: str) -> tuple[Message, ...]:
     """Demand a call that the model explained to the user; `name` is its tool, "" if unknown.
 
-    A nudge that the user cannot call tools made Qwen2.5-Coder 1.5B repeat its explanation in 5 of 6
-    tasks. After the instruction to write only the call, it made the right call in 6 of 6.
+    After a nudge that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its explanation in 5
+    of 6 tasks. After the instruction to write only the call, it made the right call in 6 of 6.
     """
     call = f"call {_quote(name)} now" if name else "call the tool now"
     return _append(reply, f"Do not explain it. Do it: {call}. Write only {_FORM}.")
@@ -82,7 +82,7 @@ def correct_foreign_call(name: str, offer: OfferedTools) -> tuple[Message, ...]:
 
 
 def correct_doubtful_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Ask whether the model meant a call; `reply` is its text without that call."""
+    """Ask whether the model meant the call in its reply; `reply` is the text without that call."""
     doubt = "A tool call stands in your text, and it is not clear whether you mean it: no tool ran."
     return _append(reply, f"{doubt} {_offer_ways_out(offer)}")
 
@@ -90,10 +90,11 @@ def correct_doubtful_call(reply: str, offer: OfferedTools) -> tuple[Message, ...
 def report_executed_calls(
     reply: str, offer: OfferedTools, open_values: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Ask for the next step, or, with the calls that have run and their results, for an answer.
+    """Ask for the next step, or list the executed calls with their results and ask for an answer.
 
-    `open_values` are the values that the request names and no call has used. Twenty wordings were
-    measured with Qwen2.5-Coder 0.5B and 1.5B, and these two led to the fewest further repetitions:
+    `open_values` are the values that the request names and no call has used. Of twenty wordings
+    that were measured with Qwen2.5-Coder 0.5B and 1.5B, these two led to the fewest repetitions.
+    Rejected wordings:
 
     - A quotation of the request: the 0.5B repeated the request.
     - A note as the result of the repeated call: both models repeated the call.
@@ -112,8 +113,8 @@ def report_executed_calls(
 def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
     """Ask for another call after a call that failed and would fail again.
 
-    A nudge that the same call fails again made Qwen2.5-Coder 1.5B copy the error or explain it in 7
-    of 7 tasks. When the nudge demanded the call that is needed first, it made another call in 7 of
+    After a nudge that the same call fails again, Qwen2.5-Coder 1.5B copied or explained the error
+    in 7 of 7 tasks. After a nudge for the call that is needed first, it made another call in 7 of
     7.
     """
     error = cut(read_error(failed.result).strip(), _MOST_ERROR)
@@ -123,8 +124,8 @@ def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run.
 
-    The results are reported in sentences, which Qwen2.5-Coder 0.5B paraphrases. It copied a list,
-    "Done so far: send_mail -> ok: true", into 7 of 20 answers.
+    The results are reported in sentences, because Qwen2.5-Coder 0.5B paraphrases them. It copied a
+    list, "Done so far: send_mail -> ok: true", into 7 of 20 answers.
     """
     done = report_results(offer)
     return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
@@ -147,7 +148,7 @@ def _in_words(result: str) -> str:
 
 
 def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
-    """Ask for calls inside the markup of a tool result."""
+    """Ask for the calls that the model wrote inside the markup of a tool result."""
     wrong = "You wrote this inside the markup of a tool result, so no tool ran."
     return (user_message(f"{wrong} If you mean the call, write only: {_write_call(calls)}"),)
 
@@ -155,8 +156,8 @@ def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
 def correct_described_call(reply: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
     """Demand a call that the model described after its tools had run.
 
-    `reply` is its text without that call. The nudge does not offer the alternative `DONE`:
-    Qwen2.5-Coder 1.5B wrote it in 3 of 3 tasks.
+    `reply` is its text without that call. The nudge does not offer the alternative `DONE`, because
+    Qwen2.5-Coder 1.5B chose it instead of the call in 3 of 3 tasks.
     """
     wrong = f"{_DESCRIBED}, so no tool ran."
     return _append(reply, f"{wrong} {_WRITE} {_write_call(calls)}")
@@ -174,7 +175,8 @@ def correct_invented_values(
 ) -> tuple[Message, ...]:
     """Ask whether a call with values that occur nowhere in the conversation is needed.
 
-    If a part of the request `is_open`, another call may have to find the values first.
+    If a part of the request `is_open`, the model is prompted for the call that is needed first: it
+    may return the missing values.
     """
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
     unknown = f"{name} was not called: {listed} occurs nowhere in this conversation."
@@ -220,16 +222,16 @@ def correct_answer(reply: str, problems: Sequence[str]) -> tuple[Message, ...]:
 
 
 def correct_calls(
-    reply: str, answers: Sequence[tuple[ToolCall, str | None]], taken: Collection[str] = ()
+    reply: str, answers: Sequence[tuple[ToolCall, str | None]], sent_ids: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Answer each call with a result that states its problem, or None for a valid call.
+    """Answer each call with a result that states its problem; the problem of a valid call is None.
 
-    Calls with the ids `taken` need not be repeated, because the client already has them.
+    The client already has the calls with the ids `sent_ids`, so they must not be repeated.
     """
     results: list[Message] = []
     for call, problem in answers:
         text = f"Error: {problem}"
-        if call.id in taken:
+        if call.id in sent_ids:
             text = "Noted, and going to be run. Do not repeat this call."
         elif problem is None:
             text = "Not run: another call of the same reply was invalid. Repeat this call with it."
@@ -238,21 +240,21 @@ def correct_calls(
 
 
 def correct_broken_call(reply: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Correct a call whose arguments are not an object; its reply is quoted as prose.
+    """Correct a call whose arguments are not an object; only the text of its reply is quoted.
 
-    The history must not contain the call itself: chat templates parse the arguments of all calls,
-    and fail if they cannot.
+    The history must not contain the call itself: chat templates parse the arguments of all calls
+    and fail on broken arguments.
     """
     return _append(reply, f"Your tool call could not be read: {problem}. {_demand_call(offer)}")
 
 
-def demand_open_call(reply: str) -> tuple[Message, ...]:
-    """Demand the rest of a call whose beginning the client has already received."""
+def demand_completed_call(reply: str) -> tuple[Message, ...]:
+    """Demand the completion of a call whose beginning the client has already received."""
     return _append(reply, "You had begun a call, and it is still to be completed.")
 
 
-def ask_what_is_left(reply: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
-    """Ask after an answer whether work remains; if there is an `error`, `tool` failed with it."""
+def ask_for_remaining_work(reply: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
+    """Ask after an answer whether work remains; `error` is that of a failed call of `tool`."""
     prompt = (
         "If something that was asked for is not done yet, do it now with a tool. "
         f"Otherwise answer only {_DONE}."
@@ -275,7 +277,7 @@ def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
 
 
 def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
-    """Describe the violations; a model that may answer may also ask for missing values."""
+    """Describe the violations; if an answer is allowed, the model may ask for missing values."""
     listed = "; ".join(map(str, violations))
     problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
     if not offer.may_answer or not any(violation.is_absence for violation in violations):
@@ -298,7 +300,7 @@ def warn_of_loop(name: str, times: int) -> Message:
 
 
 def report_withheld_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Report a call that was not repeated: as a note, because it has no result."""
+    """Report that a call in a loop did not run; a note, because there is no result."""
     name, times = ("", 0) if offer.loop is None else (offer.loop.name, offer.loop.times)
     note = _note(f"{name} was not called again. {describe_loop(name, times)}")
     return (*quote_reply(reply), note)
@@ -332,27 +334,27 @@ def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> 
             return f"Stop calling {name}. The only calls allowed now are: {missing}."
 
 
-def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
-    """Demand a call of `name` whose arguments start with the `beginning` that the client has."""
+def demand_same_call(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
+    """Demand a call of `name` with the `beginning` of arguments that the client has received."""
     is_quotable = 0 < len(beginning) <= _MOST_QUOTED
     start = f"exactly with {beginning}" if is_quotable else "with the same values as before"
     return _extend(nudge, f"Call {name} again, and begin its arguments {start}")
 
 
 def is_done(reply: str) -> bool:
-    """Return whether a reply is the word that confirms a complete answer."""
+    """Return whether a reply is only the word `DONE`."""
     return _strip_marks(reply) == _DONE
 
 
 def may_be_about_nudge(reply: str) -> bool:
     """Return whether a reply that begins like this may be `DONE`, or a copy of a nudge."""
-    return _DONE.startswith(_strip_marks(reply)) or copies_nudge(reply, is_whole=False)
+    return _DONE.startswith(_strip_marks(reply)) or copies_nudge(reply, is_complete=False)
 
 
-def copies_nudge(reply: str, *, is_whole: bool = True) -> bool:
+def copies_nudge(reply: str, *, is_complete: bool = True) -> bool:
     """Return whether a reply begins with a copy of a nudge.
 
-    If the reply is not yet whole, it is enough that its continuation may make it a copy.
+    If the reply is not yet complete, also return True if more text may make it a copy.
     """
     text = reply.strip()
     rest = text.partition(" ")[2]  # after the name of a tool
@@ -360,7 +362,7 @@ def copies_nudge(reply: str, *, is_whole: bool = True) -> bool:
         return True
     may_begin = any(note.startswith(text) for note in (*_COPIED, "The last"))
     may_begin |= _NEXT.startswith(rest)
-    return not is_whole and (may_begin or _MAY_BE_LOOP.match(text) is not None)
+    return not is_complete and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 
 def _strip_marks(reply: str) -> str:
@@ -368,7 +370,7 @@ def _strip_marks(reply: str) -> str:
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Add the only allowed form to the last message; another message could break alternation."""
+    """Add the required form to the last message; a separate message could break alternation."""
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 
 
@@ -381,7 +383,7 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
 
 
 def _note(text: str) -> Message:
-    """Mark a message, so that the model does not take it for a result or a request of the user."""
+    """Write a message that the model does not mistake for a result or a request of the user."""
     return user_message(f"{_NOTE}, not a tool result: {text}]")
 
 

@@ -65,7 +65,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     """The tools and rules that apply to one request.
 
     - `tools` are the client's tools; `respond` is the synthetic answer tool, if it is offered.
-      `allowed` names the only tools that may be called; calls that are `denied` must not be made.
+      With `allowed`, only these tools may be called. The calls in `denied` must not be made.
     - `user_texts`, `results` and `instructions` are the texts of user messages, of tool results and
       of all other messages.
     - `completed` are the calls in the history that have a result. `executed` are those since the
@@ -118,7 +118,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the rules for a correction; a model that has no call to make may use `respond`."""
+        """Return the rules for a correction; instead of a call, the model may use `respond`."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 

@@ -23,12 +23,12 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
       ▼  │                   ▼
     MESSAGE                ENDED
 
-- CONTENT: prose is returned at once. After a broken or ambiguous call, and where the model begins
-  to explain calls that it made, it is returned as `WithheldText`.
+- CONTENT: prose is returned at once. Prose after a broken or ambiguous call is returned as
+  `WithheldText`, and so is the explanation of a call that has run.
 - MESSAGE: the arguments of the respond tool arrive; the message in them is returned at once.
 - PENDING: the text after a call decides about the call, so all findings are stored until the reply
   or the text ends.
-- ENDED: the rest of the text is ignored; `EnoughHeardError` lets the caller stop the model. In a
+- ENDED: the rest of the text is ignored; `EnoughReadError` makes the caller stop the model. In a
   retry, a second call also ends the reply if no call so far is valid.
 
 A call inside reasoning counts only if the reasoning ends with it, and no answer and no other call
@@ -76,7 +76,7 @@ from proxy.guardrails.call_facts import (
 from proxy.guardrails.executed_calls import has_run
 from proxy.guardrails.labels import FinalAnswer, InventedResult
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import AddressedText, EnoughHeardError, split_unopened
+from proxy.guardrails.reasoning import AddressedText, EnoughReadError, split_unopened
 from proxy.guardrails.repetition import find_explanation
 from proxy.guardrails.reply_scanner import ReplyScanner, ScannedPart
 from proxy.guardrails.reply_text import (
@@ -220,22 +220,22 @@ class PendingFindings:
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        Prose that quotes another call is left out, and so is reasoning: neither shows whether an
-        earlier call is meant.
+        Reasoning and prose that quotes another call are skipped: they do not show whether the model
+        meant the earlier call.
         """
-        pending, self.findings = _without_beginnings(self.findings), []
-        taken: list[tuple[Finding, str]] = []
+        pending, self.findings = _remove_repeated_starts(self.findings), []
+        reversed_pairs: list[tuple[Finding, str]] = []
         text, is_quotation = "", False
         for finding in reversed(pending):
-            taken.append((finding, text))
+            reversed_pairs.append((finding, text))
             if isinstance(finding, Prose):
                 text = "" if is_quotation else (finding.text + text)[:_MOST_TEXT_AFTER]
-            elif isinstance(finding, findings.EarlierThoughts | findings.RefusedText):
+            elif isinstance(finding, findings.EarlierReasoning | findings.RefusedText):
                 text = ""
                 is_quotation = isinstance(finding, findings.RefusedText)
             elif isinstance(finding, FoundCalls):
                 is_quotation = False
-        return taken[::-1]
+        return reversed_pairs[::-1]
 
 
 class ReplyCalls:
@@ -257,8 +257,8 @@ class ReplyCalls:
     def add(self, call: WrittenCall, *, is_marked: bool) -> None:
         """Add a call unless it repeats an earlier one.
 
-        Two equal marked calls are accepted, for example to roll dice twice. At the third, the model
-        is in a loop, and all but the first are dropped (see `MOST_SAME`).
+        Two equal marked calls are accepted, for example to roll dice twice. A third equal call
+        shows that the model is in a loop; then only the first call is kept (see `MOST_SAME`).
         """
         most = MOST_SAME if is_marked else 2
         is_few = _REPEATED not in self.facts and self.calls.count(call) + 1 < most
@@ -336,11 +336,11 @@ class ReplyReader:
         return call is not None and call.message is None
 
     def read(self, event: ReplyEvent) -> list[ReplyPart]:
-        """Read one event of the backend; raise `EnoughHeardError` for text in the state ENDED."""
+        """Read one event of the backend; raise `EnoughReadError` for text in the state ENDED."""
         match event:
             case TextDelta(text):
                 if self._has_ended:
-                    raise EnoughHeardError
+                    raise EnoughReadError
                 return self._read_parts(self._scanner.feed(text))
             case ToolCallArgumentsDelta(index, text):
                 call = self.structured.get(index)
@@ -362,7 +362,7 @@ class ReplyReader:
         A lone end mark of reasoning shows that the prompt had opened the block. If the client has
         seen no part of the reply (`is_unseen`), the text before this mark becomes reasoning.
         """
-        if self._has_ended:  # the caller stopped the model, so the engine's reason means nothing
+        if self._has_ended:  # the caller stopped the model, so the engine reports a cancellation
             reason = STOP
         is_cut_off, text = is_cut(reason), self._text
         parts = self._read_parts(self._scanner.flush())
@@ -381,16 +381,16 @@ class ReplyReader:
         if not (self.calls or text.pieces or is_cut_off):
             for match in find_final_calls(self._scanner.find_calls("".join(self._reasoning))):
                 self._decide(match)
-        whole = str(text)
+        content = str(text)
         has_ended_reasoning = self._scanner.has_closed_reasoning
-        if whole and (is_unseen or self._closes_reasoning) and not self._has_responded:
-            reasoning, answer = split_unopened(whole)
+        if content and (is_unseen or self._closes_reasoning) and not self._has_responded:
+            reasoning, answer = split_unopened(content)
             has_ended_reasoning |= bool(reasoning)
             if is_unseen and reasoning:
-                whole = answer
+                content = answer
                 parts.append(self._add_reasoning(ReasoningDelta(reasoning)))
         self._calls.facts += [EndedThoughts()] * has_ended_reasoning
-        return parts, self._summarize(whole, reason)
+        return parts, self._summarize(content, reason)
 
     def _summarize(self, text: str, reason: str) -> ReadReply:
         return ReadReply(
@@ -443,7 +443,7 @@ class ReplyReader:
         match finding:
             case FoundCalls():
                 self._end_if_stuck(finding)
-            case findings.LeftOut(ends_reply=True):
+            case findings.DroppedText(ends_reply=True):
                 self._end()
             case _ if is_runaway:
                 self._end()
@@ -476,9 +476,9 @@ class ReplyReader:
         match finding:
             case findings.RefusedText(reason):
                 self._refuse(reason)
-            case findings.LeftOut(name):
+            case findings.DroppedText(name):
                 self._calls.facts.append(Dropped(name))
-            case findings.EarlierThoughts(is_over):
+            case findings.EarlierReasoning(is_over):
                 self._end_reasoning(is_over=is_over)
             case _:
                 pass
@@ -507,9 +507,9 @@ class ReplyReader:
     # Calls in the text.
 
     def _take_calls(self, match: FoundCalls) -> list[ReplyPart]:
-        """Return messages at once, and calls as text if later text cannot make them calls.
+        """Process calls: a message is returned at once, and other calls are stored (PENDING).
 
-        All other calls are stored until the text after them is known.
+        A doubtful call is returned as text if the text after it cannot change the decision.
         """
         if all(map(self._is_message, match.calls)):
             return self._add_calls(match)
@@ -665,10 +665,10 @@ class ReplyReader:
         return parts
 
     def _is_unknown(self, call: WrittenCall, message: MessageDecoder) -> bool:
-        """Return whether a call with the name of an answer tool is no answer.
+        """Return whether a call of an answer tool that was not offered is not an answer.
 
-        It has further arguments, which an answer does not have. Broken arguments are an answer if
-        the client has already received a part of the message in them.
+        Such a call has other arguments than a single text. If its arguments are broken, it is an
+        answer only if the client has already received a part of the message.
         """
         if self._offer.is_respond(call.name) or self._offer.is_answer(call):
             return False
@@ -677,7 +677,7 @@ class ReplyReader:
     def _split_swallowed(self, call: WrittenCall) -> Sequence[WrittenCall]:
         """Return the calls that the engine's parser read as one call."""
         offer = self._offer
-        if not (swallowed.may_hold_calls(call) and offer.repairs and offer.rescues):
+        if not (swallowed.may_contain_calls(call) and offer.repairs and offer.rescues):
             return (call,)  # nearly always
         calls = swallowed.reread(call, offer.readable_syntaxes, offer.written_names)
         if calls[0] is not call:
@@ -698,7 +698,7 @@ class ReplyReader:
     # Text.
 
     def _refuse(self, reason: Reason) -> None:
-        """Note why the next prose is not a call, although it was meant as one or looks like one."""
+        """Store the reason why the next prose is not a call, although it looks like a call."""
         if reason in _STOPPED and self._offer.stop_strings:
             reason = Reason.CUT_OFF  # most likely, a stop string ended the reply within the call
         self._refusal = reason
@@ -738,12 +738,12 @@ class ReplyReader:
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
         """Return the part of the message that has not been returned yet.
 
-        Only a broken surrogate can make the whole message differ from the part already returned;
-        then nothing is added.
+        The complete message begins with the part that was returned, except after a broken
+        surrogate; in this case nothing is added.
         """
         self._has_responded = True
-        whole, sent = extract_message(call.arguments), decoder.text
-        return self._respond(whole[len(sent) :] if whole.startswith(sent) else "")
+        message, sent = extract_message(call.arguments), decoder.text
+        return self._respond(message[len(sent) :] if message.startswith(sent) else "")
 
 
 def mark_unclosed_call(
@@ -757,14 +757,14 @@ def mark_unclosed_call(
     if any(finding != not_a_call and not isinstance(finding, Prose) for finding in rest):
         return last
     before, text = text_before + prose_in(last[:start]), prose_in(rest)
-    is_apart = not before or before.endswith("\n") or text.startswith("\n")
-    if not rest or not is_apart or not begins_call(text, tools):
+    starts_line = not before or before.endswith("\n") or text.startswith("\n")
+    if not rest or not starts_line or not begins_call(text, tools):
         return last
     return [*last[:start], findings.RefusedText(Reason.NOT_CLOSED), Prose(text)]
 
 
 def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
-    """Return the calls at the end of the reasoning; () if words or a plain call follow them."""
+    """Return the marked calls at the end of the reasoning; [] if other text follows them."""
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
@@ -778,8 +778,8 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
     return matches
 
 
-def _without_beginnings(pending: Sequence[Finding]) -> list[Finding]:
-    """Remove each unclosed call that the model repeats at once with a closing mark."""
+def _remove_repeated_starts(pending: Sequence[Finding]) -> list[Finding]:
+    """Remove each unclosed call that is directly followed by the same call with a closing mark."""
     in_progress = (findings.ArgumentsStarted, findings.ArgumentsText, findings.Gap)
     complete = [finding for finding in pending if not isinstance(finding, in_progress)]
     open_calls = [

@@ -12,8 +12,8 @@ For example, `<think>\nNoon?</think>\n\nIt is noon.` becomes `ReasoningDelta("No
 `TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need the splitter.
 
 An end mark in the answer without an open block stays in the text. Unless the mark is quoted, the
-scanner of `rescue` reports it as `EarlierThoughts`. `ReplyReader.finish` then turns the text before
-the mark into reasoning, if the client has seen none of it.
+scanner of `rescue` reports it as `EarlierReasoning`. `ReplyReader.finish` then turns the text
+before the mark into reasoning, if the client has received none of it.
 """
 
 import re
@@ -36,7 +36,7 @@ from proxy.guardrails.rescue.values.cursor import (
 
 
 class AddressedText(TextDelta, frozen=True):
-    """Text in a message that is addressed to the user, in which nothing is a call."""
+    """Text of a message that is addressed to the user; it contains no calls."""
 
 
 SplitPart: TypeAlias = ReasoningDelta | TextDelta
@@ -47,7 +47,7 @@ _State: TypeAlias = Literal["start", "opened", "within", "between", "header", "a
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A marked part of a reply, up to one of the marks `ends`.
+    """A part of a reply between an opening mark and one of the marks `ends`.
 
     With `is_trimmed` the white space next to its marks is removed. With `is_loose` the end marks
     may differ in case and contain white space.
@@ -98,20 +98,19 @@ _BLOCKS[_ANALYSIS] = _Block(
     (*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"), is_loose=False
 )
 # Marks after the answer of Kimi K3 and Inkling, and the word before Harmony's answer.
-_ENDS_OF_ALL = (*_MESSAGES.reply_ends, f"{_ASSISTANT}{_FINAL}")
-_MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
+_REPLY_ENDS = (*_MESSAGES.reply_ends, f"{_ASSISTANT}{_FINAL}")
+_MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_REPLY_ENDS))
 _FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
 # Marks of reasoning that interrupts an answer.
 _LATER_MARKS = LooseLiterals(REASONING)
 _LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in REASONING})))
 _FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
-_SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - as Chinese has it
+_SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - Chinese marks
 _LEAD = 400  # characters that may introduce an example
 # A reply that consists of marks is noise: after this number of blocks the search stops.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
-# Characters of possible reasoning that are held back: about 30,000 tokens.
-_MOST_HELD = 2**17
+_MOST_HELD = 2**17  # characters of possible reasoning that are held back: about 30,000 tokens
 # An end mark without a beginning is a quotation if it is in quotation marks or within a line.
 _ENDS = tuple(dict.fromkeys(REASONING.values()))
 _END = f"(?i:{loose_pattern(*_ENDS)})"
@@ -124,30 +123,30 @@ _LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
 
 @dataclass(slots=True)
 class ThoughtHabit:
-    """Whether a model is expected to close a reasoning block that its prompt opened.
+    """Remembers whether a model closes a reasoning block that its prompt opened.
 
-    One reply that closes a block sets the expectation, and three successive replies without an end
-    mark reset it. Without the reset, text would still be held back after a client has switched
-    reasoning off.
+    After a reply that closes such a block, the next three replies are expected to do so as well.
+    Without this limit, text would still be held back after a client has switched reasoning off.
     """
 
-    lasting: int = 0  # replies
+    expected_replies: int = 0
 
     def note(self, *, is_shown: bool) -> None:
-        self.lasting = 3 if is_shown else max(0, self.lasting - 1)
+        self.expected_replies = 3 if is_shown else max(0, self.expected_replies - 1)
 
 
 @dataclass(slots=True)
 class ReasoningSplitter:
     """Splits a reply into reasoning and text while it is being generated.
 
-    - Blocks count at the start of the reply and directly after one another. A later reasoning block
-      counts if it is on separate lines (kekzl/imp#793), unless it is quoted or follows a call.
+    - A block is recognized at the start of the reply and directly after another block. A later
+      reasoning block is recognized on separate lines (kekzl/imp#793), unless it is quoted or
+      follows a call.
     - Text that may be the beginning of a mark is held back, and so is white space that a mark would
       remove. All other text is returned at once.
     - `<answer>` around an answer is removed, unless the `prompt` contains this tag.
-    - If a header addresses a tool, the header and the rest of the reply are returned as text;
-      `rescue` reads the call in it.
+    - If a header addresses a tool, the header and the rest of the reply are returned as text, in
+      which `rescue` finds the call.
     - If the prompt may have opened a block (`is_opened`), text is held back until the block or the
       reply ends, or until `_MOST_HELD` characters are held. `has_ended` is true if the reply closed
       such a block.
@@ -161,7 +160,7 @@ class ReasoningSplitter:
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
     _is_block_blank: bool = True
-    _patience: int = _MOST_BLOCKS
+    _remaining_blocks: int = _MOST_BLOCKS
     _kinds: set[type[SplitPart]] = field(default_factory=set)
     _parts: list[SplitPart] = field(default_factory=list)
     _held: int = 0
@@ -177,14 +176,14 @@ class ReasoningSplitter:
         return self._report()
 
     def settle(self) -> list[SplitPart]:
-        """Decide about held text that may be reasoning, because no more text follows."""
+        """Decide about held text that may be reasoning, when no more text follows."""
         self.is_opened = False
         if self._state == "opened":  # `_read_opened` has handled marks with text after them
             self._read_all(self._end_opened(is_over=True))
         return self._report()
 
-    def pass_by(self, text: str) -> None:
-        """Note text of the answer that bypasses the splitter."""
+    def record_answer(self, text: str) -> None:
+        """Record text of the answer that was returned without the splitter."""
         if text:
             self._state = "answering"
             self._answered.append(text)
@@ -208,10 +207,10 @@ class ReasoningSplitter:
 
     def _read_all(self, text: str) -> None:
         while text:
-            text = self._read_on(text)
+            text = self._read_part(text)
 
-    def _read_on(self, text: str) -> str:
-        """Read the next part and return the rest of the text."""
+    def _read_part(self, text: str) -> str:
+        """Read the next part and return the remaining text."""
         read = {
             "answering": self._read_answer,
             "header": self._read_header,
@@ -225,14 +224,14 @@ class ReasoningSplitter:
         head = self._partial + text if self._partial else text.lstrip()
         if not self._partial and (self._state == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
-        mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
+        mark = _MARKS.at(head, 0, is_finished=False) if self._remaining_blocks else ""
         is_open = mark is None or (mark == _ANALYSIS and head == mark)  # the next letter decides
         self._partial = head if is_open else ""
         if mark is None or is_open:
             return ""
-        if not mark or not self._counts(mark, head):
+        if not mark or not self._is_mark(mark, head):
             return self._answer(self._take_spaces() + head)
-        self._patience -= 1
+        self._remaining_blocks -= 1
         if mark in _HEADER_STARTS:
             self._state = "header"
             return head
@@ -244,8 +243,8 @@ class ReasoningSplitter:
         """Whether reasoning interrupted a line of the answer."""
         return bool(self._answered) and not self._answered[-1][-1].isspace()
 
-    def _counts(self, mark: str, head: str) -> bool:
-        """Return whether `mark` is a mark here, and not a word or a tag of the answer."""
+    def _is_mark(self, mark: str, head: str) -> bool:
+        """Return whether `mark` at the start of `head` is a mark, not a word of the answer."""
         if mark == _ANALYSIS:
             return head[len(mark)].isalnum()
         if fold_mark(mark) != _ANSWER_TAG:
@@ -255,7 +254,7 @@ class ReasoningSplitter:
     def _read_answer(self, text: str) -> str:
         """Read text up to a later reasoning block."""
         text, self._partial = self._partial + text, ""
-        if not self._patience:
+        if not self._remaining_blocks:
             self._emit_answer(text)
             return ""
         start = _LATER_MARKS.find(text, 0, is_finished=False)
@@ -265,7 +264,7 @@ class ReasoningSplitter:
         if mark is None or is_later is None:
             self._partial = text[start:]
         elif mark:  # the check reads the whole answer
-            self._patience -= 1
+            self._remaining_blocks -= 1
         if is_later:
             self._emit_answer(text[:start])
             self._enter(_FOLDED_BLOCKS[fold_mark(mark or "")])
@@ -323,9 +322,9 @@ class ReasoningSplitter:
         mark = _ANY_END.search(window)
         if is_marked := mark is not None and mark.end() < len(window):
             window = window[mark.end() :]
-            self._patience -= 1
+            self._remaining_blocks -= 1
         self._tail = window[-_LONGEST_END:]
-        is_over = self._held > _MOST_HELD or not self._patience
+        is_over = self._held > _MOST_HELD or not self._remaining_blocks
         return self._end_opened(is_over=is_over) if is_marked or is_over else ""
 
     def _end_opened(self, *, is_over: bool) -> str:
@@ -370,7 +369,7 @@ class ReasoningSplitter:
         return spaces
 
     def _answer(self, text: str) -> str:
-        """Begin the text outside of blocks; return it."""
+        """Enter the state "answering", or "opened" if `text` may be reasoning; return `text`."""
         is_opened = self.is_opened and self._state == "start"
         if text:
             self._state = "opened" if is_opened else "answering"
@@ -391,7 +390,7 @@ class ReasoningSplitter:
         return parts
 
 
-class EnoughHeardError(Exception):
+class EnoughReadError(Exception):
     """Raised when the rest of a reply is ignored, so that the caller stops the model.
 
     Qwen2.5-Coder 0.5B and 1.5B wrote up to 129 copies of a call, until `max_tokens` was reached.
@@ -399,7 +398,7 @@ class EnoughHeardError(Exception):
 
 
 def _channel(header: str) -> str:
-    """Return the channel of a message, "" if it is addressed to a tool."""
+    """Return the channel of a message; "" if the message is addressed to a tool."""
     if header.endswith((_SELF, _USER)):
         return _SELF if header.endswith(_SELF) else _USER
     name: str = ["", *_CHANNEL.findall(header)][-1]

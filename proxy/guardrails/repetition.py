@@ -59,11 +59,11 @@ _SENTENCE = 30  # characters; shorter lines (`}`, `---`) are repeated in healthy
 
 
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
-    """Return whether a text is JSON that repeats results and calls since the last user message.
+    """Return whether a text is JSON that repeats results or calls since the last user message.
 
     The text may begin with a label ("Observation:") and may be incomplete. In a retry, any JSON
-    without an answer in words is an echo, even if it is broken. If the user asked for JSON, no text
-    is an echo.
+    without a sentence is an echo, even if it is broken. If the user asked for JSON, no text is an
+    echo.
 
         result: {"city": "Paris", "sky": "clear"}
 
@@ -84,7 +84,7 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
 
 
 def _strip_labels(text: str) -> str:
-    """Return a text without the labels of results; if it has one, each line may have one."""
+    """Remove the label of a result; after a first label, also the labels of the other lines."""
     content = strip_label(text.lstrip())
     if len(content) == len(text.lstrip()):
         return content
@@ -123,7 +123,7 @@ def words_in_json(text: str) -> str:
 
 
 def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
-    """Return whether a reply with this beginning may turn out to be an echo."""
+    """Return whether a reply that begins like this may become an echo."""
     if not offer.executed or wants_json(offer):
         return False
     content = strip_label(text.lstrip())
@@ -136,8 +136,8 @@ def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -
         return len(text) < _LONGEST and _IS_OTHER.match(content) is None
     results = [result if isinstance(result, list) else [result] for result in _results(offer)]
     known = {*_WRAPPERS, *(name for rows in results for row in rows for name in _members(row))}
-    is_whole = key[2] is not None
-    return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
+    is_complete = key[2] is not None
+    return key[1] in known if is_complete else any(name.startswith(key[1]) for name in known)
 
 
 def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
@@ -145,7 +145,7 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     if not offer.executed or len(text) > _LONGEST:
         return []
     starts = envelope_starts(text)[:_MOST_BLOCKS]  # each parse may run to the end
-    values = [value for at in starts for value in read_values(text[at:], is_whole=False)[:1]]
+    values = [value for at in starts for value in read_values(text[at:], is_complete=False)[:1]]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
 
@@ -153,9 +153,9 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
 def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
     """Return the index at which `text` begins to explain executed calls, or -1.
 
-    If all calls in the text have run, or the request is done, this is the position before the first
-    call. Otherwise it is a code fence that follows other text on its line. `line` is the earlier
-    text on the first line.
+    If all calls in the text have run, or the request is done, this is the index of the first call.
+    Otherwise it is the index of a code fence that follows other text on its line. `line` is the
+    text before `text` on its first line.
     """
     calls = list_shown_calls(text, offer)
     is_done = bool(calls) and judge_progress(offer) is Progress.DONE
@@ -186,20 +186,20 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
 
 
 def is_broken_call(text: str, offer: OfferedTools) -> bool:
-    """Return whether a reply after tools have run is only the beginning of a call in JSON."""
+    """Return whether a reply is an incomplete call in JSON, after tools have run."""
     content = text.lstrip()
     is_call = content.startswith("{") and "\n\n" not in content
     if not (is_call and offer.executed) or wants_json(offer):
         return False
     names = [tool.name for tool in offer.tools]
-    return begins_plain_call(content, names) and not read_values(content, is_whole=False)
+    return begins_plain_call(content, names) and not read_values(content, is_complete=False)
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     """Return the calls of tools that are not offered, if a text consists of calls.
 
-    Such a text is an answer if the user named one of the tools, or asked for JSON. Qwen2.5-Coder
-    1.5B ended a conversation with `{"name": "exit", "arguments": null}`.
+    Returns () if the user named one of the tools, or asked for JSON: then the text is an answer.
+    Qwen2.5-Coder 1.5B ended a conversation with `{"name": "exit", "arguments": null}`.
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
     foreign = tuple(call for call in calls if find_tool(call.name, offer.tools) is None)

@@ -24,7 +24,7 @@ from proxy.guardrails.rescue.findings import Finding, FoundCalls, Prose, Refused
 from proxy.guardrails.rescue.marks import begins_plain_call
 from proxy.guardrails.rescue.provenance import Origin
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
+from proxy.guardrails.rescue.stray import StrayMarks, remove_lone_marks
 from proxy.guardrails.rescue.syntax import Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
@@ -67,7 +67,7 @@ class ReplyScanner:
             return []
         last = self._complete(self._scanner.finish(cut_off=is_cut_off), is_last=True)
         self._scanner = None  # it refers to this object
-        return without_lone_marks(last, self._is_in_prompt) if has_structured_calls else last
+        return remove_lone_marks(last, self._is_in_prompt) if has_structured_calls else last
 
     def close(self) -> None:
         """Discard the text that the first stage holds back."""
@@ -107,7 +107,7 @@ class ReplyScanner:
     def find_complete_calls(self, text: str) -> FoundCalls | None:
         """Find the plain calls before a call that was cut off."""
         start = _BRACKET.search(text)
-        values = read_values(text[start.start() :], is_whole=False) if start else []
+        values = read_values(text[start.start() :], is_complete=False) if start else []
         calls = tuple(call for value in values for call in calls_in(value, is_marked=False))
         if not calls or not self._may_cut(text, calls):
             return None

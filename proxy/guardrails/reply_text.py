@@ -25,7 +25,7 @@ class RespondText(msgspec.Struct, frozen=True):
 
 
 class WithheldText(msgspec.Struct, frozen=True):
-    """Text from a broken or ambiguous call on, which is shown only if every retry fails."""
+    """Text that begins with a broken or ambiguous call; it is sent only if every retry fails."""
 
     text: str
 
@@ -38,7 +38,7 @@ class ReplyText:
     """Collects the text; only `add` and `remove_broken` change the pieces.
 
     `has_answer` and `continues_after_call` refer to the text since the last end of reasoning.
-    `follows_call` is true until text follows a call that is not part of the text.
+    `follows_call` is true if a call was removed directly before the next text.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -73,12 +73,12 @@ class ReplyText:
         return text
 
     def begin_broken(self) -> None:
-        """Store the position of a call that cannot be read, unless there was one before."""
+        """Store the position of the first call that cannot be read."""
         if self.broken_from is None:
             self.broken_from = len(self.pieces)
 
     def note_refusal(self, reason: Reason | None) -> None:
-        """Note why the next piece of prose is not a call."""
+        """Set `is_broken` if the next piece of prose is a broken call."""
         self.is_broken |= reason in _BROKEN
 
     def forget_broken(self) -> None:

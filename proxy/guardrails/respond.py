@@ -1,7 +1,10 @@
-"""The synthetic tool for answers in prose: offered last, and invisible to the client.
+"""The synthetic tool `respond`, which a model calls to answer in prose.
 
-Its message is decoded while the arguments arrive, so that it can be streamed. `inference.plan`
-decides when to offer the tool, `inference.text_gate` when to show its message.
+The tool is the last in the list and is never sent to the client: its message becomes the text of
+the reply. The message is decoded while the arguments arrive, so that it can be streamed.
+`inference.plan` decides when to offer the tool, `inference.text_gate` when to send its message.
+
+    respond({"message": "It is sunny in Rome."})    the client receives: It is sunny in Rome.
 """
 
 import re
@@ -35,7 +38,7 @@ _PARAMETERS: JsonObject = {
 # Names of answer tools from other systems, which models call although they are not offered.
 ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
 
-# The same as tools, for calls that only the tool's name reveals; `finish` is also a plain word.
+# These tools are found in text by their names, `respond("...")`; `finish` is also a plain word.
 UNOFFERED = tuple(Tool(name, {}, b"") for name in ANSWER_TOOLS if name != "finish")
 
 _STYLE = Style(has_words=True)
@@ -45,24 +48,24 @@ _AFTER_INNER_QUOTE = re.compile(r"[\s}]+")
 
 @lru_cache(maxsize=1024)
 def is_answer_tool(name: str) -> bool:
-    """Return whether a name means one of `ANSWER_TOOLS`."""
+    """Return whether a name is one of `ANSWER_TOOLS`, or similar enough (`names.find_name`)."""
     return find_name(name, ANSWER_TOOLS) is not None
 
 
 @lru_cache(maxsize=256)
-def make_respond_tool(taken: tuple[str, ...]) -> Tool:
-    """Make the tool under the first name that no client tool has (`taken`)."""
+def make_respond_tool(client_names: tuple[str, ...]) -> Tool:
+    """Make the tool, with a name that no tool of the client has."""
     numbered = (f"respond_{number}" for number in count(2))
     names = chain(("respond", "respond_to_user"), numbered)
-    name = next(name for name in names if name not in taken)
+    name = next(name for name in names if name not in client_names)
     function: JsonObject = {"name": name, "description": DESCRIPTION, "parameters": _PARAMETERS}
     return Tool(name, _PARAMETERS, json.dump({"type": "function", "function": function}))
 
 
 def extract_message(arguments: JsonValue) -> str:
-    """Return the whole message of a finished call; a `MessageDecoder`'s output is a prefix of it.
+    """Return the message of a complete call; the output of `MessageDecoder` is a prefix of it.
 
-    From broken arguments a part is recovered; text that is not JSON is the message.
+    Of broken arguments, the readable part is returned. Text that is not JSON is the message itself.
     """
     match arguments:
         case None:
@@ -76,7 +79,7 @@ def extract_message(arguments: JsonValue) -> str:
 
 
 def only_text(arguments: JsonValue) -> str | None:
-    """Return the text of arguments with a single member that is a text, otherwise None."""
+    """Return the value of the only argument if it is a text, otherwise None."""
     if isinstance(arguments, str):
         try:
             arguments = json.parse(arguments)
@@ -108,7 +111,7 @@ def _extract_from_members(arguments: JsonObject) -> str:
     if isinstance(message, str):
         return message
     strings = [value for value in arguments.values() if isinstance(value, str)]
-    if len(strings) == 1:  # under another name: {"answer": "It is noon."}
+    if len(strings) == 1:  # the parameter has another name: {"answer": "It is noon."}
         return strings[0]
     if _PARAMETER in arguments:
         return "" if message is None else json.dump_text(message)
@@ -118,9 +121,9 @@ def _extract_from_members(arguments: JsonObject) -> str:
 class MessageDecoder(MemberWatcher):
     """Decodes the top-level string `message` of a JSON object while its text arrives.
 
-    The lenient reader reads up to the message, which is then decoded piece by piece. Single quotes,
-    bare keys, raw newlines and unescaped quotes are accepted. Unreadable text has no message. The
-    work is linear in the text.
+    The lenient reader stops at the message, which is then decoded as it arrives. Single quotes,
+    bare keys, raw newlines and unescaped quotes are accepted. If the text before the message is
+    unreadable, nothing is decoded. The time is linear in the length of the text.
     """
 
     def __init__(self) -> None:
@@ -128,7 +131,7 @@ class MessageDecoder(MemberWatcher):
         self._decoded: list[str] = []
         self._cursor = Cursor()
         self._reading = self._read()
-        self._flows_to = ""  # the quote before which text needs no decoding
+        self._plain_until = ""  # text before this quote needs no decoding; "" if all text does
         self._is_over = False
 
     @property
@@ -136,9 +139,9 @@ class MessageDecoder(MemberWatcher):
         return "".join(self._decoded)
 
     def feed(self, fragment: str) -> str:
-        """Take more of the arguments' text; return the message's characters that it completes."""
+        """Add text of the arguments; return the decoded characters of the message."""
         decoded = self._decoded
-        if self._flows_to and self._flows_to not in fragment and "\\" not in fragment:
+        if self._plain_until and self._plain_until not in fragment and "\\" not in fragment:
             decoded.append(fragment)
             return fragment
         if self._is_over or not fragment:
@@ -152,7 +155,7 @@ class MessageDecoder(MemberWatcher):
         return "".join(decoded[seen:])
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        """Stop the reading of the object at the message."""
+        """Stop the reader at the message."""
         return [*path] != [_PARAMETER]
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
@@ -169,9 +172,9 @@ class MessageDecoder(MemberWatcher):
     def _read_string(self) -> Waiting[None]:
         """Append the decoded message, piece by piece.
 
-        A quote without a comma or a brace after it is a character: models forget to escape. If such
-        a quote begins JSON inside the string, the JSON is followed to its last bracket or the end;
-        otherwise its first `",` would end the message, and the rest of the answer would be lost:
+        A quote ends the string only before a comma or a brace, because models forget to escape
+        quotes. Inside JSON that the message quotes, no quote ends the string. In this message, the
+        quote before the first comma would otherwise end it:
 
             {"message": "Send {"name": "f", "arguments": {}} to it."}
         """
@@ -180,11 +183,11 @@ class MessageDecoder(MemberWatcher):
         cursor.advance(1)
         while True:
             if cursor.is_exhausted:
-                self._flows_to = "" if inner.depth else quote
+                self._plain_until = "" if inner.depth else quote
                 yield
-                self._flows_to = ""
+                self._plain_until = ""
             if text := consume_literal_text(cursor, quote):
-                inner.pass_text(text)
+                inner.add_text(text)
             elif cursor.starts_with("\\"):
                 cursor.advance(1)
                 text = yield from read_escape(cursor, quote)
@@ -194,32 +197,32 @@ class MessageDecoder(MemberWatcher):
                 text = quote + (yield from cursor.take(after))
                 if (yield from cursor.peek()) in ",}" and not inner.depth:
                     return
-                inner.pass_quote(text, self._last_sign)
+                inner.add_quote(text, self._last_char)
             self._decoded.append(text)
 
     @property
-    def _last_sign(self) -> str:
-        """The last character that is not white space, or ""."""
+    def _last_char(self) -> str:
+        """The last decoded character that is not white space, or ""."""
         pieces = (piece.rstrip() for piece in reversed(self._decoded))
         return next(filter(None, pieces), "")[-1:]
 
 
 @dataclass(slots=True)
 class _InnerJson:
-    """JSON inside a string: the number of open brackets, and whether a string in it is open."""
+    """The state of JSON inside a string: its open brackets, and whether a string in it is open."""
 
     depth: int = 0
     is_quoted: bool = False
 
-    def pass_text(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         if self.depth and not self.is_quoted:
             opened = text.count("{") + text.count("[")
             self.depth = max(0, self.depth + opened - text.count("}") - text.count("]"))
 
-    def pass_quote(self, text: str, before: str) -> None:
-        """Pass a quote that is a character, and the text after it; `before` is the last sign."""
+    def add_quote(self, text: str, before: str) -> None:
+        """Add a quote and the text after it; `before` is the last character before the quote."""
         if self.depth:
             self.is_quoted = not self.is_quoted
         elif before in ("{", "["):
             self.depth, self.is_quoted = 1, True
-        self.pass_text(text)
+        self.add_text(text)

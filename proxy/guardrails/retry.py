@@ -1,13 +1,16 @@
-"""The ladder of attempts: `next_attempt` decides how to continue after a rejected reply.
+"""Decides how to retry after a rejected reply (`next_attempt`).
 
-Repair costs no generation, so it comes first (in `review`). Then a nudge names the defect. Finally
-a grammar constrains the backend to a valid call. Prose where an answer is allowed causes one nudge
-and is accepted after it; so are an announcement, an ambiguous call and text that looks like a call
-in an unknown syntax. After an answer in the wrong form the backend is constrained to the client's
-form at once, because the model has already chosen to answer.
+Repair costs no generation, so `review` tries it first. Then a nudge names the defect ("nudged").
+Finally a grammar constrains the backend to a valid call ("constrained"). If an answer is allowed,
+prose, an announcement, an ambiguous call or a call in an unknown syntax causes a single nudge, and
+is then accepted. After an answer that violates the client's schema, the backend is constrained to
+the schema at once ("answer"), because the model has already decided to answer.
 
-If the backend's parser failed, the reply is requested again without it ("raw"). If tools have run,
-the last attempt, and the attempt after a repetition, may ask for an answer in words ("ending").
+If the backend's parser failed, the request is repeated without the parser ("raw"). If tools have
+run, the last attempt, or the attempt after a repetition, may demand an answer in words ("ending").
+
+    first reply: a call with invalid arguments    nudged, then constrained
+    first reply: prose, an answer is allowed      nudged; the next prose is accepted
 """
 
 from collections.abc import Collection, Sequence
@@ -32,7 +35,7 @@ AttemptKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One generation; with `Parsing.OURS` the backend's own parser is not used."""
+    """One generation; with `Parsing.OURS` the backend's parser is disabled."""
 
     kind: AttemptKind
     parsing: Parsing = Parsing.BACKEND
@@ -54,24 +57,24 @@ def next_attempt(
     failures: Sequence[Failure],
     text_policy: TextPolicy,
     limit: int = MOST_ATTEMPTS,
-    left_out: Collection[AttemptKind] = (),
+    disabled: Collection[AttemptKind] = (),
     *,
-    has_run_tools: bool = False,
+    may_demand_words: bool = False,
     progress: Progress = Progress.UNKNOWN,
 ) -> Attempt | None:
-    """Return the next attempt after these failures, or None when the ladder ends.
+    """Return the next attempt after these failures; None if there is no further attempt.
 
-    A nudge replaces a grammar that is `left_out`, and the reverse, except after prose that may be
-    an answer. If the turn `has_run_tools`, the last attempt asks for an answer in words, and so
-    does the next attempt after a repetition, unless the `progress` shows unfinished work.
+    A nudge replaces a `disabled` grammar, and the reverse, except after prose that may be an
+    answer. With `may_demand_words`, the last attempt demands an answer in words, and so does the
+    attempt after a repetition, unless the `progress` shows unfinished work.
     """
     last = failures[-1]
     kind = _next_kind(failures, text_policy, limit)
-    if has_run_tools and _is_ending_due(kind, failures, limit, progress):
+    if may_demand_words and _is_ending_due(kind, failures, limit, progress):
         kind = "ending"
-    if kind in left_out:
-        kind = None if is_an_answer(last, text_policy) else _IN_PLACE.get(kind)
-    if kind is None or kind in left_out:
+    if kind in disabled:
+        kind = None if may_be_answer(last, text_policy) else _REPLACEMENTS.get(kind)
+    if kind is None or kind in disabled:
         return None
     return Attempt(kind, last.attempt.parsing if kind == "nudged" else Parsing.OURS)
 
@@ -79,11 +82,11 @@ def next_attempt(
 def _is_ending_due(
     kind: AttemptKind | None, failures: Sequence[Failure], limit: int, progress: Progress
 ) -> bool:
-    """Return whether the next attempt asks for an answer in words.
+    """Return whether the next attempt demands an answer in words.
 
-    That is so after a repetition, after invented values at the end of the work, and after two
-    replies without words. A grammar for calls would force one more call, and the client would get
-    an apology instead of an answer.
+    This is the case after a repetition, after invented values when the work is done, and instead of
+    giving up after replies without words. A grammar for calls would force another call, and the
+    client would get an apology instead of an answer.
     """
     used = len(failures)
     last = failures[-1]
@@ -93,7 +96,7 @@ def _is_ending_due(
         return True
     has_repeated = any(failure.defect in _REPETITION for failure in failures)
     is_done = progress is Progress.DONE
-    if last.defect is Defect.INVENTED:  # after a nudge a 0.5B model invents another call
+    if last.defect is Defect.INVENTED:  # a nudge would make a 0.5B model invent another call
         return has_repeated or is_done
     if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls
         return kind == "constrained"
@@ -106,7 +109,7 @@ def _is_ending_due(
 
 _REPETITION = (Defect.EXECUTED, Defect.ECHO)
 _WORDLESS = (Defect.EMPTY, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
-_IN_PLACE: dict[AttemptKind | None, AttemptKind] = {
+_REPLACEMENTS: dict[AttemptKind | None, AttemptKind] = {
     "nudged": "constrained",
     "constrained": "nudged",
 }
@@ -116,22 +119,22 @@ def _next_kind(
     failures: Sequence[Failure], text_policy: TextPolicy, limit: int
 ) -> AttemptKind | None:
     *before, last = failures
-    is_prose = is_an_answer(last, text_policy)
+    is_prose = may_be_answer(last, text_policy)
     used = len(failures)
     if used >= limit or (is_prose and any(failure.defect in _PROSE for failure in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
         return "answer"
     if last.attempt.parsing is Parsing.BACKEND and last.defect is Defect.UNREADABLE:
-        return "raw"  # the engine's parser lost a reply, which may have been right
+        return "raw"  # the engine's parser lost a reply that may have been valid
     if is_prose and (not before or last.attempt.kind == "raw"):
         return "nudged"
-    # The grammar is the last resort: it forces some call, also where none is needed.
-    is_pressed = used + 1 == limit or last.attempt.kind == "nudged"
-    return "constrained" if is_pressed else "nudged"
+    # The grammar is the last resort, because it forces a call even if no call is needed.
+    is_last_resort = used + 1 == limit or last.attempt.kind == "nudged"
+    return "constrained" if is_last_resort else "nudged"
 
 
-def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
-    """Return whether a rejected reply may be an answer; the reply to a grammar never is."""
+def may_be_answer(failure: Failure, text_policy: TextPolicy) -> bool:
+    """Return whether a rejected reply may be an answer; a constrained reply never is."""
     is_prose = failure.defect in _PROSE and failure.attempt.kind != "constrained"
     return is_prose and text_policy is not TextPolicy.REQUIRE

@@ -1,10 +1,10 @@
-"""Judges one finished reply.
+"""Judges a complete reply: accepts it, or rejects it with a nudge for the retry.
 
 `review` checks each call in this order: its name, its arguments against the schema, loops and
-steps. It drops calls from text that have already run, and rejects values that occur nowhere. A
-reply without calls is judged as an answer: is it a repetition, a call in an unknown syntax, an
-announcement, or prose where a call is required? The first defect decides the verdict and, with
-`nudges`, the messages to the model. A misbehaving model never causes an exception.
+steps. It drops calls in the text that have already run, and rejects calls with invented values. A
+reply without calls is judged as an answer: it may be a repetition, a call in an unknown syntax, an
+announcement, or prose where a call is required. The first defect decides the verdict and, with
+`nudges`, the messages to the model. No reply causes an exception.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -70,8 +70,10 @@ _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}
 class _JudgedCall(msgspec.Struct, frozen=True):
     """A checked call; without a `defect` the client may run it.
 
-    `call` is None if no history may contain it. `arguments` belong to a call of an offered tool.
-    `is_text`: the call was written in the text.
+    - `call`: None if its arguments are broken, so that the history cannot contain it
+    - `problem`: the phrase about the defect for the model; `objection` the phrase for the log
+    - `arguments`: None if the tool is not offered or the arguments are broken
+    - `is_text`: the call was written in the text
     """
 
     call: ToolCall | None
@@ -90,26 +92,26 @@ def review(
     new_id: NewId,
     *,
     insistence: int = 0,
-    taken: Collection[str] = (),
+    sent_ids: Collection[str] = (),
 ) -> Verdict:
-    """Judge a finished reply.
+    """Judge a complete reply.
 
-    `new_id` makes an id for a call without one, or with the id of another call. `insistence` counts
-    the rejected replies of this turn. The client already has the calls with the ids `taken`.
+    `new_id` makes an id for a call whose id is missing or not unique. `insistence` is the number of
+    rejected replies in this turn. `sent_ids` are the ids of calls that the client already has.
     """
     reply = _drop_denied(reply, offer)
-    whole = _drop_cut_off(reply, offer)
+    complete = _drop_cut_off(reply, offer)
     facts = reply.facts
-    if not reply.is_broken and _declines(whole, offer):
+    if not reply.is_broken and _declines(complete, offer):
         answer = reply.text if reply.text.strip() else nudges.NO_TOOL_FITS
         return Accepted(answer, (), _finish_reason(reply, ()), (*facts, Dropped("no_function")))
-    if len(whole) < len(reply.calls):
+    if len(complete) < len(reply.calls):
         facts += (Refused("cut_off"),)
-    if not whole and not reply.is_broken:
+    if not complete and not reply.is_broken:
         return _judge_text(reply, offer, facts, insistence)
-    # The client cannot run several calls: the model will make the others after the first result.
-    allowed = whole if offer.parallel else whole[:1]
-    facts += (Dropped("parallel_call"),) * (len(whole) - len(allowed))
+    # If the client allows one call, the model will make the other calls after its result.
+    allowed = complete if offer.parallel else complete[:1]
+    facts += (Dropped("parallel_call"),) * (len(complete) - len(allowed))
     judged, may_close = list[_JudgedCall](), _is_complete(reply, offer)
     ids: set[str] = set()
     for call in allowed:
@@ -119,24 +121,24 @@ def review(
         judged.append(replace(checked, is_text=True) if _is_text(call) else checked)
     kept = judged
     if any(call.is_text for call in judged):
-        kept, dropped = _without_repetition(judged, offer)
+        kept, dropped = _drop_repetition(judged, offer)
         facts += dropped
         if not kept and not reply.is_broken:
             return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
-        kept, dropped, invented = _without_inventions(kept, offer)
+        kept, dropped, invented = _drop_inventions(kept, offer)
         facts += dropped
         if invented is not None:
             return _object_to_inventions(replace(reply, facts=facts), invented, offer)
     facts += tuple(fact for call in kept for fact in call.facts)
-    return _judge_all(replace(reply, facts=facts), kept, offer, taken)
+    return _judge_all(replace(reply, facts=facts), kept, offer, sent_ids)
 
 
-def _without_repetition(
+def _drop_repetition(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in text that have already run, would fail again, or are repeated.
+    """Drop calls in the text that have already run, would fail again, or are repeated.
 
-    Structured calls are kept: they may be polls, and the rule against loops stops all others.
+    Repeated structured calls are kept: they may be polls. `transcript.find_loop` stops loops.
     """
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
@@ -162,9 +164,10 @@ def _find_failed(judged: _JudgedCall, offer: OfferedTools) -> CompletedCall | No
 
 
 def _is_repetition(judged: _JudgedCall, other: _JudgedCall, offer: OfferedTools) -> bool:
-    """Return whether a call in text repeats another call of the same reply.
+    """Return whether a call in the text repeats another call of the same reply.
 
-    An engine may leave the text of a call that it has parsed. Two equal calls in text may be meant.
+    An engine may parse a call and also return its text. Two equal calls in the text are no
+    repetition, because the model may want both.
     """
     call = judged.call
     if call is None or other.call is None or other.call.name != call.name:
@@ -173,12 +176,15 @@ def _is_repetition(judged: _JudgedCall, other: _JudgedCall, offer: OfferedTools)
     return is_copy or is_variant(call.name, judged.arguments, other.arguments, offer)
 
 
-def _without_inventions(
+def _drop_inventions(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...], tuple[_JudgedCall, tuple[str, ...]] | None]:
-    """Drop calls with invented values after other calls; return such a call if it is the first."""
-    is_free = offer.may_answer and offer.text_policy is not TextPolicy.ACCEPT
-    if not is_free or offer.accepts_invented_values:
+    """Drop the first call with invented values and all later calls.
+
+    If it is the first call of the reply, return it with its invented values, for a rejection.
+    """
+    may_reject = offer.may_answer and offer.text_policy is not TextPolicy.ACCEPT
+    if not may_reject or offer.accepts_invented_values:
         return [*judged], (), None
     for index, call in enumerate(judged):
         values = _invented_values(call, offer)
@@ -186,7 +192,7 @@ def _without_inventions(
             continue
         if not index:
             return [], (), (call, values)
-        # Later calls depend on this call: Qwen2.5-Coder 0.5B goes on with its invented story.
+        # Later calls depend on this call: Qwen2.5-Coder 0.5B continues with its invented values.
         return [*judged[:index]], (Dropped("invented_values"),) * (len(judged) - index), None
     return [*judged], (), None
 
@@ -225,20 +231,20 @@ def _object_to_inventions(
 
 
 def _text_next_to_calls(reply: ReadReply) -> str:
-    """Return the text, "" if it is a result that the model invented.
+    """Return the text, or "" if it is a result that the model invented.
 
-    In a nudge, the model would take the result for one of a tool.
+    If a nudge contained the result, the model would believe that it came from a tool.
     """
     return "" if is_json(reply.text) else reply.text
 
 
 def _is_text(call: WrittenCall) -> bool:
-    """Return whether a call comes from the text: structured calls have an id and raw arguments."""
+    """Return whether a call was read from the text; other calls have an id and JSON arguments."""
     return not call.id or not isinstance(call.arguments, str)
 
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
-    """Drop calls copied from a tool's result, which an earlier attempt has refused."""
+    """Drop the calls that an earlier attempt refused because they were copied from a result."""
     if not offer.denied:
         return reply
     kept = tuple(call for call in reply.calls if not _is_denied(call, offer))
@@ -258,15 +264,15 @@ def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
     """Return whether the model declines with the call `no_function({})`, as Granite does."""
     if {call.name for call in calls} != {_NO_FUNCTION}:
         return False
-    may_say_so = offer.may_answer and offer.answer_schema is None
-    return may_say_so and offer.tool_named(_NO_FUNCTION) is None
+    may_decline = offer.may_answer and offer.answer_schema is None
+    return may_decline and offer.tool_named(_NO_FUNCTION) is None
 
 
 def _judge_all(
-    reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, taken: Collection[str]
+    reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, sent_ids: Collection[str]
 ) -> Verdict:
     bad = next((call for call in judged if call.defect is not None), None)
-    # The fallback has only the calls before the defect: later ones may depend on its result.
+    # The fallback has only the calls before the bad call: later calls may depend on its result.
     before = judged if bad is None else judged[: judged.index(bad)]
     good = tuple([call.call for call in before if call.call is not None])
     if reply.text and any(call.is_text for call in judged) and is_json(reply.text):
@@ -286,12 +292,12 @@ def _judge_all(
         nudge = nudges.correct_broken_call(reply.text, bad.problem or "", offer)
     else:
         answers = [(call.call, call.problem) for call in judged if call.call is not None]
-        nudge = nudges.correct_calls(reply.text, answers, taken)
+        nudge = nudges.correct_calls(reply.text, answers, sent_ids)
     return Rejected(bad.defect, nudge, answer, reply.facts, bad.objection, bad.tool)
 
 
 def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
-    """Return whether the model ended the reply itself, so that missing brackets may be closed."""
+    """Return whether the model ended the reply itself, so that missing brackets may be added."""
     return not is_cut(reply.reason) and not offer.stop_strings
 
 
@@ -299,12 +305,12 @@ def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, .
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
     last = reply.calls[-1].arguments
-    is_whole = True
+    is_complete = True
     if isinstance(last, str):
-        # `""` means no arguments, or that the model was stopped before the first of them
+        # `""` means no arguments, or that the model was stopped before the first argument
         is_empty = not last.strip()
-        is_whole = not is_cut(reply.reason) if is_empty else parse_arguments(last) is not None
-    return reply.calls if is_whole else reply.calls[:-1]
+        is_complete = not is_cut(reply.reason) if is_empty else parse_arguments(last) is not None
+    return reply.calls if is_complete else reply.calls[:-1]
 
 
 def _judge_call(
@@ -319,7 +325,7 @@ def _judge_call(
         return _JudgedCall(named, (), defect, describe(call.name, offer), call.name)
     renamed = () if tool.name == call.name else (Renamed(call.name, tool.name),)
     values = call.arguments
-    if isinstance(values, dict) and "\\_" in call.name:  # Mixtral then escapes values as well
+    if isinstance(values, dict) and "\\_" in call.name:  # Mixtral escapes names and values
         values = unescape_values(values)
     checked = arguments.check(tool, values, may_close=may_close)
     if isinstance(checked, arguments.BrokenArguments):
@@ -336,8 +342,8 @@ def _judge_call(
     named = ToolCall(call_id, tool.name, checked.text)
     if not offer.repairs and any(isinstance(fact, Repaired | Coerced) for fact in checked.facts):
         return _object_to_repair(named, checked.facts, offer)
-    # A value may be a file about markup. So the objection is raised once: a model that repeats the
-    # value means it.
+    # The value may be a file about markup. So the call is rejected only once: if the model repeats
+    # the value, it is accepted.
     leak = find_leak(value) if isinstance(values, str) and not insistence else None
     if leak is not None and offer.repairs:
         problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
@@ -349,7 +355,7 @@ def _judge_call(
 def _object_to_order(
     judged: _JudgedCall, values: JsonObject, offer: OfferedTools, insistence: int
 ) -> _JudgedCall:
-    """Add a defect to a valid call that the rules about loops or steps forbid."""
+    """Return a valid call, with a defect if the rules about loops or steps forbid it."""
     name, loop = "" if judged.call is None else judged.call.name, offer.loop
     if loop is not None and (loop.name, loop.arguments) == (name, values):
         problem = nudges.describe_loop(name, loop.times)
@@ -361,6 +367,7 @@ def _object_to_order(
 
 
 def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:
+    """Return a call with the defect that its repair would hide; for requests without repairs."""
     pointers = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
     if len(pointers) < len(facts):
         problem = "The arguments are not valid JSON"
@@ -380,8 +387,8 @@ def _judge_text(
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
     is_endless = is_call_lost or repeats_line(reply.text) or instructs(reply.text)
-    # A client that limits the answer gets the part that fits. But after tools have run, small
-    # models repeat a line or explain their work up to `max_tokens`, which is no answer at all.
+    # If `max_tokens` ends an answer, the client gets the part before it. But after tools have run,
+    # small models repeat a line or explain their work up to `max_tokens`; this is not an answer.
     if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
@@ -402,7 +409,7 @@ def _judge_words(
     reply: ReadReply, answer: Accepted, offer: OfferedTools, insistence: int
 ) -> Verdict:
     demands_call = offer.text_policy is TextPolicy.REQUIRE
-    # A model that was asked for an answer in words may still write {"outcome": "It is done."}.
+    # After a nudge for an answer in words, a model may write {"outcome": "It is done."}.
     if insistence and offer.executed and (words := words_in_json(answer.text)):
         answer = replace(answer, text=words)
     is_done = bool(insistence) and not demands_call and nudges.is_done(reply.text)
@@ -416,7 +423,7 @@ def _judge_words(
 def _judge_repetition(
     reply: ReadReply, answer: Accepted, offer: OfferedTools, *, is_retry: bool
 ) -> Rejected | None:
-    """Reject a reply that consists of results, or explains calls that have already run."""
+    """Reject a reply that consists of tool results, or explains calls that have already run."""
     if offer.answer_schema is not None:
         return None
     text, facts = answer.text, answer.facts
@@ -436,12 +443,13 @@ def _judge_repetition(
     nudge = _report_failure(offer)
     nudge = nudge or nudges.report_executed_calls("", offer, find_open_values(offer))
     if is_copy:
-        return Rejected(Defect.ECHO, nudge, replace(answer, text=""), facts, words="")
+        answer = replace(answer, text="")
+        return Rejected(Defect.ECHO, nudge, answer, facts, text_without_calls="")
     return Rejected(Defect.ECHO, nudge, answer, facts)
 
 
 def _report_failure(offer: OfferedTools) -> Messages:
-    """Return the nudge after a last call that would fail again, () without such a call."""
+    """Return the nudge about the last call if it would fail again, otherwise ()."""
     if not offer.executed or not fails_again(offer.executed[-1]):
         return ()
     return nudges.report_failed_call(offer.executed[-1])
@@ -450,7 +458,7 @@ def _report_failure(offer: OfferedTools) -> Messages:
 def _recites(text: str, offer: OfferedTools) -> bool:
     """Return whether a text shows calls that have run, or explains a call when no work remains.
 
-    Qwen2.5-Coder 1.5B read a file, and then explained how to move it.
+    For example, Qwen2.5-Coder 1.5B read a file, and then explained how to move it.
     """
     calls = list_shown_calls(text, offer)
     if not calls or all(has_run(call, offer) for call in calls):
@@ -460,35 +468,42 @@ def _recites(text: str, offer: OfferedTools) -> bool:
 
 
 def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
-    """Ask whether calls are meant, unless the user asked to be shown them."""
+    """Reject a reply with ambiguous calls, unless the user wants to see such calls."""
     calls = [call for group in reply.ambiguous for call in group.calls]
     may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
     if not (calls and may_ask) or asks_about_calls(calls, offer):
         return None
     denied = tuple(call for group in reply.ambiguous if group.is_denied for call in group.calls)
     text = prose = reply.text_without_calls
-    for group in reply.ambiguous:  # the model would copy a call from the nudge
+    for group in reply.ambiguous:  # without the calls, because the model copies them from a nudge
         prose = prose.replace(group.source, "")
-    if offer.executed and not denied:  # the agent is at work, and described its next step
+    if offer.executed and not denied:  # the model described its next step
         new = [call for call in calls if not has_run(call, offer)]
         nudge, answer = nudges.correct_described_call(prose, new), replace(answer, text=text)
     else:
         nudge = nudges.correct_doubtful_call(prose, offer)
-    words = text if prose.strip() else ""
-    rest = None if words == reply.text else words
-    name = calls[0].name
-    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, name, denied=denied, words=rest)
+    plain = text if prose.strip() else ""
+    return Rejected(
+        Defect.DOUBTFUL,
+        nudge,
+        answer,
+        answer.facts,
+        calls[0].name,
+        denied=denied,
+        text_without_calls=None if plain == reply.text else plain,
+    )
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
-    """Return the tool that a text names first, or ""."""
+    """Return the name of the first tool in a text, or ""."""
     return min((name for name in offer.callable_names if name in text), key=text.index, default="")
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
     """Reject prose in place of a corrected call, unless it asks the user a question.
 
-    A model that called only tools that do not exist has no call to correct, so it may answer.
+    If the rejected call was of an unknown tool, there may be no call to correct, so prose is
+    accepted (`may_withdraw`).
     """
     if not offer.is_correction or isinstance(verdict, Rejected):
         return verdict
@@ -499,13 +514,15 @@ def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
 
 
 def _judge_foreign_calls(answer: Accepted, offer: OfferedTools) -> Rejected | None:
-    """Reject a reply that only calls tools that do not exist."""
+    """Reject a reply that consists of calls of tools that are not offered."""
     foreign = find_foreign_calls(answer.text, offer)
     if not foreign or offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return None
     name = foreign[0].name
     nudge, fallback = nudges.correct_foreign_call(name, offer), replace(answer, text="")
-    return Rejected(Defect.UNKNOWN_SYNTAX, nudge, fallback, answer.facts, name, words="")
+    return Rejected(
+        Defect.UNKNOWN_SYNTAX, nudge, fallback, answer.facts, name, text_without_calls=""
+    )
 
 
 def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdict:
@@ -518,7 +535,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
-    # A call that was refused as a quotation is known, so its text is not an unknown syntax.
+    # If a call was read and refused, for example as a quotation, its syntax is known.
     is_refused = any(
         isinstance(fact, Refused) and fact.reason != Reason.NOT_A_CALL for fact in facts
     )
@@ -526,12 +543,12 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
     if not is_refused and is_call:
         nudge = nudges.correct_unknown_syntax(offer)
         name = _find_name(text, offer)
-        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, words="")
+        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, text_without_calls="")
     return _judge_announcement(answer, offer)
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Reject text, prose or a message of `respond`, that only announces a call."""
+    """Reject an answer that only announces a call."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_auto = offer.text_policy is TextPolicy.AUTO
     if is_auto and announces(text, names):
@@ -561,10 +578,10 @@ def _judge_answer(answer: Accepted, reasoning: str, schema: JsonSchema) -> Verdi
 def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
     """Return the finish reason for these calls; `length` remains if a call was cut off.
 
-    vLLM also reports `length` for complete calls.
+    vLLM also reports `length` for complete calls; their finish reason becomes `tool_calls`.
     """
-    lost_call = reply.is_cut_off or Refused("cut_off") in reply.facts
-    is_whole = calls and reply.reason == LENGTH and not lost_call
-    if is_whole or not is_cut(reply.reason):
+    has_cut_call = reply.is_cut_off or Refused("cut_off") in reply.facts
+    is_complete = calls and reply.reason == LENGTH and not has_cut_call
+    if is_complete or not is_cut(reply.reason):
         return CALLS if calls else STOP
     return reply.reason

@@ -1,7 +1,6 @@
-"""Required steps, prerequisites and terminal tools: which call may be made when.
+"""Applies the rules of a workflow: required steps, prerequisites and terminal tools.
 
-The workflow has the rules. A step is completed by a call whose result is not an error. `review`
-objects to a call that comes too early.
+A call completes a step if its result is not an error. `review` rejects a call that comes too early.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,11 +21,12 @@ def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tup
 def drop_infeasible(
     workflow: Workflow, offered: Collection[str], completed: Sequence[CompletedCall]
 ) -> tuple[Workflow, tuple[str, ...]]:
-    """Remove the rules that require tools which are not offered; return these tools as well.
+    """Remove the rules that require tools that are not offered; return these tools as well.
 
-    Such a rule would cost three generations and end as `exhausted` (decision 0021). A tool that was
-    called successfully before needs no offer. Rules that restrict neither an offered tool nor
-    (without terminal tools) the answer are removed and not reported.
+    The model could not comply: such a rule would cost three generations, and the turn would end as
+    `exhausted` (decision 0021). A tool that was called successfully before need not be offered.
+    Rules without effect, such as a prerequisite of a tool that is not offered, are removed without
+    a report.
     """
     available = {*offered, *(call.name for call in completed if not call.has_failed)}
     rules = [rule for rule in workflow.prerequisites if rule.tool in offered]
@@ -54,10 +54,11 @@ def steps_before(
 
 
 def _is_met(rule: Prerequisite, arguments: JsonObject, completed: Sequence[CompletedCall]) -> bool:
-    made = [call.arguments for call in completed if call.name == rule.needs and not call.has_failed]
+    """Return whether the needed tool was called, with the same value of the rule's argument."""
+    calls = [call for call in completed if call.name == rule.needs and not call.has_failed]
     key = rule.argument
     if key is None:
-        return bool(made)
+        return bool(calls)
     return key in arguments and any(
-        known is not None and known.get(key) == arguments[key] for known in made
+        call.arguments is not None and call.arguments.get(key) == arguments[key] for call in calls
     )

@@ -1,10 +1,10 @@
-"""Reads the executed calls of a conversation: the only memory of the guardrails.
+"""Reads the executed calls from the history of a conversation.
 
-Clients send the whole history with every request, so nothing is stored between requests.
-`list_completed_calls` reads the calls and their results, and `find_loop` decides whether a model
-loops, that is, repeats a call with the same result. A repetition is intended, and not a loop, if a
-user message comes between, if the result differs, or if it reports work in progress. Many rounds
-are not a loop either, as long as they return something new (`is_stuck`).
+Clients send the complete history with every request, so the guardrails store nothing between
+requests. `list_completed_calls` returns the calls and their results. `find_loop` detects a model
+that repeats a call with the same result. A repeated call is not a loop if a user message comes
+between the calls, if the result differs, or if the result reports work in progress. Many rounds are
+not a loop while they return new results (`is_stuck`).
 """
 
 import re
@@ -28,13 +28,13 @@ _PENDING = re.compile(
     r"|\b\d{1,2} ?%",
     re.IGNORECASE,
 )
-LONGEST_STATUS = 500  # characters; a longer result reports more than a state
+LONGEST_STATUS = 500  # characters; a longer result contains more than a status
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
-    """A tool call that was run; `arguments` is None if the history holds no object.
+    """A tool call with its result; `arguments` is None if they are not a JSON object.
 
-    `turn` counts the user's messages before it.
+    `turn` is the number of user messages before the call.
     """
 
     name: str
@@ -45,9 +45,10 @@ class CompletedCall(msgspec.Struct, frozen=True):
 
 
 class Rounds(msgspec.Struct, frozen=True):
-    """The replies with tool calls since the last user message, and the last of them that were idle.
+    """The number of replies with tool calls since the last user message (rounds).
 
-    A round is idle if each of its calls was made before with the same result.
+    `idle` is the number of consecutive latest rounds whose calls and results all repeat earlier
+    calls and results.
     """
 
     made: int = 0
@@ -55,7 +56,7 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 def begins_turn(message: Message) -> bool:
-    """Return whether a message is the user's, not only reminders of the client, or empty."""
+    """Return whether a message is from the user; the client's reminders alone do not count."""
     if message.role != "user":
         return False
     if message.text.strip() and not has_only_reminders(message.text):
@@ -71,16 +72,16 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
         turn += begins_turn(message)
         for call in message.calls:
             waiting[call.id] = (call.name, parse_arguments(call.arguments))
-        answers = message.tool_call_id
-        if answers and (call_made := waiting.pop(answers, None)) and message.role == "tool":
-            name, arguments = call_made
+        call_id = message.tool_call_id
+        if call_id and (pending := waiting.pop(call_id, None)) and message.role == "tool":
+            name, arguments = pending
             result = without_reminders(message.text)
             completed.append(CompletedCall(name, arguments, result, reports_failure(message), turn))
     return tuple(completed)
 
 
 def since_user(messages: Sequence[Message]) -> Messages:
-    """Return the messages after the user's last one."""
+    """Return the messages after the last user message."""
     since = [*takewhile(lambda message: not begins_turn(message), reversed(messages))]
     return tuple(reversed(since))
 
@@ -95,18 +96,17 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
             waiting = {call.id: call for call in message.calls}
         elif call := waiting.pop(message.tool_call_id or "", None):
             result = without_reminders(message.text)
-            happened = (call.name, call.arguments, result)
-            if happened not in seen or is_pending(result):
+            execution = (call.name, call.arguments, result)
+            if execution not in seen or is_pending(result):
                 idle = 0
-            seen.add(happened)
+            seen.add(execution)
     return Rounds(made, idle)
 
 
 def count_failed_rounds(messages: Sequence[Message]) -> int:
     """Count the consecutive latest rounds in which every call failed.
 
-    Before the note about them (`nudges.warn_of_failures`), a model whose calls failed round after
-    round was told nothing until it repeated a call exactly.
+    `nudges.warn_of_failures` tells the model about them; `find_loop` detects only exact repetition.
     """
     count = 0
     results: list[bool] = []
@@ -127,7 +127,7 @@ def is_pending(result: str) -> bool:
 
 
 def read_error(result: str) -> str:
-    """Return the text of an error, which often is the only member of an object."""
+    """Return the text of an error; in `{"error": "not found"}`, the text of the member."""
     report = parse_arguments(result) or {}
     error = report.get("error") or result
     return error if isinstance(error, str) else json.dump_text(error)
@@ -143,14 +143,14 @@ def parse_arguments(arguments: str) -> JsonObject | None:
 
 
 MOST_REPEATS = 3
-MOST_ROUNDS = 50  # a coding agent needs more, so a run is stopped only if nothing new is found
+MOST_ROUNDS = 50  # coding agents need more, so a run is stopped only if its last rounds are idle
 MOST_FAILURES = 3
-_MOST_IDLE = 5  # the latest rounds, which have to be idle for that
+_MOST_IDLE = 5  # idle rounds after which a run is stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A call that was made `times` times in a row, each time with the same result."""
+    """A call that was made `times` times consecutively, each time with the same result."""
 
     name: str
     arguments: JsonObject
@@ -158,7 +158,7 @@ class Loop:
 
 
 def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> Loop | None:
-    """Return the loop that a conversation ends in, if it is at least `limit` long."""
+    """Return the repeated call at the end of a conversation, if made at least `limit` times."""
     if not completed:
         return None
     last = completed[-1]
@@ -169,5 +169,5 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
 
 
 def is_stuck(rounds: Rounds, most: int = MOST_ROUNDS) -> bool:
-    """Return whether there were at least `most` rounds, and the last of them were idle."""
+    """Return whether there were at least `most` rounds and the latest rounds were idle."""
     return rounds.made >= most and rounds.idle >= max(1, min(_MOST_IDLE, most // 10))

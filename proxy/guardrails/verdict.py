@@ -1,4 +1,4 @@
-"""The verdict on one reply as data: `Accepted`, or `Rejected` with its `Defect`."""
+"""The verdict on a reply: `Accepted`, or `Rejected` with a `Defect`."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -36,7 +36,7 @@ class Defect(Enum):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The reply for the client. `reason` is the finish reason; every call is valid for its tool."""
+    """The reply for the client; `reason` is the finish reason. Every call is valid for its tool."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -45,12 +45,15 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A reply that calls for another attempt.
+    """A reply that has to be retried.
 
-    `nudge` is appended to the history for the retry; `fallback` is the closest usable reply, if
-    there is no further attempt. `objection` names the tool and its problem, for logs. `tool` is the
-    called tool if only its arguments are wrong. Calls that are `denied` must not be made. `words`
-    is the fallback's text without the calls that it probably holds, None if it holds none.
+    - `nudge` is appended to the history for the retry.
+    - `fallback` is the reply for the client if there is no further attempt.
+    - `objection` names the tool and its problem, for the log.
+    - `tool` is the called tool, if only its arguments are wrong.
+    - `denied` are calls that later replies must not make.
+    - `text_without_calls` is the text of `fallback` without the calls that it probably contains;
+      None if it contains no calls.
     """
 
     defect: Defect
@@ -60,7 +63,7 @@ class Rejected(msgspec.Struct, frozen=True):
     objection: str = ""
     tool: str = ""
     denied: tuple[WrittenCall, ...] = ()
-    words: str | None = None
+    text_without_calls: str | None = None
 
 
 Verdict: TypeAlias = Accepted | Rejected

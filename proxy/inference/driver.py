@@ -20,7 +20,7 @@ from proxy.errors import (
     InvalidRequest,
     TemperError,
 )
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.turn import Turn
 
 # Events that arrive together stay in one batch: a batch costs the same whatever its size.
@@ -29,8 +29,8 @@ ReplyEvents: TypeAlias = AsyncGenerator[Batch, None]
 Headers: TypeAlias = dict[str, str]  # with lower-case names
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
-# The reason to end an attempt; an `EnoughHeardError` ends it without an error.
-Failure: TypeAlias = TemperError | EnoughHeardError
+# The reason to end an attempt; an `EnoughReadError` ends it without an error.
+Failure: TypeAlias = TemperError | EnoughReadError
 
 
 class ChatBackend(Protocol):
@@ -134,7 +134,7 @@ def _end(policies: Sequence[BackendPolicy]) -> None:
 
 
 def _raise_error(failure: Failure) -> None:
-    if not isinstance(failure, EnoughHeardError):
+    if not isinstance(failure, EnoughReadError):
         raise failure
 
 
@@ -152,7 +152,7 @@ def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
     """End a reply that is not read further; appends the client's events, even if it raises."""
     try:
         turn.receive_all([ReplyFinished(STOP)], shown)
-    except EnoughHeardError:  # the text that was held back until the end is too much as well
+    except EnoughReadError:  # the text that was held back until the end is too much as well
         shown += turn.abandon()
 
 
@@ -170,7 +170,7 @@ def _receive(
     try:
         try:
             turn.receive_all(batch, shown)
-        except EnoughHeardError as enough:
+        except EnoughReadError as enough:
             end_early(turn, shown)
             return shown, enough
     except GuardrailsExhausted as exhausted:

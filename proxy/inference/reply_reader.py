@@ -31,7 +31,7 @@ from proxy.facts import Dropped, EndedThoughts, Fact, RejectedReply, Unchecked
 from proxy.guardrails.nudges import ask_for_words, correct_answer
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
-from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
+from proxy.guardrails.reasoning import EnoughReadError, ReasoningSplitter, split_unopened
 from proxy.guardrails.reply_text import ReplyPart
 from proxy.guardrails.respond import ANSWER_TOOLS, only_text
 from proxy.guardrails.review import NewId, review
@@ -169,7 +169,7 @@ class GuardedReader:
         for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
             try:
                 visible = self.read(whole)
-            except EnoughHeardError:
+            except EnoughReadError:
                 if shown:
                     break  # the next batch raises again
                 raise
@@ -185,7 +185,7 @@ class GuardedReader:
             self.offer,
             self.new_id,
             insistence=self.insistence,
-            taken=[call.id for call in self.sent.calls],
+            sent_ids=[call.id for call in self.sent.calls],
         )
         if isinstance(verdict, Rejected) and verdict.defect not in _HELD:
             shown += self.gate.end()
@@ -253,7 +253,7 @@ class PassthroughReader:
                     split += splitter.feed(text)
                 case TextDelta(text):  # with probabilities, so it cannot be cut
                     split += (*splitter.settle(), event)
-                    splitter.pass_by(text)
+                    splitter.record_answer(text)
                 case ToolCallStarted():
                     split += (*splitter.settle(), event)
                 case _:
@@ -395,7 +395,7 @@ class ObservingReader(PassthroughReader):
             if self._bug is None:
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
-        except EnoughHeardError:
+        except EnoughReadError:
             pass  # observing changes nothing, so the reply goes on
         except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug

@@ -27,7 +27,7 @@ from proxy.conversation.replies import (
 )
 from proxy.guardrails.nudges import may_be_about_nudge
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.guardrails.repetition import (
     find_foreign_calls,
     is_broken_call,
@@ -180,7 +180,7 @@ class UnseenGate(ReplyGate):
             pieces.append(part.text)
         most = _MOST_THOUGHTS if is_thought else _MOST_TEXT
         if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
-            raise EnoughHeardError
+            raise EnoughReadError
         return []
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:

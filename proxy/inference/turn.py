@@ -58,17 +58,17 @@ from proxy.guardrails.close_out import (
 )
 from proxy.guardrails.grounding import Progress, judge_progress
 from proxy.guardrails.nudges import (
-    ask_what_is_left,
+    ask_for_remaining_work,
+    demand_completed_call,
     demand_ending,
-    demand_open_call,
+    demand_same_call,
     insist_on_json,
     is_done,
-    keep_calls,
     report_results,
 )
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.marks import contains_remnant
-from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Attempt, Failure, may_be_answer, next_attempt
 from proxy.guardrails.review import NewId
 from proxy.guardrails.schemas.rewriting import bind_members, call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
@@ -356,7 +356,7 @@ class Turn:
             return text_gate.ContinuationGate(self._sent, adds_text=was_meant)
         policy = offer.text_policy
         is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
-            is_an_answer(failure, policy) for failure in self._failures
+            may_be_answer(failure, policy) for failure in self._failures
         )
         streams_calls = self._plan.streams_calls and not offer.denied
         release = text_gate.FirstReplyGate(
@@ -436,7 +436,7 @@ class Turn:
             return answer
         if facts.Refused("cut_off") in answer.facts:
             return replace(answer, reason=LENGTH)
-        nudge = demand_open_call(answer.text)
+        nudge = demand_completed_call(answer.text)
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
@@ -444,7 +444,7 @@ class Turn:
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or is_cut(given.reason):
             return answer
-        if last is None or self._best is None or not is_an_answer(last, self._text_policy):
+        if last is None or self._best is None or not may_be_answer(last, self._text_policy):
             return answer
         return self._best
 
@@ -469,7 +469,7 @@ class Turn:
             self._text_policy,
             policy.attempts,
             policy.left_out,
-            has_run_tools=self._may_end_in_words,
+            may_demand_words=self._may_end_in_words,
             progress=self._progress,
         )
         if attempt is not None and not self._may_retry():
@@ -481,7 +481,7 @@ class Turn:
         self._reader = self._make_reader()
         nudge = rejected.nudge
         if nudge and (open_call := self._sent.open_call):  # a raw attempt has no nudge
-            nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
+            nudge = demand_same_call(nudge, open_call.name, open_call.arguments.text)
         if attempt.kind == "ending" and self._plan.offer is not None:
             nudge = demand_ending(self._plan.offer)
         self._nudges += insist_on_json(nudge) if attempt.kind in _CONSTRAINED else nudge
@@ -512,14 +512,14 @@ class Turn:
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_resumed = self._shown_by not in (None, self._reader)
-            candidate = Candidate(answer, self._reader, self._usage, rejected.words)
+            candidate = Candidate(answer, self._reader, self._usage, rejected.text_without_calls)
             self._best = better(self._best, candidate, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         defects = [failure.defect for failure in self._failures]
         # announced a call twice without making one, or was empty twice
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
-        is_answer = is_an_answer(failure, self._text_policy)
+        is_answer = may_be_answer(failure, self._text_policy)
         is_unclear = len(defects) > 1 and self._best is not None and self._best.words is not None
         is_over = is_narrated or is_unclear or not is_answer
         if is_over:
@@ -593,7 +593,7 @@ class Turn:
         """Show the answer except its end, and send the close-out check."""
         best, cause = check.answer, check.cause
         shown = self._show(self._show_rest(best))
-        self._put_check(check, ask_what_is_left(best.answer.text, cause.tool, cause.error))
+        self._put_check(check, ask_for_remaining_work(best.answer.text, cause.tool, cause.error))
         return shown
 
     def _put_check(self, check: Check, nudge: Messages) -> None:
@@ -612,7 +612,7 @@ class Turn:
             return self._end_check(check, "called", calls)
         is_confirmed = is_done(answer.text)
         if is_confirmed and check.tries > 1 and self._has_attempts:
-            self._put_check(replace(check, tries=1), ask_what_is_left(answer.text))
+            self._put_check(replace(check, tries=1), ask_for_remaining_work(answer.text))
             return ()
         return self._end_check(check, "done" if is_confirmed else "nothing")
 

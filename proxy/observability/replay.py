@@ -36,7 +36,7 @@ from proxy.facts import (
 )
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Part
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.driver import end_early
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
@@ -212,7 +212,7 @@ def _feed(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
     for piece in pieces:
         try:
             yield turn.receive(event_of(piece))
-        except EnoughHeardError:
+        except EnoughReadError:
             events: list[ReplyEvent] = []
             end_early(turn, events)
             yield events

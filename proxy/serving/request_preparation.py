@@ -320,7 +320,7 @@ def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
 
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:
     """Correct the profile if earlier replies began with reasoning but without an opening mark."""
-    opens = known.habit.lasting > 0 and request.thinking.is_on is not False
+    opens = known.habit.expected_replies > 0 and request.thinking.is_on is not False
     is_known = known.quirks.opens_thoughts is opens
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
 

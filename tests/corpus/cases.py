@@ -17,7 +17,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.facts import Fact
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.plan import Policy
 from tests.corpus.spellings import Call
 from tests.fakes.histories import make_tool
@@ -99,7 +99,7 @@ def outcome(case: Case, pieces: Iterable[str]) -> Outcome:
     try:
         for event in events:
             shown += turn.receive(event)
-    except EnoughHeardError:
+    except EnoughReadError:
         shown += turn.receive(ReplyFinished("stop"))
     calls = [event.call for event in shown if isinstance(event, ToolCalled)]
     text = "".join(event.text for event in shown if isinstance(event, TextDelta))

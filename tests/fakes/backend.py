@@ -17,7 +17,7 @@ from proxy.backends.client import (
 from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import BackendFailed, InvalidRequest, TemperError
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.driver import BackendPolicy
 
 
@@ -50,7 +50,7 @@ class FollowedBackend:
                         yield passed
                     if failure is not None:
                         raise failure
-        except EnoughHeardError:
+        except EnoughReadError:
             policy.end()
         except (BackendFailed, InvalidRequest) as error:
             policy.fail(error)

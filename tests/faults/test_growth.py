@@ -26,7 +26,7 @@ from proxy.dialects.openai_chat.dialect import ChatDialect
 from proxy.dialects.openai_chat.encode import encode_request
 from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.errors import CallBrokeOff
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.guardrails.schemas.arguments import check
 from proxy.guardrails.schemas.schema import compile_schema
 from proxy.inference.plan import Policy
@@ -110,7 +110,7 @@ def test_work_is_linear_in_the_request(part: str) -> None:
 
 def hear(reply: Reply) -> None:
     book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
-    with suppress(CallBrokeOff, EnoughHeardError):  # rejections count as well
+    with suppress(CallBrokeOff, EnoughReadError):  # rejections count as well
         book.receive(*reply)
 
 

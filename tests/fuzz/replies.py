@@ -16,7 +16,13 @@ from jsonschema_rs import Draft202012Validator
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.rescue.findings import EarlierThoughts, Finding, FoundCalls, LeftOut, Prose
+from proxy.guardrails.rescue.findings import (
+    DroppedText,
+    EarlierReasoning,
+    Finding,
+    FoundCalls,
+    Prose,
+)
 from proxy.guardrails.rescue.marks import RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
@@ -93,7 +99,7 @@ def _check_findings(text: str, findings: Sequence[Finding]) -> None:
         if isinstance(finding, Prose | FoundCalls)
     ]
     assert all(piece in text for piece in pieces)
-    if any(isinstance(finding, LeftOut | EarlierThoughts) for finding in findings):
+    if any(isinstance(finding, DroppedText | EarlierReasoning) for finding in findings):
         return
     kept = "".join(pieces)
     assert _without_leftovers(kept) == _without_leftovers(text)

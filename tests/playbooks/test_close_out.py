@@ -37,7 +37,7 @@ from proxy.facts import (
 from proxy.guardrails.close_out import MARK, CloseOut
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import TurnState
@@ -307,7 +307,7 @@ def test_text_in_the_check_is_stopped_after_eight_tokens(pieces: list[str], rece
     book = checking()
     for number, piece in enumerate(pieces, 1):
         if number == received:
-            with pytest.raises(EnoughHeardError):
+            with pytest.raises(EnoughReadError):
                 book.receive(TextDelta(piece))
             break
         book.receive(TextDelta(piece))
@@ -322,12 +322,12 @@ def test_reasoning_in_the_check_is_dropped_and_stopped_after_256_tokens() -> Non
     for _ in range(256):
         book.receive(ReasoningDelta("hm "))
     assert book.shown == []
-    with pytest.raises(EnoughHeardError):
+    with pytest.raises(EnoughReadError):
         book.receive(ReasoningDelta("hm "))
 
 
 def test_reasoning_in_one_chunk_is_counted_by_letters() -> None:
-    with pytest.raises(EnoughHeardError):
+    with pytest.raises(EnoughReadError):
         checking().receive(ReasoningDelta("hm " * 400))
 
 

@@ -24,7 +24,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Asked, Dropped, RejectedReply
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.inference.driver import end_early
 from tests.fakes.playbook import Playbook, make_request, make_tool, shown_text
 from tests.fakes.small_models import (
@@ -95,7 +95,7 @@ class Run:
                 self.read[-1] += piece
                 shown += turn.receive(TextDelta(piece))
             shown += turn.receive(ReplyFinished("stop"))
-        except EnoughHeardError:
+        except EnoughReadError:
             end_early(turn, shown)
 
     @property

@@ -1,4 +1,4 @@
-"""The phrases that announce a tool call in each language, read from `config/announcements`.
+"""Reads the phrases that announce a tool call in each language, from `config/announcements`.
 
 Phrases are in lower case, separated by commas. `*` matches any letters of one word, or, in a
 script without spaces, a few characters. `,` and `:` cannot be part of a phrase. From english.toml:
@@ -31,7 +31,7 @@ Script: TypeAlias = Literal["latin", "cyrillic", "arabic", "devanagari", "han", 
 class Cues:
     """The phrases of a language; `config/announcements/english.toml` describes each field.
 
-    A sentence announces a tool call if it has a cue, and no phrase that makes it an answer.
+    A sentence announces a tool call if it contains a cue and no phrase of the `bars`.
     """
 
     language: str
@@ -74,7 +74,7 @@ def load_languages() -> tuple[Cues, ...]:
 
 
 def fold(text: str) -> str:
-    """Normalize different ways to write the same letters."""
+    """Normalize letters that have several forms, and letter case."""
     return unicodedata.normalize("NFC", text).translate(_FOLDED).casefold()
 
 

@@ -1,4 +1,4 @@
-"""Looks for the cues of one language in one sentence; knows nothing about replies."""
+"""Searches a sentence for the cues of a language."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -13,20 +13,20 @@ _NEVER = re.compile(r"(?!)")
 _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
 # "I'll check the weather: it is sunny." The words after the colon are the result of the act, so
-# the sentence announces nothing. The caller has already removed quotations and code.
+# the sentence is an answer. The caller has already removed quotations and code.
 _RESULT_AFTER_COLON = re.compile(r" : .*[^\W\d_]")
 _TAIL = 60  # characters at the end of a sentence, where the verb may come last
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and marks with one space before and after each, folded; see `recognition.normalize`."""
+    """A sentence after `recognition.normalize`: a space before and after each word and mark."""
 
     text: str
     words: frozenset[str]
 
 
-# The result for a sentence in one language. A "barred" sentence has a cue, but announces nothing.
+# The result for a sentence in one language. A "barred" sentence has a cue, but is an answer.
 CueFinding: TypeAlias = Literal["nothing", "announced", "barred"]
 
 
@@ -55,7 +55,7 @@ class Matcher:
             getattr(self, name)
 
     def find(self, sentence: Sentence, tool_words: Collection[str]) -> CueFinding:
-        """Classify a sentence; `tool_words`, the words in tool names, count as acts."""
+        """Classify a sentence; `tool_words` (words in tool names) are also acts: "let me grep"."""
         if not self._may_have_cue(sentence.words):
             return "nothing"
         spans = list(self._spans(sentence.text, tool_words))
@@ -63,16 +63,16 @@ class Matcher:
             return "nothing"
         if self._bar.search(sentence.text.replace(" ,", "")) or self.is_request(sentence):
             return "barred"
-        counts = any(self._counts(sentence.text, start, end) for start, end in spans)
-        return "announced" if counts else "barred"
+        is_announced = any(self._is_cue(sentence.text, start, end) for start, end in spans)
+        return "announced" if is_announced else "barred"
 
     def is_request(self, sentence: Sentence) -> bool:
         return self._request.search(sentence.text) is not None
 
     def is_afterthought(self, sentence: Sentence) -> bool:
-        """Return whether a sentence only comments on the act that the sentence before it announces.
+        """Return whether a sentence comments on the act that the sentence before it announces.
 
-        The second sentence of "I'll check the weather. This may take a moment." is an example.
+        An example is the second sentence of "I'll check the weather. This may take a moment."
         """
         if self._words_of_afterthoughts.isdisjoint(sentence.words) and self.cues.is_spaced:
             return False
@@ -84,10 +84,10 @@ class Matcher:
         return is_quote or (may_report and self._report.search(sentence.text) is not None)
 
     def _may_have_cue(self, words: Collection[str]) -> bool:
-        """Check cheaply whether this language can match at all.
+        """Return False if no cue of this language can match.
 
-        Ten languages use Latin letters. Without this check, each sentence in Latin letters would be
-        searched with the patterns of all ten.
+        This check is fast. Without it, each sentence in Latin letters would be searched with the
+        patterns of ten languages.
         """
         if not self.cues.is_spaced or not self._first_words.isdisjoint(words):
             return True
@@ -115,7 +115,8 @@ class Matcher:
         is_urgent = text.endswith(f" {_COLON} ") or self._urgency.search(text) is not None
         return is_urgent and bool(self._sayings)
 
-    def _counts(self, text: str, start: int, end: int) -> bool:
+    def _is_cue(self, text: str, start: int, end: int) -> bool:
+        """Return whether no phrase next to a cue or inside it makes the sentence an answer."""
         before, cue, after = text[:start], text[start:end], text[end:]
         if self._before.search(before) or self._beside.search(before):
             return False

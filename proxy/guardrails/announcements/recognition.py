@@ -1,13 +1,15 @@
-"""Distinguishes an announcement from an answer: the model says that it acts now, and then stops.
+"""Distinguishes an announcement from an answer.
+
+In an announcement, the model writes that it is about to act, and stops without a call:
 
     I'll check the weather.                               announcement
     Let me look: The file has two lines.                  answer: the result
     I'll check the weather if you tell me the city.       answer: the user is asked
     Would you like me to check the weather?               answer: an offer
 
-A doubtful reply counts as an answer. If an announcement is missed, nothing changes; but an answer
-that is mistaken for an announcement costs a generation and may cause an unwanted call. Of 128
-announcements in docs/ablation.md, 95 are recognized.
+In doubt the reply is an answer. A missed announcement changes nothing, but an answer that is
+mistaken for an announcement costs a generation and may cause an unwanted call. Of 128 announcements
+in docs/ablation.md, 95 are recognized.
 """
 
 # ruff: noqa: RUF001 - marks and letters of many scripts look alike
@@ -117,9 +119,9 @@ _LETTER = {script: re.compile(f"[{letters}]") for script, letters in _LETTERS.it
 
 
 def announces(text: str, tools: Sequence[str] = ()) -> bool:
-    """Return whether prose announces an act; doubtful prose does not.
+    """Return whether prose announces an act; False in doubt.
 
-    `tools` are the names of the offered tools: the words in them count as acts ("let me grep").
+    The words in the names of the offered `tools` are also acts: "let me grep".
     """
     sentences = find_last_sentences(text)
     if not sentences:
@@ -165,8 +167,8 @@ _USER_VERBS = frozenset(
 def instructs_user(text: str, request: str, tools: Sequence[str]) -> bool:
     """Return whether a reply begins with instructions for the user in place of the requested work.
 
-    Qwen2.5-Coder 1.5B explained its next step like that in 5 of 24 tasks: "To order it, you need to
-    first check the stock." If the request asks for an explanation, such a reply is the answer.
+    Qwen2.5-Coder 1.5B explained its next step to the user in 5 of 24 tasks: "To order it, you need
+    to first check the stock." If the request asks for an explanation, such a reply is the answer.
     """
     match = _INSTRUCTS.match(text)
     if match is None or _HOW_TO.search(request):
@@ -219,7 +221,7 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
-    if "kana" in scripts and "han" in scripts:  # Japanese, which no Chinese phrase fits
+    if "kana" in scripts and "han" in scripts:  # Japanese; Chinese phrases do not match
         scripts.remove("han")
     return tuple(matcher for script in scripts for matcher in _matchers()[script])
 

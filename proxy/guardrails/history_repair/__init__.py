@@ -1,4 +1,4 @@
-"""Repairs of an incoming history, so that every backend and every chat template can read it.
+"""Repairs the history of a request, so that every backend and every chat template can read it.
 
 `history` is the interface: it repairs the members of messages, adapts roles to the template, and
 removes earlier reasoning. `pairing` matches calls and results. `refused_forms` rewrites valid

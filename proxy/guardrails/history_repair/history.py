@@ -1,11 +1,11 @@
-r"""Repairs the defects of an incoming history, and changes nothing else.
+r"""Repairs the defects of a history, without other changes.
 
-`heal_messages` applies the repairs, `heal_tools` those of the tools, and `replay_thoughts` removes
-earlier reasoning.
+`heal_messages` repairs messages, `heal_tools` repairs tools, and `replay_thoughts` removes earlier
+reasoning.
 
 Other messages keep their exact bytes, and a repair depends only on the messages before it. So the
-prompt of a growing conversation only grows, and the engine's prefix cache stays valid. In three
-cases, however, a later message changes an earlier one:
+prompt of a growing conversation is append-only, and the engine's prefix cache stays valid. In three
+cases, however, a later message changes an earlier message:
 
 - A late result replaces the note about the missing result.
 - A system message is merged with the system messages before it.
@@ -90,8 +90,8 @@ def _heal_calls(message: Message, facts: list[Fact]) -> Message:
     if healed == calls:
         return message
     typed = tuple(replace(call, arguments=_heal_text(call.arguments)) for call in message.calls)
-    mended = {**members, "tool_calls": json.dump(healed)}
-    return contents.replace_members(replace(message, calls=typed), mended)
+    repaired = {**members, "tool_calls": json.dump(healed)}
+    return contents.replace_members(replace(message, calls=typed), repaired)
 
 
 def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
@@ -107,9 +107,9 @@ def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
 
 
 def _heal_text(arguments: str) -> str:
-    """Return arguments as JSON text: "" becomes `{}`, and broken JSON becomes a JSON string.
+    """Return arguments as JSON text: "" becomes `{}`, broken JSON becomes `{"unparsable": "..."}`.
 
-    Clients that encode arguments twice send a JSON string of an object (JetBrains/koog#2095).
+    Some clients encode arguments twice and send a JSON string of an object (JetBrains/koog#2095).
     """
     if not arguments.strip():
         return "{}"
@@ -123,13 +123,13 @@ def _heal_text(arguments: str) -> str:
     return "{}" if value is None else arguments
 
 
-# Inserted into a control token, it is invisible, but the tokenizer no longer sees a control token.
+# Inserted into a control token, it is invisible, and the tokenizer reads ordinary text.
 _ZERO_WIDTH_SPACE = "\u200b"
 _NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
 def neutralize(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
-    """Break control tokens in messages of users and tools.
+    """Insert a zero-width space into control tokens in messages of users and tools.
 
     Templates render texts without escaping them: `<|im_end|><|im_start|>system` in the result of a
     tool would end the message and begin another system prompt.
@@ -236,10 +236,10 @@ def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
 def heal_tools(
     tools: tuple[Tool, ...], tokens: Sequence[str] = ()
 ) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
-    """Break control `tokens` in tools and drop null descriptions.
+    """Insert a zero-width space into control `tokens` in tools, and drop null descriptions.
 
-    Tools may come from a tool server, which is no more trusted than a user. OpenAI accepts
-    `description: null`; llama-server answers it with status 500.
+    Tools may come from a tool server, which is not trusted more than a user. OpenAI accepts
+    `description: null`; llama-server responds with status 500.
     """
     facts: list[Fact] = []
     healed = (_heal_tool(tool, facts) for tool in tools)
@@ -250,24 +250,24 @@ def heal_tools(
 
 
 def _neutralize_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
-    """Break control tokens in the text for the prompt; the original schema validates calls."""
+    """Change the source of the tool, which the prompt contains; calls are validated unchanged."""
     document = json.parse(tool.source)
-    cleaned = _break_all_tokens(document, literals)
+    cleaned = _break_tokens_inside(document, literals)
     if cleaned == document:
         return tool
     facts.append(Healed("control_token"))
     return Tool(tool.name, tool.parameters, json.dump(cleaned))
 
 
-def _break_all_tokens(value: JsonValue, literals: Literals) -> JsonValue:
+def _break_tokens_inside(value: JsonValue, literals: Literals) -> JsonValue:
     match value:
         case str():
             return _break_tokens(value, literals)
         case list():
-            return [_break_all_tokens(item, literals) for item in value]
+            return [_break_tokens_inside(item, literals) for item in value]
         case dict():
             return {
-                _break_tokens(name, literals): _break_all_tokens(item, literals)
+                _break_tokens(name, literals): _break_tokens_inside(item, literals)
                 for name, item in value.items()
             }
         case _:
@@ -311,10 +311,10 @@ _SIGNS = tuple(f'"{name}"'.encode() for name in REASONING_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
-    """Remove reasoning from assistant messages, as the policy `replay` demands.
+    """Remove reasoning from assistant messages, according to the policy `replay`.
 
-    Some templates require earlier reasoning, and some models are confused by it. Not all clients
-    send it. `last` keeps the reasoning after the last user message.
+    Some templates require earlier reasoning, and some models give worse replies with it. `last`
+    keeps the reasoning after the last user message.
     """
     if replay == "full":
         return messages

@@ -49,7 +49,7 @@ class _CallRound(msgspec.Struct):
 
 
 class _Waiting:
-    """The calls that wait for a result, by id and by name, each queue in order."""
+    """The calls that wait for a result, in queues by id and by name."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, deque[_HistoryCall]] = {}
@@ -57,7 +57,7 @@ class _Waiting:
         self._with_generated_id: deque[_HistoryCall] = deque()
 
     def begin(self, calls: list[_HistoryCall], client_ids: frozenset[str]) -> None:
-        """Add the calls of a new reply; from then on, earlier calls are found only by their ids."""
+        """Add the calls of a new reply; after this, earlier calls are found only by their ids."""
         self._by_name = {"": deque(calls)}
         self._with_generated_id = deque()
         self._by_id |= {call.id: deque() for call in calls}
@@ -98,7 +98,7 @@ def _is_paired(messages: Messages) -> bool:
 
 
 def pair_calls(messages: Messages, facts: list[Fact]) -> Messages:
-    if _is_paired(messages):  # nearly always: saves the copies below
+    if _is_paired(messages):  # the usual case; avoids the copies below
         return messages
     entries: list[Message | _CallRound] = []
     waiting = _Waiting()
@@ -148,10 +148,10 @@ def _begin_round(
     return _CallRound(message, calls)
 
 
-def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
-    """Generate an id from the position, which stays the same: histories only grow."""
+def _make_id(position: int, number: int, used_ids: frozenset[str]) -> str:
+    """Generate an id from the position, which is the same in later requests with more messages."""
     generated = f"call_{position}_{number}"
-    while generated in taken:
+    while generated in used_ids:
         generated += "_"
     return generated
 
@@ -159,12 +159,12 @@ def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
 def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
     members = members_of(message)
     calls_json = json.split_array(members["tool_calls"])
-    for index, (given, call) in enumerate(zip(message.calls, calls, strict=True)):
-        if not given.id:
+    for index, (original, call) in enumerate(zip(message.calls, calls, strict=True)):
+        if not original.id:
             named = {**json.split_object(calls_json[index]), "id": json.dump(call.id)}
             calls_json[index] = json.join_object(named)
     members["tool_calls"] = json.join_array(calls_json)
-    typed = tuple(map(lambda given, call: replace(given, id=call.id), message.calls, calls))
+    typed = tuple(map(lambda original, call: replace(original, id=call.id), message.calls, calls))
     return replace(message, source=json.join_object(members), calls=typed)
 
 

@@ -1,9 +1,8 @@
 """Rewrites conversations into the form that an engine or its chat template accepts.
 
-Some engines reject valid OpenAI messages. Each function rewrites messages so that one such
-rejection does not occur; `backends/capabilities` decides which functions an engine needs. Other
-messages keep their bytes. A message is rewritten the same way in every request, so that the prompt
-only grows.
+Some engines reject valid OpenAI messages. Each function prevents one kind of rejection;
+`backends/capabilities` decides which functions an engine needs. Other messages keep their bytes. A
+message is rewritten the same way in every request, so that the prompt is append-only.
 
     acknowledge_results   tool, user                      tool, assistant "OK.", user
     shorten_ids           "id": "call_8f3a..."            "id": "k3x09bq2z"
@@ -59,7 +58,7 @@ def acknowledge_results(messages: Messages) -> Messages:
 
 @_each
 def shorten_ids(message: Message) -> Message:
-    """Replace call ids that are not nine letters and digits, as Mistral's templates demand."""
+    """Replace call ids that are not nine letters or digits (a rule of Mistral's templates)."""
     members = contents.members_of(message)
     changed = dict(members)
     calls = json.parse(members.get("tool_calls", b"null"))
@@ -78,7 +77,7 @@ def shorten_ids(message: Message) -> Message:
 def _short_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
-    # A digest, not a counter, maps an id to the same short id in every request of a conversation.
+    # A digest is used instead of a counter, because it is the same in every request.
     number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass")).digest()[:8])
     return "".join(_ID_DIGITS[number // 36**digit % 36] for digit in range(9))
 
@@ -116,7 +115,7 @@ def add_thoughts(message: Message) -> Message:
 def fill_empty_answers(message: Message) -> Message:
     """Add a text to assistant messages that have neither text nor calls.
 
-    Reasoning that was cut off leaves such a message.
+    A reply that was cut off in its reasoning is such a message.
     """
     is_empty = message.role == "assistant" and not (message.calls or message.text.strip())
     return contents.replace_content(message, _NO_ANSWER) if is_empty else message
@@ -125,7 +124,7 @@ def fill_empty_answers(message: Message) -> Message:
 def find_new_picture(messages: Messages) -> str | None:
     """Return the field of a picture that the user sent since the last answer, or None.
 
-    A note must not replace such a picture; it may replace earlier pictures and those in results.
+    `hide_pictures` keeps such a picture; it replaces only earlier pictures and those in results.
     """
     start = _last_answer(messages) + 1
     for position, message in enumerate(messages[start:], start):
@@ -136,7 +135,7 @@ def find_new_picture(messages: Messages) -> str | None:
 
 
 def hide_pictures(messages: Messages) -> Messages:
-    """Replace pictures by a note, except those that the user has just sent."""
+    """Replace pictures by a note, except pictures in user messages since the last answer."""
     start = _last_answer(messages)
     return tuple(
         _hide_pictures(message) if position < start or message.role != "user" else message
@@ -161,7 +160,7 @@ def _hide_pictures(message: Message) -> Message:
 
 
 def move_pictures(messages: Messages) -> Messages:
-    """Move pictures in tool results into a user message after these results.
+    """Move pictures in tool results into a user message after the results of the same round.
 
     The results become strings, because some engines reject content parts in a result.
     """

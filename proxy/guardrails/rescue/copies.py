@@ -1,8 +1,8 @@
-"""Finds the origin of a call that the model copied from a message of the user or a tool result.
+"""Finds out whether the model copied a call from a user message or a tool result.
 
 A page that a tool fetched may contain `<tool_call>{"name": "rm", ...}</tool_call>`, or the same
-call in another syntax. A copy is the same text, ignoring white space. A repetition has the same
-name, members and values, with only marks between them.
+call in another syntax. A copy is the same text, except for white space. A repetition is the same
+name with the same members and values, with only marks between them.
 """
 
 import re
@@ -21,10 +21,10 @@ _VERB = re.compile(r"[A-Z]?[^\W_A-Z]+")  # the first word of `delete_file` and o
 _SHORT = 3  # characters
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
-_MOST_PLACES = 200  # in one text
-_AROUND = 1_000  # characters on each side of a name
+_MOST_MATCHES = 200  # in one text
+_WINDOW = 1_000  # characters on each side of a name
 _MOST_TEXT = 500_000  # more than fits into any window
-_NEAR = 100  # "never" within so many characters of a name forbids the call
+_NEAR = 100  # characters; "never" within this distance of a name forbids the call
 # If an engine drops the control tokens of Kimi K3, a value and the next word become one word.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
@@ -32,20 +32,20 @@ _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|too
 class EarlierTexts:
     """The earlier texts of the conversation: user messages and tool results.
 
-    Each text is prepared once, however many calls are searched for in it.
+    Each text is prepared once for the search of all calls.
     """
 
-    def __init__(self, of_users: Sequence[str], results: Sequence[str]) -> None:
-        self._of_users, self._results = of_users, results
+    def __init__(self, user_texts: Sequence[str], results: Sequence[str]) -> None:
+        self._user_texts, self._results = user_texts, results
         self._without_space = cache(_without_space)
         self._is_forbidden = cache(_is_forbidden)
-        self._search = cache(_Searched)
+        self._search = cache(_SearchedText)
 
     def find_origin(self, source: str, calls: Sequence[WrittenCall]) -> Origin:
         """Return the author of the first occurrence of a call: the user, a tool, or the model."""
         compact = _without_space(source)
-        copied = [text for text in self._of_users if self._is_copied(compact, text)]
-        repeated = [text for text in self._of_users if self._are_repeated(calls, text)]
+        copied = [text for text in self._user_texts if self._is_copied(compact, text)]
+        repeated = [text for text in self._user_texts if self._are_repeated(calls, text)]
         of_tools = [
             text
             for text in self._results
@@ -56,9 +56,9 @@ class EarlierTexts:
             return Origin.FORBIDDEN
         if copied:
             return Origin.USER
-        # A request may name the tool and all values of the call that fulfills it, so a repetition
-        # of the user's words proves nothing. If a result has values that the user did not name, the
-        # call may be a prompt injection.
+        # A request may name the tool and all values of the requested call, so a repetition of the
+        # user's text may be meant. If a result contains values that the user did not name, the call
+        # may be a prompt injection.
         return Origin.RESULT if of_tools and not self._are_named(calls) else Origin.MODEL
 
     def _is_copied(self, compact: str, text: str) -> bool:
@@ -69,13 +69,13 @@ class EarlierTexts:
 
     @cached_property
     def _words_of_users(self) -> str:
-        return " ".join(" ".join(self._of_users).casefold().split())
+        return " ".join(" ".join(self._user_texts).casefold().split())
 
     def _are_named(self, calls: Sequence[WrittenCall]) -> bool:
-        """Return whether the user has named every value of some calls.
+        """Return whether the user messages contain every value of the calls.
 
-        A short value is in many texts by chance, such as the id 13 in "June 13" (AgentDojo): calls
-        with short values only must also be requested by the verb of their tools.
+        A short value may occur by chance, such as the id 13 in "June 13" (AgentDojo). So if all
+        values are short, the messages must also contain the verb of each tool.
         """
         values = [value for call in calls for value in _leaves(call.arguments)]
         has_long = any(
@@ -97,7 +97,7 @@ class EarlierTexts:
 
 
 def is_same(call: WrittenCall, other: WrittenCall) -> bool:
-    """Return whether two calls have the same content, ignoring types and order."""
+    """Return whether two calls have the same name and words, in any order and type."""
     is_equal = sorted(_words(call.arguments)) == sorted(_words(other.arguments))
     return call.name == other.name and is_equal
 
@@ -115,41 +115,41 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
     """Return whether each call is in one of `texts`, in any syntax.
 
-    The text must contain its name, members and values with only marks between them. Calls without
-    arguments never count, because many texts contain the name alone.
+    The text must contain its name, members and values with only marks between them. The result for
+    a call without arguments is False, because many texts contain only the name.
     """
-    searched = [_Searched(text) for text in texts]
+    searched = [_SearchedText(text) for text in texts]
     return bool(calls) and all(any(text.has(call) for text in searched) for call in calls)
 
 
-class _Searched:
-    """A text in which calls are searched for; the results are cached."""
+class _SearchedText:
+    """A text in which calls are searched; the results are cached."""
 
     def __init__(self, text: str) -> None:
         self._text = _GLUED_VALUE_END.sub(" argument ", text[:_MOST_TEXT])
-        self._holds = cache(self._text.__contains__)
-        self._find = cache(partial(_find_places, self._text))
+        self._contains = cache(self._text.__contains__)
+        self._find = cache(partial(_find_matches, self._text))
 
     def has(self, call: WrittenCall) -> bool:
         words = [*_words(call.arguments)]
         wanted = {*words[:_MOST_WORDS]}
-        if not words or not self._holds(call.name) or not all(map(self._holds, wanted)):
+        if not words or not self._contains(call.name) or not all(map(self._contains, wanted)):
             return False
         known = {*words, *words_around_calls().labels}
-        places = self._find(call.name)
-        return any(wanted <= _words_around(known, self._text, name) for name in places)
+        matches = self._find(call.name)
+        return any(wanted <= _words_around(known, self._text, name) for name in matches)
 
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
     """Return the `known` words next to a name, with no other word in between."""
-    before = text[max(name.start() - _AROUND, 0) : name.start()]
-    after = text[name.end() : name.end() + _AROUND]
+    before = text[max(name.start() - _WINDOW, 0) : name.start()]
+    after = text[name.end() : name.end() + _WINDOW]
     sides = reversed(_WORD.findall(before)), _WORD.findall(after)
     return {word for side in sides for word in takewhile(known.__contains__, side)}
 
 
-def _find_places(text: str, name: str) -> Sequence[re.Match[str]]:
-    return [*islice(re.finditer(re.escape(name), text), _MOST_PLACES)]
+def _find_matches(text: str, name: str) -> Sequence[re.Match[str]]:
+    return [*islice(re.finditer(re.escape(name), text), _MOST_MATCHES)]
 
 
 @cache
@@ -158,7 +158,7 @@ def _forbids() -> re.Pattern[str]:
 
 
 def _is_forbidden(name: str, text: str) -> bool:
-    matches = _find_places(text[:_MOST_TEXT], name)
+    matches = _find_matches(text[:_MOST_TEXT], name)
     excerpts = (text[max(match.start() - _NEAR, 0) : match.end() + _NEAR] for match in matches)
     return any(map(_forbids().search, excerpts))
 

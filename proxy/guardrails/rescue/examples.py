@@ -1,6 +1,9 @@
-"""Words with which a reply introduces a call as an example instead of making it.
+"""Recognizes words that introduce a call as an example.
 
-The lists of these and of other words around calls are in `words.toml`.
+    Use this format: <tool_call>...        an example
+    I'll use this tool: <tool_call>...     a call
+
+The lists of words around calls are in `words.toml`.
 """
 
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
@@ -19,7 +22,7 @@ _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_
 # "I will do it like this:" announces an act; "A call looks like this:" does not.
 _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
-# If a reply reports the words of others, or a possible text, plain JSON in it is no call.
+# If a sentence with these words precedes plain JSON, the JSON is another text and not a call.
 _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
@@ -28,7 +31,7 @@ _ACCOUNT = re.compile(
 
 
 class WordLists(msgspec.Struct, frozen=True):
-    """The content of `words.toml`, which describes it."""
+    """The content of `words.toml`; the comments in the file describe the lists."""
 
     labels: frozenset[str]
     forbids: str
@@ -40,14 +43,14 @@ class WordLists(msgspec.Struct, frozen=True):
 
 @cache
 def words_around_calls() -> WordLists:
-    """Read the lists at their first use: reading them at the start made it 3.5 % slower."""
+    """Read the lists when first needed; to read them earlier made the start 3.5 % slower."""
     file = files("proxy.guardrails.rescue") / "words.toml"
     return msgspec.toml.decode(file.read_bytes(), type=WordLists)
 
 
 @cache
 def _announcements() -> list[re.Pattern[str]]:
-    """Compile the patterns at their first use, because they would slow down a start."""
+    """Compile the patterns when first needed, because they would slow down the start."""
     known = words_around_calls()
     patterns: list[re.Pattern[str]] = []
     for source in known.announcements:
@@ -58,7 +61,7 @@ def _announcements() -> list[re.Pattern[str]]:
 
 
 def introduces_example(words: str) -> bool:
-    """Return whether `words` introduce an example, or the words of others."""
+    """Return whether `words` introduce an example or a quotation."""
     folded = words.casefold()  # a search for substrings is faster than the sixteen patterns
     if not any(hint in folded for hint in words_around_calls().hints):
         return False
@@ -67,8 +70,8 @@ def introduces_example(words: str) -> bool:
     return _LIKE_THIS.search(words) is not None and not _OWN.search(_last_sentence(words))
 
 
-def gives_account(words: str) -> bool:
-    """Return whether the last sentence of `words` reports the words of others."""
+def reports_others(words: str) -> bool:
+    """Return whether the last sentence reports another text, as in "the user wrote"."""
     is_any = _ACCOUNT.search(words) is not None
     return is_any and _ACCOUNT.search(_last_sentence(words)) is not None
 

@@ -1,8 +1,8 @@
-r"""The findings of a scanner in a reply, in the order of the text.
+r"""Defines the findings of a scanner in a reply, which are reported in the order of the text.
 
-The texts of all `Prose` and `FoundCalls`, joined in order, are the reply without three parts: the
-`lead` before found calls, the `Gap` after them, and the text that a `LeftOut` replaces. After a
-`RefusedText`, its text follows as `Prose`.
+The joined texts of all `Prose` and `FoundCalls` are the reply, except for the `lead` before found
+calls, the `Gap` after them, and dropped text (`DroppedText`). After a `RefusedText`, the refused
+text follows as `Prose`.
 
     I look. <tool_call>{"name": "f", "arguments": {}}</tool_call>
     For example: <tool_call>{"name": "g", "arguments": {}}</tool_call>
@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.syntax import Reason
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """Text that cannot belong to a call; it may be shown at once."""
+    """Text that cannot belong to a call, so that the client may receive it at once."""
 
     text: str
 
@@ -38,7 +38,7 @@ class ArgumentsStarted(msgspec.Struct, frozen=True):
 
 
 class ArgumentsText(msgspec.Struct, frozen=True):
-    """More text of the arguments after the last `ArgumentsStarted`, as the model wrote it."""
+    """The next text of the arguments since the last `ArgumentsStarted`, as the model wrote it."""
 
     text: str
 
@@ -46,14 +46,14 @@ class ArgumentsText(msgspec.Struct, frozen=True):
 class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and their text (`source`) in the reply.
 
-    - The calls are doubtful (`is_doubtful`) in a position where calls are not accepted, for example
-      in a sentence.
-    - `within` has the closing marks of the elements that are open before the calls: if such a mark
-      follows, the element encloses the calls. Indented code has the mark "", which any text
+    - `before`: the kind of the words before the calls
+    - `within`: the closing marks of the elements that are open before the calls. If such a mark
+      follows, the element encloses the calls. For indented code the mark is "", which every text
       contains.
-    - If the calls `follows_mark`, a mark after them shows that markup encloses them.
-    - If `ends_reply`, the text after the calls was dropped, because the reply made no progress.
-    - `lead` is the white space and the leaked tokens before the calls.
+    - `follows_mark`: markup precedes the calls, so a mark after them shows that it encloses them
+    - `is_doubtful`: they are in a position where calls are not accepted, such as in a sentence
+    - `ends_reply`: the text after them was dropped, because the reply made no progress
+    - `lead`: the white space and the leaked tokens before the calls
     """
 
     syntax_name: str
@@ -72,22 +72,22 @@ class FoundCalls(msgspec.Struct, frozen=True):
 class Gap(msgspec.Struct, frozen=True):
     """White space, closing marks and leaked tokens after a call.
 
-    If the call turns out to be text, they are prose.
+    If the call becomes text after all, they are prose.
     """
 
     text: str
 
 
 class RefusedText(msgspec.Struct, frozen=True):
-    """The next finding is a `Prose` with text that looked like a call, and with no other text."""
+    """The next finding is a `Prose` that consists of text that looked like a call."""
 
     reason: Reason
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """Text was dropped: an `invented_result`, or the rest of the reply after `too_many_calls`.
+class DroppedText(msgspec.Struct, frozen=True):
+    """Text was dropped; `what` is "invented_result", "too_many_calls" or "stray_mark".
 
-    If `ends_reply`, the rest of the reply is dropped as well, because it made no progress.
+    With `ends_reply`, the rest of the reply is dropped as well, because it made no progress.
     """
 
     what: str
@@ -95,9 +95,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class ResultText(msgspec.Struct, frozen=True):
-    """The content and the source of a result block at the start of the reply or of a line.
+    """A result block at the start of the reply or of a line: its content and its source.
 
-    If the block is not `closed`, its closing mark is missing.
+    `closed` is false if the closing mark is missing.
     """
 
     text: str
@@ -105,10 +105,10 @@ class ResultText(msgspec.Struct, frozen=True):
     closed: bool = True
 
 
-class EarlierThoughts(msgspec.Struct, frozen=True):
+class EarlierReasoning(msgspec.Struct, frozen=True):
     """All findings so far, prose and calls, were part of the reasoning.
 
-    The reasoning `is_over`, unless its end mark may be part of a broken call.
+    `is_over` is false if the end mark may be part of a broken call.
     """
 
     is_over: bool = True
@@ -121,7 +121,7 @@ Finding: TypeAlias = (
     | FoundCalls
     | Gap
     | RefusedText
-    | LeftOut
+    | DroppedText
     | ResultText
-    | EarlierThoughts
+    | EarlierReasoning
 )

@@ -1,9 +1,9 @@
 """Reads `formats.toml`, the table of all marks that structure a reply. The file documents its rows.
 
-All marks are defined here, with three exceptions: the labels of ReAct are in `marks` and
-`guardrails.labels`, the words that remain of Harmony without its tokens are in
+All marks are in the table, with three exceptions: the labels of ReAct are in `marks` and
+`guardrails.labels`, the words of Harmony that remain without its tokens are in
 `guardrails.reasoning`, and the substitutes for quotation marks are in `values`. Each reader in
-`syntaxes` takes a row of the table.
+`syntaxes` reads the format of a row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,21 +15,22 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-# Where in a reply an opening counts.
+# The position in a reply at which an opening is recognized.
 Anchor: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
 
 
 class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The marks of a call in tags.
 
-    - If the mark of the call does not end with its name, `name` is the name.
-    - `parameters` are the marks of arguments, each with its end. `free` begins a tag that has the
-      name of the argument. If `known` is not empty, only these names are arguments.
-    - A `token` before every tag distinguishes tags from nested elements in a value.
-    - `loose` maps spellings of ends without the namespace to the ends that they mean.
-    - If a model family `has_lines`, it writes each value on separate lines. A line end at the start
-      or the end of the value is not part of it, even if the other is missing.
-    - In the table, `*` in a mark stands for each of the `namespaces`.
+    - `name`: the name of the tool, if the mark `call` contains it completely
+    - `parameters`: the marks of arguments, each with its end
+    - `free`: the start of a tag whose name is the name of the argument; `known` are the allowed
+      names, or empty if all are
+    - `token`: precedes every tag, which distinguishes tags from text in a value
+    - `loose`: maps ends without their namespace to the complete ends
+    - `has_lines`: models write each value on separate lines, so a line end at the start or at the
+      end of a value is not part of it
+    - `namespaces`: each of them replaces `*` in the marks
     """
 
     call: str
@@ -63,7 +64,7 @@ def _in_namespace(pairs: Mapping[str, str], space: str) -> dict[str, str]:
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """One textual form of a call: a row of the table."""
+    """A textual format of calls: a row of the table."""
 
     name: str
     shape: str
@@ -96,7 +97,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @cached_property
     def brackets(self) -> tuple[tuple[str, str], ...]:
-        """All marks that enclose a part of a call, each with its end ("" if there is none)."""
+        """All marks that enclose a part of a call, each with its end ("" if it has no end)."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
         # only the tags of pairs have closing tags
         tags = self.parts.values() if self.shape == "pairs" else ()
@@ -133,7 +134,7 @@ class ConventionTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The names that models give to the members of a call in JSON."""
+    """The names of the members of a call in JSON, as models write them."""
 
     names: tuple[str, ...]
     arguments: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""The marks around calls, listed in `formats.toml`: beginnings, ends, and tokens that leak.
+"""Recognizes the marks around calls: openings, ends, and control tokens that leak.
 
-Everything here is derived from the table, so that a new format needs only a row. Earlier, marks
-were defined in nine modules (decision 0030). If the end of a value is missing or uncertain, the
-value may contain the next call; `contains_mark` detects this, and the call is rejected.
+All marks are derived from the table `formats.toml`, so that a new format needs only a row there
+(decision 0030). If the end of a value is missing or uncertain, the value may contain the next call;
+`contains_mark` detects this, and the call is rejected.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -21,28 +21,28 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
-# Messages to the user have marks as well, but their content is an answer.
+# Rows without the messages to the user, whose content is an answer.
 _ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
 _BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
 _TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
-# The words in the tags of calls. No argument has such a name.
+# The words in the tags of calls. A tag with such a word is not an argument.
 TAGS = frozenset(tag for opening, _ in _BRACKETS for tag in _TAG.findall(opening))
 TAGS = (TAGS | TABLE.more_tags) - TABLE.ordinary_tags
 # Control tokens that end a turn or introduce calls, and leak into the text.
 SPECIAL_TOKENS = TABLE.turn_ends | TABLE.turn_begins
 SPECIAL_TOKENS |= {opening for row in _ROWS for opening in row.sections}
-# Qwen2.5-Coder 0.5B writes the end of a result block after a call; it has no meaning there.
+# Qwen2.5-Coder 0.5B writes the end of a result block after a call, where it has no meaning.
 RESULT_ENDS = frozenset(TABLE.results.values()) - SPECIAL_TOKENS
 _ORDINARY = {f"</{tag}>" for tag in TABLE.ordinary_tags}
 _SIGNS = re.compile(r"<|\[/|\]<")  # the start of all marks except brackets, fences and words
-# Closing marks that models write once too often, or without the opening mark.
+# Closing marks that models write twice, or without the opening mark.
 STRAY_CLOSERS = frozenset(end for _, end in _BRACKETS if _SIGNS.match(end)) - _ORDINARY
 STRAY_CLOSERS = (STRAY_CLOSERS | TABLE.more_closers | RESULT_ENDS) - SPECIAL_TOKENS
 REASONING, ANSWERS, RESULTS = TABLE.reasoning, TABLE.answers, TABLE.results
 THOUGHT_ENDS = frozenset(REASONING.values())
 CONTROL_BEGINNINGS = TABLE.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-# Whole marks that no prose contains by accident: control tokens, `[TOOL_CALLS]`, tags with `call`.
+# Marks that prose does not contain by accident: control tokens, `[TOOL_CALLS]`, tags with `call`.
 _WHOLE = re.compile(
     r"(?:\]<\]\w+\[>\[)?</?(?:\w+[:|])?\w*call\w*>|</?[|｜].*[|｜>]\w*|\[/?\w*CALLS?\]",
     re.IGNORECASE,
@@ -50,7 +50,7 @@ _WHOLE = re.compile(
 _INNER = chain.from_iterable(chain.from_iterable(row.parts.values()) for row in _ROWS)
 _ALL = frozenset((*chain.from_iterable(_BRACKETS), *_INNER))
 CALL_TOKENS = frozenset(mark for mark in _ALL if _WHOLE.fullmatch(mark))
-# Openings after which a name or a value must follow. At the end of a reply, the call is lost.
+# Openings before a name or a value. At the end of a reply, the rest of the call is missing.
 HALF_OPENINGS = frozenset(
     opening for opening, _ in _BRACKETS if re.fullmatch(r"[<\[].*(?:=\"?|[:.])", opening)
 )
@@ -59,13 +59,13 @@ _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
 # The marks that the scanner looks for in addition to the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
 _WORDS = "|".join(sorted(TAGS, key=lambda tag: (-len(tag), tag)))
-# `<|"|>` is Gemma's quotation mark, and as such part of values.
+# Gemma's quotation mark `<|"|>` is part of values.
 _TAG_BEGINS = rf"<(?:\w+[:|])?(?:{_WORDS})\b|<[|｜](?!\"\|>)"
 _PLAIN_WORD = re.compile(r"[\w.]+")
 
 
 def _shortest(texts: set[str]) -> list[str]:
-    """Return the texts that contain no other text of the set; a search needs only these."""
+    """Return the texts that contain no other text of the set; to search for them finds all."""
     return [text for text in sorted(texts) if not any(other in text for other in texts - {text})]
 
 
@@ -114,10 +114,7 @@ VALUE_ENDS = tuple(_value_ends())
 
 @cache
 def loose_literals(*texts: str) -> LooseLiterals:
-    """Return prepared marks, created at their first use.
-
-    The table has so many marks that preparing all of them at the start would slow it down.
-    """
+    """Return prepared marks; to prepare all marks of the table would slow down the start."""
     return LooseLiterals(texts)
 
 
@@ -158,7 +155,7 @@ def begins_envelope(text: str) -> bool:
 
 
 def envelope_starts(text: str) -> list[int]:
-    """Return where envelopes of calls in plain JSON begin in a text."""
+    """Return the indexes at which envelopes of calls in plain JSON begin."""
     return [match.start() for match in _ENVELOPE_START.finditer(text)]
 
 
@@ -169,12 +166,12 @@ def begins_plain_call(text: str, names: Collection[str]) -> bool:
 
 
 def begins_json(text: str) -> bool:
-    """Return whether a text begins like an object or a list in JSON, unlike `{noformat}`."""
+    """Return whether a text begins like an object or a list in JSON; not for `{noformat}`."""
     return _JSON_BEGINS.match(text) is not None
 
 
 def is_no_envelope(text: str) -> bool:
-    """Return whether a text that begins like this cannot become the envelope of a call."""
+    """Return whether a text that begins like this can never become the envelope of a call."""
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
@@ -234,7 +231,7 @@ def begins_result(text: str, *, is_all: bool) -> bool | None:
 OBSERVATION = "Observation:"
 
 
-def begins_step(text: str, *, is_all: bool) -> bool | None:
+def begins_react_result(text: str, *, is_all: bool) -> bool | None:
     """Return whether a text begins with a result in ReAct; None if more text is needed."""
     if text.startswith(OBSERVATION):
         return True
@@ -246,12 +243,11 @@ _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")
 
 
-def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
-    """Return the stray closing mark at the beginning of `rest`, or "".
+def find_closer(literal: str | None, rest: str, *, is_all: bool) -> str | None:
+    """Return the stray closing mark at the beginning of `rest`, or ""; None if more text is needed.
 
-    At the end of a reply, a part of a mark, an unknown control token and the end of a code fence
-    count as well, because no sentence ends with them. Returns None if more text is needed; with
-    `is_all` there is no more text.
+    At the end of a reply (`is_all`), an incomplete mark, an unknown control token or a code fence
+    is also returned, because no sentence ends with it.
     """
     if literal is None or ends_thoughts(literal):
         return None if literal is None else ""
@@ -265,7 +261,7 @@ def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
     return (rest if is_token else "") if is_all else None
 
 
-_SHORTEST = 2  # `<` alone is a sign of comparison
+_SHORTEST = 2  # `<` alone may be "less than"
 
 
 def is_half_closer(text: str) -> bool:

@@ -1,8 +1,8 @@
-r"""The markup that is open at a position in prose: elements, environments, comments, strings.
+r"""Tracks the open markup in prose: elements, environments, comments, strings.
 
 A call within `<pre>`, `\begin{verbatim}`, `/*`, a here-document, `{{{` or quotation marks is a
-quotation. Within any other element, such as `<section>`, the model may mean the call or show it.
-The names of the elements that quote are `showing` in `words.toml`.
+quotation. Within another element, such as `<section>`, the model may mean the call or show it.
+The list `showing` in `words.toml` contains the names of the elements that quote.
 """
 
 # ruff: noqa: RUF001 - quotation marks look alike
@@ -25,8 +25,8 @@ _MARKUP = re.compile(
     |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-_SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}|^(?:\.\.[ ]|\{{3})", re.MULTILINE)
-# Elements about calls or reasoning contain calls that are meant.
+_ANY_MARK = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}|^(?:\.\.[ ]|\{{3})", re.MULTILINE)
+# The calls in elements with such names are meant, so these elements are ignored.
 _ABOUT_CALLS = re.compile(
     r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE
 )
@@ -41,26 +41,26 @@ _CLOSING = {
     "/*": "*/",
     "<![cdata[": "]]>",
 }
-# The ends of blocks in reStructuredText and wikis. They have no closing mark like other markup.
+# The ends of blocks without a closing mark, in reStructuredText and wikis.
 _BLOCK_ENDS = {
     "directive": re.compile(r"^\S", re.MULTILINE),
     "braces": re.compile(r"^\}\}\}", re.MULTILINE),
 }
-# The beginnings of the closing marks of markup with a name.
+# The prefix of the closing mark, for markup with a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
 _ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
-# LaTeX shows the argument of these; with any other command it is text.
+# These LaTeX commands quote their argument; the argument of other commands is text.
 _INLINE = re.compile(
     r"\\(?:(?:verb|lstinline)\*?\W|(?:texttt|lstinline|code|footnote|mintinline)\{"
     r"|mintinline\{\w{1,20}\}\W)\Z"
 )
 _MOST_OPEN = 64  # different closing marks; a hostile reply could open any number of elements
-# Any other markup (`----`, `:::`, `{% raw %}`) has marks on the line before the call and right
-# after it. Without any rule for markup 347 of 870 quotations become calls, and with this rule alone
-# 5 (docs/ablation.md).
-_SIGN = r"(?:[<>\[\]{}|\\$=_+~@%#/\"'`]|--|::|\.\.|\*/)"
-_ENDS_IN_MARK = re.compile(rf"(?:\A|\n)[ \t]*{_SIGN}[^\n]*\s*\Z|{_SIGN}\s*\Z")
-_BEGINS_WITH_MARK = re.compile(rf"\s*{_SIGN}")
+# Other markup (`----`, `:::`, `{% raw %}`) has marks on the line before the call and right after
+# it. Of 870 quotations, 347 become calls without any rule for markup, and 5 with this rule alone
+# (docs/ablation.md).
+_MARK_CHARACTER = r"(?:[<>\[\]{}|\\$=_+~@%#/\"'`]|--|::|\.\.|\*/)"
+_ENDS_IN_MARK = re.compile(rf"(?:\A|\n)[ \t]*{_MARK_CHARACTER}[^\n]*\s*\Z|{_MARK_CHARACTER}\s*\Z")
+_BEGINS_WITH_MARK = re.compile(rf"\s*{_MARK_CHARACTER}")
 
 
 def ends_in_mark(text: str) -> bool:
@@ -73,9 +73,9 @@ def begins_with_mark(text: str) -> bool:
 
 
 class Markup:
-    """Tracks the markup in prose.
+    """Tracks the open markup.
 
-    The prose arrives in pieces that end before a possible call, so no mark spans two pieces.
+    The prose arrives in pieces that end before a possible call, so no mark is split.
     """
 
     def __init__(self) -> None:
@@ -93,17 +93,17 @@ class Markup:
         """The closing marks of the open elements in which a call may be meant or shown."""
         return tuple(closer for closer, count in self._open.items() if count and _is_layout(closer))
 
-    def pass_text(self, text: str) -> None:
+    def feed(self, text: str) -> None:
         self._is_inline = _INLINE.search(text[-40:]) is not None
-        index = self._pass_end(text, 0)
-        if index == 0 and _SIGNS.search(text) is None:
+        index = self._skip_to_end(text, 0)
+        if index == 0 and _ANY_MARK.search(text) is None:
             return
         while index >= 0 and (match := _MARKUP.search(text, index)):
-            self._meet(match)
-            index = self._pass_end(text, match.end())
+            self._track(match)
+            index = self._skip_to_end(text, match.end())
 
-    def _pass_end(self, text: str, index: int) -> int:
-        """Return the index after the awaited end, or -1 if the text does not contain it."""
+    def _skip_to_end(self, text: str, index: int) -> int:
+        """Return the index after the end of skipped text; -1 if the end has not arrived."""
         if self._end is None:
             return index
         match = self._end.search(text, index)
@@ -112,7 +112,7 @@ class Markup:
         self._end = None
         return match.end()
 
-    def _meet(self, match: re.Match[str]) -> None:
+    def _track(self, match: re.Match[str]) -> None:
         mark = match.groupdict()
         if word := mark["heredoc"]:
             self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
@@ -123,22 +123,22 @@ class Markup:
             self._end = _BLOCK_ENDS[match.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
-            # German closes a quotation with the mark that opens one in English: „so“
+            # In German, “ closes a quotation: „so“. In English, it opens a quotation.
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
-            self._turn(closer, is_end=is_end)
+            self._count(closer, is_end=is_end)
         else:
-            self._meet_named(match[0], mark)
+            self._track_named(match[0], mark)
 
-    def _meet_named(self, text: str, mark: Mapping[str, str | None]) -> None:
-        """Note the beginning or the end of markup that has a name."""
+    def _track_named(self, text: str, mark: Mapping[str, str | None]) -> None:
+        """Track an opening or closing mark with a name, such as `<pre>` or `[/code]`."""
         is_end = _ENDS.match(text) is not None
         for kind, closer in _NAMED.items():
             name = mark[kind] or ""
             is_skipped = kind == "element" and (_ABOUT_CALLS.search(name) or text.endswith("/>"))
             if name and not is_skipped:
-                self._turn(closer + name.casefold(), is_end=is_end)
+                self._count(closer + name.casefold(), is_end=is_end)
 
-    def _turn(self, closer: str, *, is_end: bool) -> None:
+    def _count(self, closer: str, *, is_end: bool) -> None:
         count = self._open.get(closer, 0)
         if len(self._open) < _MOST_OPEN or closer in self._open:
             self._open[closer] = max(count - 1, 0) if is_end else count + 1

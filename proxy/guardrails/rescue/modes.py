@@ -1,4 +1,4 @@
-"""The modes of the scanner, and `OpeningAttempt`, which reads the text after one opening."""
+"""Defines the modes of the scanner; `OpeningAttempt` reads the text after an opening."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
 from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
-class Either(Literals):
+class UnionLiterals(Literals):
     """The union of two sets of literals.
 
-    The first set is prepared once for all requests. The second has the names of a client's tools,
-    which also begin calls; preparing both sets together for each request would take too long.
+    The first set is prepared once for all requests. The second set contains the names of a client's
+    tools, which also begin calls. To prepare both together for each request would take too long.
     """
 
     def __init__(self, first: Literals, second: Literals) -> None:
@@ -37,7 +37,7 @@ class Either(Literals):
 
 @dataclass(frozen=True, slots=True)
 class Openings:
-    """The openings of some syntaxes, prepared for looking them up in text."""
+    """The openings of some syntaxes, prepared for a search in text."""
 
     known: tuple[tuple[str, Syntax], ...]
     first: Literals
@@ -52,16 +52,16 @@ class Openings:
         later = _later(known) | tokens
         return Openings(
             known,
-            Either(Literals({opening for opening, _ in known} | tokens), loose),
-            Either(Literals(later), loose),
-            Either(Literals(later | marks.STRAY_CLOSERS), loose),
+            UnionLiterals(Literals({opening for opening, _ in known} | tokens), loose),
+            UnionLiterals(Literals(later), loose),
+            UnionLiterals(Literals(later | marks.STRAY_CLOSERS), loose),
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
         """Return the syntaxes that can begin at `literal`: longer openings first, then in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
-            key = fold_mark(literal)  # models write marks of results in any case
+            key = fold_mark(literal)  # models also write marks of results in other letter case
             known = (pair for pair in self.known if not fitting and fold_mark(pair[0]) == key)
             fitting += [(literal, syntax) for _, syntax in known if not syntax.is_marked]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
@@ -79,9 +79,9 @@ class Openings:
         later = Literals(_later(known))
         return Openings(
             self.known + known,
-            Either(self.first, everywhere),
-            Either(self.in_prose, later),
-            Either(self.after_call, later),
+            UnionLiterals(self.first, everywhere),
+            UnionLiterals(self.in_prose, later),
+            UnionLiterals(self.after_call, later),
         )
 
 
@@ -96,24 +96,24 @@ def _openings_of_all(syntaxes: Iterable[Syntax]) -> tuple[tuple[str, Syntax], ..
 
 
 def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
-    """Return the openings that count after the beginning of a reply."""
+    """Return the openings that are recognized after the start of a reply."""
     return {opening for opening, syntax in known if syntax.anchor != "reply_start"}
 
 
 # Returns whether the model itself made the calls in a source; then the rest of the reply may be
 # dropped.
-MayCut: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
+MayDropRest: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 
-def cut_nothing(source: str, calls: Sequence[WrittenCall]) -> bool:
+def never_drop_rest(source: str, calls: Sequence[WrittenCall]) -> bool:
     return False
 
 
 class OpeningAttempt:
     """Reads the text after an opening with each candidate syntax in turn, from the same position.
 
-    If no candidate finds a call, the text up to the furthest position counts as read. So no
-    character is read more often than there are candidates.
+    If no candidate finds a call, the text up to the furthest position of any candidate is prose.
+    So no character is read more often than there are candidates.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class OpeningAttempt:
         cursor: Cursor,
         candidates: Sequence[tuple[str, Syntax]],
         offered: Collection[str],
-        may_cut: MayCut = cut_nothing,
+        may_cut: MayDropRest = never_drop_rest,
     ) -> None:
         cursor.begin()
         self._may_cut = may_cut
@@ -151,10 +151,10 @@ class OpeningAttempt:
                 reason = Reason.BROKEN
             finally:
                 self._report_arguments()
-            # The refusal of the candidate that read furthest is the most specific one.
-            passed = len(self._cursor.source())
-            if passed > self._furthest:
-                self._furthest, self._reason = passed, reason
+            # The most specific reason comes from the candidate that consumed the most text.
+            length = len(self._cursor.source())
+            if length > self._furthest:
+                self._furthest, self._reason = length, reason
             self._cursor.rewind()
             if not self._candidates:
                 self._cursor.advance(self._furthest)
@@ -184,9 +184,9 @@ class OpeningAttempt:
 
 @dataclass(slots=True)
 class InProse:
-    """In prose; `is_untouched` while only white space has been seen."""
+    """In prose; `is_at_start` as long as the reply consists of white space."""
 
-    is_untouched: bool = False
+    is_at_start: bool = False
 
 
 @dataclass(slots=True)
@@ -204,11 +204,11 @@ class AfterCall:
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """In text to drop, for example an invented result, up to `end`.
+    """In text up to `end` that is dropped, for example an invented result.
 
-    If a result follows no call, its text is collected in `content`, and `opening` is the mark
-    before it with the white space; otherwise `content` is None. If it `is_first`, only white space
-    precedes the result.
+    - `content`: the text of a result that follows no call; None for other text
+    - `opening`: the white space and the mark before the content
+    - `is_first`: only white space precedes the result
     """
 
     end: Literals

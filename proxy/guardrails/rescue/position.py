@@ -1,13 +1,13 @@
-"""The position of a call in the prose of a reply, and conclusions from it.
+"""Decides whether a call is part of a sentence, from its position in the prose of a reply.
 
-`Surroundings` collects the facts at the opening of a call. Everything here is a pure function of
-these facts and of the text after the call; later, `guardrails.call_facts` collects the facts for
-the table of `provenance` from more text. For example, in
+`Surroundings` collects the facts at the opening of a call. The functions here depend only on these
+facts and on the text after the call; `guardrails.call_facts` later collects the facts for the table
+of `provenance`. For example:
 
     I'll check: {"name": "look", "arguments": {}} and report back.
 
-the call is on the line of a sentence that announces an act, so `is_in_sentence` is false, and
-`is_apart` is false too, because the sentence continues.
+`is_in_sentence` is false, because the words before the call announce an act. `is_separate` is false
+too, because the sentence continues after the call.
 """
 
 import re
@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.guardrails.announcements import recognition
-from proxy.guardrails.rescue.examples import gives_account, introduces_example
+from proxy.guardrails.rescue.examples import introduces_example, reports_others
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 
-# If a sentence after a call does not end within so many characters, it continues.
-LOOKAHEAD = 200
+LOOKAHEAD = 200  # characters after a call in which a sentence must end
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
 
@@ -31,9 +30,11 @@ _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
 class Position:
     """The text before a call at its `opening`.
 
-    The call `is_first` if only white space and reasoning precede it, and `begins_reply` if only
-    calls do. `words` is the end of the prose; the call `is_apart` if white space separates it from
-    them. `layout` has the closing marks of the elements around the call, and "" for indented code.
+    - `is_first`: only white space and reasoning precede the call
+    - `begins_reply`: only other calls precede it
+    - `words`: the end of the prose before it
+    - `follows_space`: white space separates it from the words
+    - `layout`: the closing marks of the elements around it; "" for indented code
     """
 
     opening: str = ""
@@ -41,12 +42,12 @@ class Position:
     begins_reply: bool = True
     words: str = ""
     is_sentence_start: bool = True
-    is_apart: bool = False
+    follows_space: bool = False
     layout: tuple[str, ...] = ()
 
     @cached_property
     def lead(self) -> Words:
-        """The kind of words before the call, examined only when it matters."""
+        """The kind of the words before the call; examined when first needed."""
         if not self.words.strip():
             return Words.NONE
         is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
@@ -64,29 +65,29 @@ class Position:
 def is_in_sentence(position: Position, tools: Sequence[str]) -> bool:
     """Return whether a call belongs to the words before it.
 
-    This is the case if the words are an unfinished sentence, if they report the words of others, or
-    if they are on the line of the call and announce no act.
+    This is the case if the words are an unfinished sentence, if they report another text ("the user
+    wrote"), or if they are on the line of the call and announce no act.
     """
     words = position.words
-    if words.rstrip()[-1:].isalnum() or gives_account(words):
+    if words.rstrip()[-1:].isalnum() or reports_others(words):
         return True
     if not position.opening.startswith(" "):
         return False
     return not (position.is_sentence_start and recognition.announces(words, tools))
 
 
-def is_apart(text: str, source: str, position: Position, *, is_all: bool) -> bool | None:
+def is_separate(text: str, source: str, position: Position, *, is_all: bool) -> bool | None:
     """Return whether a call is separate from the text after it; None if more text is needed.
 
-    If one sentence ended before the call and another begins after it, the call belongs to neither.
-    A call with control tokens or with several lines is part of a sentence only if the sentence
-    continues after it. With `is_all`, no more text is expected.
+    A call is separate if a sentence ended before it and another sentence begins after it. A call
+    with control tokens or with several lines is separate unless the sentence continues after it.
+    With `is_all`, no more text will arrive.
     """
     first = text[0]
-    # Languages without capital letters (Chinese, Arabic) begin every sentence with such a letter.
+    # In scripts without lower case (Chinese, Arabic), every letter may begin a sentence.
     begins_sentence = first.isalpha() and not first.islower()
     is_block = source.startswith(CONTROL_BEGINNINGS) or "\n" in source.strip()
-    may_be_within = not is_block or (position.is_apart and not begins_sentence)
+    may_be_within = not is_block or (position.follows_space and not begins_sentence)
     if first in CLOSING_QUOTES or (may_be_within and not position.is_sentence_start):
         return False
     if begins_sentence or not is_block:

@@ -18,8 +18,8 @@ from enum import Enum
 class Decision(Enum):
     """The decision about a call in the text.
 
-    The client receives a CALL. An AMBIGUOUS call is shown as text, and the model is asked whether
-    it meant the call. A DROPPED call is neither made nor shown.
+    The client receives a CALL as a tool call. A TEXT is part of the answer. For an AMBIGUOUS call,
+    the model is asked whether it meant the call. A DROPPED call is removed from the text.
     """
 
     CALL = "call"
@@ -105,7 +105,7 @@ class Row:
         )
 
 
-# The first matching row counts. In the examples, CALL is a marked call and {...} one in plain JSON.
+# The first matching row decides. In the examples, CALL is a marked call and {...} is plain JSON.
 # docs/ablation.md has the number of quotations that become calls without a row.
 TABLE = (
     # > CALL
@@ -126,7 +126,7 @@ TABLE = (
     Row(Decision.AMBIGUOUS, after=(Words.SHOWING,), format=(Format.OWN,)),
     # I look. CALL That is how it is written.
     Row(Decision.TEXT, after=(Words.SHOWING,)),
-    # <section>CALL</section>, or an indented line: neither says whether the call is meant.
+    # <section>CALL</section>, or an indented line: the model may mean the call or show it.
     Row(Decision.AMBIGUOUS, context=(Context.LAYOUT,)),
     # Which city do you mean? CALL
     Row(Decision.AMBIGUOUS, before=(Words.ASKING,)),

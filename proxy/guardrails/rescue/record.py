@@ -1,7 +1,7 @@
-"""Records, in order, the scanner's decisions about calls and prose, as findings.
+"""Records the scanner's decisions about calls and prose, and reports them as findings.
 
-It also stores the state that later decisions depend on: the calls that wait for the next call, the
-position of the last opening, and the calls refused so far.
+`Record` also stores the state that later decisions depend on: the calls that wait for the next
+call, the position of the last opening, and the calls refused so far.
 """
 
 from collections.abc import Callable, Collection
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from msgspec.structs import replace
 
 from proxy.guardrails.rescue.findings import (
-    EarlierThoughts,
+    EarlierReasoning,
     Finding,
     FoundCalls,
     Gap,
@@ -38,7 +38,7 @@ class Report:
         self._findings: list[Finding] = []
 
     def add_prose(self, text: str) -> tuple[str, str]:
-        """Report prose without the white space at its end; return the two parts."""
+        """Report prose and hold the white space at its end; return both parts."""
         body = text.rstrip(_SPACE)
         space = text[len(body) :]
         if body:
@@ -57,10 +57,10 @@ class Report:
         return held
 
     def take_space(self) -> str:
-        """Return and release the held text, if it is only white space."""
+        """Return and remove the held text if it is only white space."""
         return "" if "".join(self._held).strip(_SPACE) else self.take_held()
 
-    def keep_held(self) -> None:
+    def flush_held(self) -> None:
         self._prose += self._held
         self._held.clear()
 
@@ -80,7 +80,7 @@ class Report:
 
 
 class Record:
-    """The decisions about one reply; `position` is that of the last opening."""
+    """The decisions about a reply; `position` is the position of the last opening."""
 
     def __init__(self, offered: Collection[str]) -> None:
         self.surroundings = Surroundings()
@@ -92,8 +92,8 @@ class Record:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the call that is being read will probably be refused, or has to wait."""
-        return self.position.is_example or self.siblings.is_settled or bool(self._waiting)
+        """Whether the current call will probably be refused, or has to wait for another call."""
+        return self.position.is_example or self.siblings.has_refusal or bool(self._waiting)
 
     def anchors(self, *, is_first: bool) -> set[Anchor]:
         anchors: set[Anchor] = {"anywhere"}
@@ -104,7 +104,7 @@ class Record:
         return anchors
 
     def begin(self, opening: str, *, is_first: bool) -> None:
-        begins_reply = not (self.siblings.has_spoken or self._waiting)
+        begins_reply = not (self.siblings.has_prose or self._waiting)
         self.position = self.surroundings.position_of(
             opening, is_first=is_first, begins_reply=begins_reply
         )
@@ -112,18 +112,18 @@ class Record:
     def restart(self) -> None:
         """Start over after the end of reasoning, unless it may belong to a broken call."""
         self.drop()
-        self.report.keep_held()  # white space before the mark is part of the reasoning
+        self.report.flush_held()  # white space before the mark is part of the reasoning
         siblings = self.siblings.end_reasoning()
         self.siblings = siblings or self.siblings
         self.surroundings = Surroundings()
-        self.report.add(EarlierThoughts(is_over=siblings is not None))
+        self.report.add(EarlierReasoning(is_over=siblings is not None))
 
     # Calls.
 
     def accept(self, candidate: FoundCalls) -> None:
         """Accept a call and the calls that waited for it."""
-        # A model may write a call in plain JSON, and then again between its marks: the first counts
-        # as text.
+        # A model may write a call in plain JSON, and repeat it between its marks: then the first
+        # call is text.
         plain = [waiting for waiting, _ in self._waiting if not waiting.is_marked]
         if plain and plain[0].calls == candidate.calls:
             self.drop()
@@ -142,9 +142,9 @@ class Record:
     def join(self, candidate: FoundCalls, gap: str = "") -> None:
         """Store a call until the next call is accepted or refused."""
         self._waiting.append((candidate, gap))
-        self.surroundings.pass_call()
+        self.surroundings.add_call()
 
-    def widen_gap(self, gap: str) -> None:
+    def add_gap(self, gap: str) -> None:
         if self._waiting:
             last, before = self._waiting[-1]
             self._waiting[-1] = last, before + gap
@@ -169,54 +169,54 @@ class Record:
     def refuse_call(self, reason: Reason | None, candidate: FoundCalls, gap: str = "") -> None:
         """Treat a call as prose; the reason is reported only for a marked call.
 
-        Later calls then depend on this call (see `Siblings`).
+        `Siblings` may refuse later calls because of this call.
         """
         self.refuse(reason if candidate.is_marked else None, candidate.source + gap)
         self.siblings.refuse(reason, candidate)
 
-    def doubt(self, reason: Reason | None, candidate: FoundCalls, gap: str) -> None:
-        """Report a doubtful call: the reader of the reply decides whether it is a call or prose."""
+    def report_doubtful(self, reason: Reason | None, candidate: FoundCalls, gap: str) -> None:
+        """Report a doubtful call; `guardrails.reading` decides whether it is a call or prose."""
         self.drop()
         if reason is not None:
             self.report.add(RefusedText(reason))
         self.siblings.refuse(reason, candidate)
         self.siblings.add_words(candidate.source)
-        self.report.keep_held()
+        self.report.flush_held()
         body = candidate.source.rstrip(_SPACE)
         self.report.add(replace(candidate, source=body, is_doubtful=True))
-        self.surroundings.pass_prose(body)
+        self.surroundings.add_prose(body)
         self.add_prose(candidate.source[len(body) :] + gap)
 
     # Prose.
 
     def refuse(
-        self, reason: Reason | None, text: str, take_note: Callable[[str], None] | None = None
+        self, reason: Reason | None, text: str, track: Callable[[str], None] | None = None
     ) -> None:
-        """Treat `text` as prose, with a reason if there is one."""
+        """Treat `text` as prose; report the reason unless it is None."""
         self.drop()
         if reason is not None:
             self.report.add(RefusedText(reason))
-        self.add_prose(text, take_note)
+        self.add_prose(text, track)
         self.report.flush()
 
     def show(self, source: str) -> None:
-        self.refuse(Reason.QUOTED, source, self.surroundings.pass_example)
+        self.refuse(Reason.QUOTED, source, self.surroundings.add_example)
 
-    def add_prose(self, text: str, take_note: Callable[[str], None] | None = None) -> None:
-        """Report prose, but hold the white space at its end."""
+    def add_prose(self, text: str, track: Callable[[str], None] | None = None) -> None:
+        """Report prose and hold the white space at its end; `track` updates the surroundings."""
         if text.strip(_SPACE):
             self.drop()
             self.siblings.add_words(text)
         body, space = self.report.add_prose(text)
-        (take_note or self.surroundings.pass_prose)(body)
+        (track or self.surroundings.add_prose)(body)
         if space:
-            self.surroundings.pass_prose(space)
+            self.surroundings.add_prose(space)
 
     def take_space(self) -> str:
-        """Return the white space after prose, unless a call waits for the next text."""
+        """Return the held white space after prose, unless a call waits for the next text."""
         return "" if self._waiting else self.report.take_space()
 
     def end(self) -> list[Finding]:
         self.release()
-        self.report.keep_held()
+        self.report.flush_held()
         return self.report.take()

@@ -1,7 +1,7 @@
-"""All syntaxes, built from the rows of `formats`, in the order in which they are tried by default.
+"""Builds all syntaxes from the rows of `formats`, in their default order.
 
-The order matters if formats share an opening: `<tool_call>` begins JSON (Hermes), tags
-(Qwen3-Coder) and pairs (GLM), and the first syntax that reads a call decides. Three syntaxes read
+The order is relevant if formats share an opening: `<tool_call>` begins JSON (Hermes), tags
+(Qwen3-Coder) and pairs (GLM), and the first syntax that reads a call is used. Three syntaxes read
 no calls; they prevent the scanner from finding a call in a message to the user or in a repeated
 result.
 """
@@ -28,7 +28,7 @@ from proxy.guardrails.tool_prompts.react import react
 
 
 def _quoted(row: Format) -> Syntax:
-    """Return the syntax of a message to the user: it is shown, never run."""
+    """Return the syntax of a message to the user, whose text contains no calls."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
         yield from cursor.take_until(literals_of(*row.closers))
@@ -78,7 +78,7 @@ _FENCED = "fenced"  # built last, because a code fence may contain calls in othe
 
 
 def build_syntaxes(rows: Iterable[Format]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of rows; code fences may contain calls of the marked ones."""
+    """Return the syntaxes of rows; code fences may contain calls in the marked syntaxes."""
     rows = tuple(rows)
     known = {row.name: SHAPES[row.shape](row) for row in rows if row.shape != _FENCED}
     marked = [known[row.name] for row in rows if row.is_marked and row.shape != "quoted"]
@@ -96,6 +96,6 @@ def find_syntax(name: str) -> Syntax:
 
 @cache  # there are only a few orders, and every request needs one
 def order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
-    """Return every syntax, those named by a profile first; unknown names raise KeyError."""
+    """Return all syntaxes, first the `names` of a profile; unknown names raise KeyError."""
     first = {name: _KNOWN[name] for name in names}
     return tuple((first | _KNOWN).values())

@@ -1,4 +1,4 @@
-"""Reads successive calls, and the code fences around them."""
+"""Reads consecutive calls, and skips the code fences around them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,45 +11,46 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 FENCE = FORMATS["fenced_json"].openings[0]
 
 
-def read_row(
+def read_consecutive(
     cursor: Cursor,
-    read_one: Callable[[Cursor], Reading],
-    passes_next: Callable[[Cursor], Waiting[str | bool]],
+    read_call: Callable[[Cursor], Reading],
+    consume_next: Callable[[Cursor], Waiting[str | bool]],
 ) -> Reading:
-    """Read calls and the white space after each, as long as `passes_next` finds another call.
+    """Read calls and the white space after each, until `consume_next` returns False.
 
-    The third copy of a call ends the row and the reply, because the model is in a loop.
+    `consume_next` consumes the opening of the next call. The third copy of a call ends the reading
+    and the reply, because the model is in a loop.
     """
     result = Calls(())
     while len(result.calls) <= MOST_CALLS:
-        result += yield from read_one(cursor)
+        result += yield from read_call(cursor)
         if result.is_cut or (cursor.may_cut and result.is_runaway):
             return replace(result, is_cut=True)
         yield from cursor.whitespace()
-        if not (yield from passes_next(cursor)):
+        if not (yield from consume_next(cursor)):
             break
     return result
 
 
 def read_after_marks(
-    cursor: Cursor, mark: str, marks: Iterable[str], read_one: Callable[[Cursor, str], Reading]
+    cursor: Cursor, mark: str, marks: Iterable[str], read_call: Callable[[Cursor, str], Reading]
 ) -> Reading:
-    """Read calls that each follow one of `marks`, starting after `mark`.
+    """Read calls that each follow one of `marks`; the cursor is after the first mark (`mark`).
 
-    `read_one` receives the mark before its call.
+    `read_call` receives the mark before the call.
     """
     known = literals_of(*marks)
 
-    def passes_next(cursor: Cursor) -> Waiting[str]:
+    def consume_next(cursor: Cursor) -> Waiting[str]:
         nonlocal mark
         mark = yield from cursor.one_of(known)
         return mark
 
-    return read_row(cursor, lambda cursor: read_one(cursor, mark), passes_next)
+    return read_consecutive(cursor, lambda cursor: read_call(cursor, mark), consume_next)
 
 
-def pass_fence(cursor: Cursor, language: re.Pattern[str]) -> Waiting[bool]:
-    """Pass the beginning of a code fence and white space; return whether there was one."""
+def skip_fence(cursor: Cursor, language: re.Pattern[str]) -> Waiting[bool]:
+    """Skip the opening of a code fence and white space; return whether there was a fence."""
     is_fenced = yield from cursor.literal(FENCE)
     if is_fenced:
         yield from cursor.take(language)

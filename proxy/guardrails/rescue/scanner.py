@@ -7,25 +7,25 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 - `OpeningAttempt`: after an opening. The syntaxes that share the opening are tried in turn; the
   first that reads a call decides where the call ends. Refused text is prose and is not searched
   again, which keeps the time linear.
-- `AfterCall`: after a call. The next characters decide whether the call counts, that is, whether it
-  is reported without doubt. Surplus closing marks are skipped.
-  - A marked call counts unless a sentence continues after it; then the reader of the reply decides.
-  - A marked call without its closing mark counts only before another call or the end of the reply.
-  - An unmarked call counts only at the end of the reply, and only if it names offered tools.
-- `Skipping`: inside a result that the model invented after its own call, or copied instead of an
-  answer.
+- `AfterCall`: after a call. The next characters decide whether the call is accepted, or reported as
+  doubtful or as prose. Surplus closing marks are skipped.
+  - A marked call is accepted, unless a sentence continues after it; then it is doubtful.
+  - A marked call without its closing mark is accepted only before another call or at the end of the
+    reply.
+  - An unmarked call is accepted only at the end of the reply, and only if it names offered tools.
+- `Skipping`: inside a result that the model invented after a call, or copied instead of an answer.
 
 | from | text | to | finding |
 |---|---|---|---|
 | InProse | an opening that may begin a call here | OpeningAttempt | |
 | InProse | the mark of a result, alone on its line | Skipping | `ResultText` at its end |
-| InProse | the end of reasoning | InProse, from the start | `EarlierThoughts` |
+| InProse | the end of reasoning | InProse, from the start | `EarlierReasoning` |
 | OpeningAttempt | a call | AfterCall | `ArgumentsStarted`, `ArgumentsText` |
 | OpeningAttempt | no call | InProse | `RefusedText` if an opening was marked, `Prose` |
 | AfterCall | a closing mark, a control token, white space | AfterCall | `Gap` |
 | AfterCall | a line end, another call, a new sentence | InProse | `FoundCalls` |
 | AfterCall | a sentence that continues | InProse | `FoundCalls`, doubtful |
-| AfterCall | an invented result | Skipping | `FoundCalls`, `LeftOut` |
+| AfterCall | an invented result | Skipping | `FoundCalls`, `DroppedText` |
 
 For example, `I look. <tool_call>{"name": "f", "arguments": {}}</tool_call><|im_end|>` takes these
 steps:
@@ -35,13 +35,13 @@ steps:
     AfterCall       `<|im_end|>` ends a reply, so no sentence continues
     findings        Prose("I look."), FoundCalls("hermes", f({})), Gap("<|im_end|>")
 
-Three objects hold the state of the scan. `Surroundings` tracks the prose and returns the `Position`
-of an opening; quoted text is not read at all. `Siblings` stores the earlier calls: after a refused
-or broken call, a later call does not count on its own. `Record` stores the findings. The scanner
-reports each call with the facts about its position, and `provenance` decides about the call.
+Three objects contain the state of the scan. `Surroundings` tracks the prose and returns the
+`Position` of an opening; quoted openings are ignored. `Siblings` stores the earlier calls; after a
+refused or broken call, it refuses later calls. `Record` stores the findings. The scanner reports
+each call with the facts about its position, and `provenance` decides whether the model meant it.
 
-The reply is cut off where it makes no progress: after an invented result, or at the third copy of a
-call. After an end-of-reasoning mark the scanner starts over, because the prompt had opened the
+If the reply makes no progress, its rest is dropped: after an invented result, or at the third copy
+of a call. After an end mark of reasoning the scanner starts over, because the prompt had opened the
 reasoning block. Every decision depends on the text alone, never on its division into pieces.
 """
 
@@ -52,32 +52,32 @@ from msgspec.structs import replace
 from proxy import bounds
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import (
+    DroppedText,
     Finding,
     FoundCalls,
-    LeftOut,
     RefusedText,
     ResultText,
 )
 from proxy.guardrails.rescue.modes import (
     AfterCall,
     InProse,
-    MayCut,
+    MayDropRest,
     Mode,
     OpeningAttempt,
     Skipping,
-    cut_nothing,
+    never_drop_rest,
     openings_of,
 )
-from proxy.guardrails.rescue.position import LOOKAHEAD, is_apart, is_in_sentence
+from proxy.guardrails.rescue.position import LOOKAHEAD, is_in_sentence, is_separate
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_GAVE_UP = -1  # the rest of the reply is not searched, and this has been reported
+_HAS_GIVEN_UP = -1  # in place of remaining attempts: the end of the search has been reported
 _REACT = "react"  # the results of this format may be words
-# The number of characters that are read at once. Each attempt copies the text that has arrived: if
-# a reply of 5 MB arrived in one piece, hundreds of attempts would each copy all of it.
+# The number of characters that are read at once. Each attempt copies the text that has arrived, so
+# a reply of 5 MB in one piece would be copied hundreds of times.
 _PIECE = 4_096
 _NOTHING = Literals(())
 
@@ -85,9 +85,11 @@ _NOTHING = Literals(())
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings contain offered names. `may_cut` decides whether the model
-    itself made the calls; then an invented result after them is dropped. `may_hide` decides whether
-    a result that begins with a mark such as `<tool_response>` is hidden. Doubtful text is kept.
+    - `named`: the syntaxes whose openings contain names of offered tools
+    - `may_cut` returns whether the model meant the calls, so that an invented result after them may
+      be dropped
+    - `may_hide` returns whether a result that begins with this mark, such as `<tool_response>`, may
+      be hidden
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Scanner:
         offered: Collection[str],
         named: Sequence[Syntax] = (),
         *,
-        may_cut: MayCut = cut_nothing,
+        may_cut: MayDropRest = never_drop_rest,
         may_hide: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._openings = openings_of(tuple(syntaxes), tuple(named))
@@ -105,19 +107,19 @@ class Scanner:
         self._may_hide = may_hide
         self._cursor = Cursor()
         self._cursor.offered = self._offered
-        self._cursor.may_cut = may_cut is not cut_nothing
+        self._cursor.may_cut = may_cut is not never_drop_rest
         self._record = Record(self._offered)
-        self._state: Mode = InProse(is_untouched=True)
-        # An opening without a call is read several times. After so many openings the rest of the
-        # reply is prose; this bounds the time that a hostile reply can cost.
-        self._patience = bounds.OPENINGS
+        self._state: Mode = InProse(is_at_start=True)
+        # Each syntax that shares an opening reads the text after it. After this number of openings
+        # the rest of the reply is prose, which limits the time that a hostile reply can cost.
+        self._remaining_attempts = bounds.OPENINGS
 
     def follow_results(self) -> None:
         """Note that tools have run before the reply."""
         self._cursor.follows_results = True
 
     def feed(self, text: str) -> list[Finding]:
-        """Add text that has arrived; return the findings that are now certain."""
+        """Add text that has arrived; return the new findings that are certain."""
         if self._is_plain(text):
             self._record.add_prose(text)
             return self._record.report.take()
@@ -136,9 +138,9 @@ class Scanner:
         return self._record.take_space() if self._cursor.is_exhausted else ""
 
     def _is_plain(self, text: str) -> bool:
-        """Return whether everything so far is prose, and nothing can begin in `text`."""
-        is_idle = isinstance(self._state, InProse) and not self._state.is_untouched
-        is_read = is_idle and self._patience > 0 and self._cursor.is_exhausted
+        """Return whether all text so far is prose, and no mark can begin in `text`."""
+        is_idle = isinstance(self._state, InProse) and not self._state.is_at_start
+        is_read = is_idle and self._remaining_attempts > 0 and self._cursor.is_exhausted
         return is_read and self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
@@ -158,7 +160,7 @@ class Scanner:
                 else:
                     self._record.accept(candidate)
             case AfterCall(None, gap):
-                self._record.widen_gap("".join(gap))
+                self._record.add_gap("".join(gap))
             case Skipping(_, content, opening) if content is not None:
                 text = "".join((*content, self._cursor.consume_until(_NOTHING)))
                 self._record.report.add(ResultText(text, opening + text, closed=False))
@@ -174,15 +176,15 @@ class Scanner:
         if isinstance(state, OpeningAttempt):
             return self._read_call(state)
         if isinstance(state, AfterCall):
-            return self._look_after(state)
+            return self._read_after_call(state)
         return self._drop(state)
 
     # In prose.
 
     def _read_prose(self, state: InProse) -> bool:
-        if self._patience <= 0:
+        if self._remaining_attempts <= 0:
             return self._give_up()
-        if state.is_untouched:
+        if state.is_at_start:
             literals = self._openings.first
             self._record.add_prose(self._cursor.skip_space())
         else:
@@ -190,11 +192,11 @@ class Scanner:
             self._record.add_prose(self._cursor.consume_until(literals))
         if self._cursor.is_exhausted or (literal := self._cursor.literal_here(literals)) is None:
             return False
-        self._patience -= 1
-        self._meet(state, literal)
+        self._remaining_attempts -= 1
+        self._read_mark(state, literal)
         return True
 
-    def _meet(self, state: InProse, literal: str) -> None:
+    def _read_mark(self, state: InProse, literal: str) -> None:
         """Handle a possible opening, a leaked token, or a mark of results or reasoning."""
         if literal in marks.SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
@@ -203,16 +205,16 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._record.add_prose(literal)
             self._state = InProse()
-            # A quoted `</think>` is a word; an unquoted one shows that the prompt opened the block.
+            # A quoted `</think>` is a word; otherwise the mark shows that the prompt opened a block
             if not self._record.surroundings.is_quotation:
                 self._restart()
         elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
             self._cursor.advance(len(literal))
             self._record.drop()
             opening = self._record.report.take_space() + literal
-            self._state = Skipping(end, [], opening, is_first=state.is_untouched)
+            self._state = Skipping(end, [], opening, is_first=state.is_at_start)
         else:
-            self._begin_at(literal, is_first=state.is_untouched)
+            self._start_attempt(literal, is_first=state.is_at_start)
 
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result begins here.
@@ -227,17 +229,17 @@ class Scanner:
 
     def _give_up(self) -> bool:
         self._record.drop()
-        if self._patience == 0 and not self._cursor.is_exhausted:
-            self._patience = _GAVE_UP
+        if self._remaining_attempts == 0 and not self._cursor.is_exhausted:
+            self._remaining_attempts = _HAS_GIVEN_UP
             self._record.report.add(RefusedText(Reason.TOO_MANY_OPENINGS))
         self._record.report.add_prose(self._cursor.consume_until(_NOTHING))
         return False
 
     def _restart(self) -> None:
         self._record.restart()
-        self._state = InProse(is_untouched=True)
+        self._state = InProse(is_at_start=True)
 
-    def _begin_at(self, literal: str, *, is_first: bool) -> None:
+    def _start_attempt(self, literal: str, *, is_first: bool) -> None:
         self._state = InProse()
         anchors = self._record.anchors(is_first=is_first)
         candidates = self._openings.find_candidates(literal, anchors)
@@ -247,15 +249,15 @@ class Scanner:
             surroundings.is_next_line_quoted if is_line else surroundings.is_quotation
         ):
             self._record.begin(literal, is_first=is_first)
-            may_cut = cut_nothing if self._record.position.follows_mark else self._may_cut
+            may_cut = never_drop_rest if self._record.position.follows_mark else self._may_cut
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
         if is_line:
-            literal = "\n"  # the rest of the literal is judged as the start of the next line
+            literal = "\n"  # the other characters are examined as the start of the next line
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
             self._record.report.add(RefusedText(Reason.QUOTED))
-            self._record.add_prose(literal, surroundings.pass_quoted)
+            self._record.add_prose(literal, surroundings.add_quoted)
         else:
             self._record.add_prose(literal)
 
@@ -290,7 +292,7 @@ class Scanner:
             self._record.siblings.refuse(Reason.QUOTED, candidate)
             self._record.show(source)
         elif outcome.is_bare and is_in_sentence(position, [call.name for call in candidate.calls]):
-            self._record.doubt(None, candidate, "")
+            self._record.report_doubtful(None, candidate, "")
         else:
             self._accept_or_wait(candidate, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
         return True
@@ -298,48 +300,50 @@ class Scanner:
     def _cut(self, candidate: FoundCalls | None) -> None:
         """Accept calls that are still pending, and drop the rest of the reply."""
         if candidate is None:
-            self._record.report.add(LeftOut("invented_result", ends_reply=True))
+            self._record.report.add(DroppedText("invented_result", ends_reply=True))
         else:
             self._record.accept(replace(candidate, ends_reply=True))
         self._state = Skipping(_NOTHING)
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
-        self._patience -= min(len(source) // bounds.READ_IN_VAIN, self._patience) * is_marked
+        self._remaining_attempts -= (
+            min(len(source) // bounds.READ_IN_VAIN, self._remaining_attempts) * is_marked
+        )
         if is_marked and is_broken and self._record.position.is_example:
-            self._record.siblings.show_example()
+            self._record.siblings.record_example()
             self._record.show(source)
             return
         self._record.refuse(reason if is_marked else None, source)
         if is_broken:  # the next call may be part of a value of this one
-            self._record.siblings.break_off(source, is_marked=is_marked)
+            self._record.siblings.record_broken(source, is_marked=is_marked)
 
     def _accept_or_wait(
         self, candidate: FoundCalls, *, is_doubtful: bool, is_cut: bool = False
     ) -> None:
-        objection = self._record.siblings.object_to(candidate, self._record.position.opening)
+        objection = self._record.siblings.find_objection(candidate, self._record.position.opening)
         if is_doubtful and not self._record.position.is_first:
             self._record.refuse(Reason.NOT_A_CALL, candidate.source)
         elif objection is not None:
             self._record.refuse_call(objection, candidate)
         elif len(candidate.calls) > self._record.room:
-            self._end_with(candidate)
+            self._accept_allowed(candidate)
         elif is_cut:
             self._cut(candidate)
         else:
             self._state = AfterCall(candidate, is_doubtful=is_doubtful)
-            if candidate.source.rstrip(" \t").endswith("\n"):  # the reading passed it
-                self._certify(self._state, is_mark_next=False)
+            if candidate.source.rstrip(" \t").endswith("\n"):  # the reading consumed the line end
+                self._accept_if_certain(self._state, is_mark_next=False)
 
-    def _end_with(self, candidate: FoundCalls) -> None:
-        """Accept as many calls as allowed, and drop the rest of the reply."""
+    def _accept_allowed(self, candidate: FoundCalls) -> None:
+        """Accept as many calls as the limit allows, and drop the rest of the reply."""
         if not candidate.is_marked:
             self._record.refuse(Reason.TOO_MANY_CALLS, candidate.source)
-            self._patience = _GAVE_UP
+            self._remaining_attempts = _HAS_GIVEN_UP
             return
         if self._record.room:
             self._record.accept(replace(candidate, calls=candidate.calls[: self._record.room]))
-        self._record.report.add(LeftOut("too_many_calls"))
+        self._record.report.add(DroppedText("too_many_calls"))
         self._state = Skipping(_NOTHING)
 
     def _source(self) -> str:
@@ -349,47 +353,47 @@ class Scanner:
 
     # After a call.
 
-    def _look_after(self, state: AfterCall) -> bool:
+    def _read_after_call(self, state: AfterCall) -> bool:
         space = self._cursor.skip_space()
         state.gap.append(space)
         if "\n" in space:
-            self._certify(state, is_mark_next=False)
+            self._accept_if_certain(state, is_mark_next=False)
         literal = self._cursor.literal_here(self._openings.after_call)
         rest, is_all = self._cursor.look_ahead(marks.LONGEST_CLOSER)
-        closer = marks.closer_in(literal, rest, is_all=is_all)
+        closer = marks.find_closer(literal, rest, is_all=is_all)
         if literal is None or closer is None or not rest:
             return False
         if closer.rstrip() == FENCE and not self._record.position.begins_reply:
-            closer = ""  # the words before the call may have opened the fence
+            closer = ""  # the fence may have been opened before the call
         literal = literal or closer
         if literal and not closer:
-            self._certify(state, is_mark_next=literal not in marks.SPECIAL_TOKENS)
+            self._accept_if_certain(state, is_mark_next=literal not in marks.SPECIAL_TOKENS)
         if literal in marks.SPECIAL_TOKENS or closer:
             self._cursor.advance(len(literal))
             state.gap.append(literal)
-            self._pass_closer(state, closer)
+            self._handle_closer(state, closer)
         elif marks.ends_thoughts(literal):
             self._cursor.advance(len(literal))
             self._end_reasoning(state)
         elif (end := marks.result_end(literal)) is not None and state.pending is None:
             # Qwen2.5-Coder 0.5B invents the result of its call, and continues the conversation.
             self._cursor.advance(len(literal))
-            self._record.report.add(LeftOut("invented_result"))
+            self._record.report.add(DroppedText("invented_result"))
             self._state = Skipping(end)
         else:
-            return self._leave(state, literal)
+            return self._end_call(state, literal)
         return True
 
-    def _pass_closer(self, state: AfterCall, closer: str) -> None:
+    def _handle_closer(self, state: AfterCall, closer: str) -> None:
         """Handle a closing mark after a call; after a broken call, it closes the broken call."""
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
                 self._record.accept(state.pending)
-            self._record.widen_gap("".join(state.gap))
+            self._record.add_gap("".join(state.gap))
             self._record.drop()
             self._state = InProse()
 
-    def _certify(self, state: AfterCall, *, is_mark_next: bool) -> None:
+    def _accept_if_certain(self, state: AfterCall, *, is_mark_next: bool) -> None:
         """Accept a marked call if no sentence continues after it."""
         candidate = state.pending
         if (
@@ -401,7 +405,7 @@ class Scanner:
             self._record.accept(candidate)
             state.pending, state.accepted = None, candidate
 
-    def _leave(self, state: AfterCall, literal: str) -> bool:
+    def _end_call(self, state: AfterCall, literal: str) -> bool:
         candidate, gap = state.pending, "".join(state.gap)
         is_result = self._is_result_next(state, gap, literal)
         if is_result is None:
@@ -409,22 +413,22 @@ class Scanner:
         if is_result:
             self._cut(candidate)
         elif candidate and candidate.is_marked and candidate.closed and not state.is_doubtful:
-            return self._leave_marked(state, candidate, gap)
+            return self._end_marked_call(state, candidate, gap)
         else:
-            self._leave_for_prose(state, candidate, gap, literal)
+            self._end_call_before_prose(state, candidate, gap, literal)
         return True
 
-    def _leave_for_prose(
+    def _end_call_before_prose(
         self, state: AfterCall, candidate: FoundCalls | None, gap: str, literal: str
     ) -> None:
         self._state = InProse()
         if candidate is None:
-            self._record.surroundings.pass_prose(gap)
-            self._record.widen_gap(gap)
+            self._record.surroundings.add_prose(gap)
+            self._record.add_gap(gap)
         elif state.is_doubtful:
             self._record.refuse(Reason.NOT_A_CALL, candidate.source + gap)
         elif not candidate.is_marked:
-            self._leave_unmarked(candidate, gap, literal)
+            self._end_unmarked_call(candidate, gap, literal)
         else:
             self._record.refuse_call(Reason.NOT_CLOSED, candidate, gap)
 
@@ -438,44 +442,46 @@ class Scanner:
         is_open = is_line and candidate.closed and literal.strip() in ("", FENCE, "{", "[")
         if not is_result and is_open:
             rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
-            is_result = candidate.syntax_name == _REACT and marks.begins_step(rest, is_all=is_all)
+            is_result = candidate.syntax_name == _REACT and marks.begins_react_result(
+                rest, is_all=is_all
+            )
             if is_result is False:
                 is_result = marks.begins_result(rest, is_all=is_all)
         return is_result and self._may_cut(candidate.source, candidate.calls)
 
-    def _leave_unmarked(self, candidate: FoundCalls, gap: str, literal: str) -> None:
+    def _end_unmarked_call(self, candidate: FoundCalls, gap: str, literal: str) -> None:
         """Handle an unmarked call with words or another call after it.
 
-        At the start of the reply, it waits for the marked call after it. Elsewhere the reader of
-        the reply decides whether it is a call or data. A call of an unknown tool is always data.
+        At the start of the reply, it waits for the marked call after it. Elsewhere it is doubtful.
+        A call of an unknown tool is always data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
-        is_kept = is_first and self._openings.is_any_marked(literal)
-        if is_kept and self._record.siblings.offers(candidate):
+        may_wait = is_first and self._openings.is_any_marked(literal)
+        if may_wait and self._record.siblings.offers(candidate):
             self._record.join(candidate, gap)
         else:
             may_be_meant = self._record.siblings.offers(candidate)
-            refuse = self._record.doubt if may_be_meant else self._record.refuse_call
+            refuse = self._record.report_doubtful if may_be_meant else self._record.refuse_call
             refuse(None, candidate, gap)
 
-    def _leave_marked(self, state: AfterCall, candidate: FoundCalls, gap: str) -> bool:
+    def _end_marked_call(self, state: AfterCall, candidate: FoundCalls, gap: str) -> bool:
         text, is_all = self._cursor.look_ahead(LOOKAHEAD)
-        counts = is_apart(text, candidate.source, self._record.position, is_all=is_all)
-        if counts is None:
+        is_accepted = is_separate(text, candidate.source, self._record.position, is_all=is_all)
+        if is_accepted is None:
             return False
-        if counts:
+        if is_accepted:
             self._record.accept(candidate)
             state.pending = None
         else:
-            self._record.doubt(Reason.IN_SENTENCE, candidate, gap)
+            self._record.report_doubtful(Reason.IN_SENTENCE, candidate, gap)
             self._state = InProse()
         return True
 
     def _end_reasoning(self, state: AfterCall) -> None:
-        """Continue after reasoning that ended in a call."""
+        """Start over after reasoning that ended in a call."""
         if state.pending is not None:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
-        self._record.widen_gap("".join(state.gap))
+        self._record.add_gap("".join(state.gap))
         self._record.drop()
         self._restart()
 
@@ -491,7 +497,7 @@ class Scanner:
         if content is not None:
             text = "".join(content)
             self._record.report.add(ResultText(text, f"{state.opening}{text}{literal}"))
-            self._state = InProse(is_untouched=state.is_first)
+            self._state = InProse(is_at_start=state.is_first)
         return True
 
 

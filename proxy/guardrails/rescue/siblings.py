@@ -1,12 +1,13 @@
-"""Decides whether a call may count after the earlier calls of the same reply.
+"""Decides whether a call may be accepted after the earlier calls of the same reply.
 
-The model intends its calls to run in order. So after a call that the model meant but that was
-refused, no later call is accepted. The text after a broken call may still be part of it:
+The model expects its calls to run in order. So after a refused call that the model may have meant,
+no later call is accepted. Text after a broken call may be part of that call:
 
     <tool_call>{"name": "write_note", "arguments": {"text": "He said "no" to
     <tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>
 
-The quotation marks of the note are not escaped, so `rm` is part of its text, and is never called.
+The quotation marks in the note are not escaped, so the call of `rm` is part of its text. It must
+not be accepted.
 """
 
 import re
@@ -21,16 +22,15 @@ from proxy.guardrails.rescue.syntax import Reason
 
 _HEAD = 300  # characters of a broken call that are searched for the name of a tool
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
-# The sign after the name of a tool that is called and not only mentioned.
+# The text after the name of a tool in a call; in prose, other text follows the name.
 _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Action\ Input:)"""
 
 
 class Siblings:
     """The calls of one reply so far, and the words between them.
 
-    After calls in reasoning, later calls count only if the rest of the reply consists of calls
-    (`must_end_reply`). The reason is that the apparent end of the reasoning may be part of an
-    argument of a call.
+    After calls in reasoning, later calls are accepted only if the rest of the reply consists of
+    calls (`must_end_reply`): the apparent end of the reasoning may be part of an argument.
     """
 
     def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
@@ -39,29 +39,30 @@ class Siblings:
         self._refused_calls: tuple[WrittenCall, ...] = ()
         self._follows_unmarked = False
         self._accepted: tuple[str, str] | None = None  # syntax and opening of the last call
-        self._has_words = False  # since the last accepted call
+        self._has_prose_since_call = False  # since the last accepted call
         self._after_break: list[str] = []
-        self.has_spoken = False
+        self.has_prose = False
         self.must_end_reply = must_end_reply
 
     @property
-    def is_settled(self) -> bool:
+    def has_refusal(self) -> bool:
         return self._objection is not None or bool(self._refused_calls)
 
     def add_words(self, words: str) -> None:
-        self.has_spoken = self._has_words = True
+        self.has_prose = self._has_prose_since_call = True
         if self._objection is Reason.NESTED:
             self._after_break.append(words)
 
     def accept(self, candidate: FoundCalls, opening: str) -> None:
         self._accepted = candidate.syntax_name, opening
-        self._has_words = self._follows_unmarked = False
+        self._has_prose_since_call = self._follows_unmarked = False
         self._refused_calls = ()
 
     def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
         """Record a refused call, unless its tool is not offered.
 
-        A call that was refused only because of its marks may be repeated with correct marks.
+        After a call without marks, or without its closing mark, the same call with correct marks is
+        accepted.
         """
         self._follows_unmarked |= not candidate.is_marked
         if not self.offers(candidate):
@@ -71,27 +72,27 @@ class Siblings:
         else:
             self._object(Reason.QUOTED if reason is Reason.QUOTED else Reason.OUT_OF_ORDER)
 
-    def show_example(self) -> None:
+    def record_example(self) -> None:
         self._object(Reason.QUOTED)
 
-    def break_off(self, source: str, *, is_marked: bool) -> None:
-        """Record a broken call; an unmarked one is ignored unless it names an offered tool."""
+    def record_broken(self, source: str, *, is_marked: bool) -> None:
+        """Record a broken call; an unmarked call is ignored unless it names an offered tool."""
         if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_HEAD]):
             self._objection = Reason.NESTED
             self._after_break.clear()
 
-    def object_to(self, candidate: FoundCalls, opening: str) -> Reason | None:
+    def find_objection(self, candidate: FoundCalls, opening: str) -> Reason | None:
         if self._objection is not None:
             return self._objection
         if self._follows_unmarked and not candidate.is_marked:
             return Reason.OUT_OF_ORDER
         if self._refused_calls and candidate.calls != self._refused_calls:
             return Reason.OUT_OF_ORDER
-        # After words, a call in another format shows the format: "In the other form it reads ...".
+        # After words, a call in another format is an example: "In the other form it reads ...".
         is_other = self._accepted is not None and (
             candidate.syntax_name != self._accepted[0] and opening != self._accepted[1]
         )
-        return Reason.QUOTED if is_other and self._has_words else None
+        return Reason.QUOTED if is_other and self._has_prose_since_call else None
 
     def offers(self, candidate: FoundCalls) -> bool:
         return all(find_name(call.name, self._offered) for call in candidate.calls)
@@ -99,18 +100,18 @@ class Siblings:
     def end_reasoning(self) -> "Siblings | None":
         """Return the state after the end of reasoning.
 
-        Returns None if the end mark may be part of a broken call, because no closing mark of a call
-        has followed that call.
+        Returns None if the end mark may be part of a broken call: no closing mark of a call has
+        occurred since the broken call.
         """
         if self._objection is not Reason.NESTED:
-            has_calls = self.is_settled or self._accepted is not None
+            has_calls = self.has_refusal or self._accepted is not None
             return Siblings(self._offered, must_end_reply=self.must_end_reply or has_calls)
         text = "".join(self._after_break)
         is_over = any(closer in text for closer in _CLOSERS)
         return Siblings(self._offered, must_end_reply=True) if is_over else None
 
     def _object(self, reason: Reason) -> None:
-        if self._objection in (None, Reason.QUOTED):  # a broken call is the stronger objection
+        if self._objection in (None, Reason.QUOTED):  # the other reasons are stronger
             self._objection = reason
 
 

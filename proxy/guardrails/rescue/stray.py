@@ -4,10 +4,10 @@
     <tool_call>
     The store first, then the file.
 
-A mark is stray in three positions: alone on its line, at the start of a line right before a word,
-and at the end of a line right after a word or a sentence. A closing mark after its opening mark is
-text. Any mark is text within a sentence, in code and in quotation marks, and if the prompt or the
-words before the mark discuss it.
+A mark is stray in three positions: alone on its line, at the start of a line directly before a
+word, and at the end of a line directly after a word or a sentence. A closing mark after its opening
+mark is text. Any mark is text within a sentence, in code and in quotation marks, and if the prompt
+contains it or the words before it introduce an example.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.examples import introduces_example
-from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.findings import DroppedText, Finding, FoundCalls, Prose, RefusedText
 from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import (
     CALL_TOKENS,
@@ -36,23 +36,24 @@ _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
 # The opening tag of a mark that ends a turn, such as `<s>`, may also be HTML, so it is kept.
 _AMBIGUOUS = {end.replace("</", "<", 1) for end in TABLE.turn_ends}
 _OPENINGS = (CALL_TOKENS | SPECIAL_TOKENS) - STRAY_CLOSERS - TABLE.turn_ends - _AMBIGUOUS
-# Marks of an argument outside any call, as of DeepSeek (cline/cline#13348). The rest is no prose.
+# Marks of an argument outside a call, from DeepSeek (cline/cline#13348). The text after them is
+# part of a call.
 _LEAKS = TABLE.leaks
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LEAKS))
-_LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
+_LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
 _LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
 _LEAD = 400  # characters that may introduce an example
-_MOST = 50  # examined marks of one reply; the check of each reads all prose before it
-_STRAY = LeftOut("stray_mark")
+_MOST_MARKS = 50  # examined marks of one reply; the check of each reads all prose before it
+_STRAY = DroppedText("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
     mark for row in TABLE.formats for mark in row.marks if (mark[0], mark[-1]) == ("[", "]")
 }
-_ALONE = map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS | CALL_TOKENS | _BRACKETED)
-_TOKENS = "|".join(sorted(_ALONE, key=len, reverse=True))
+_LONE_MARKS = map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS | CALL_TOKENS | _BRACKETED)
+_TOKENS = "|".join(sorted(_LONE_MARKS, key=len, reverse=True))
 _ONLY_MARKS = re.compile(
     possessive(
         rf"\s*+(?:(?:{_TOKENS}|</?(?:\w+[:|])?(?:{_TAGS})>"
@@ -61,32 +62,32 @@ _ONLY_MARKS = re.compile(
 )
 
 
-def without_lone_marks(
-    findings: Sequence[Finding], is_given: Callable[[str], bool]
+def remove_lone_marks(
+    findings: Sequence[Finding], is_in_prompt: Callable[[str], bool]
 ) -> list[Finding]:
-    """Replace the end of a reply if it consists of marks only.
+    """Drop the last findings of a reply if their text consists of marks.
 
-    An engine that has parsed the calls may leave an opening mark or a control token after the
-    words: `I look.<tool_call>`.
+    An engine that has parsed the calls may leave an opening mark or a control token in the text:
+    `I look.<tool_call>`.
     """
     text = "".join(finding.text for finding in findings if isinstance(finding, Prose))
     is_other = any(not isinstance(finding, Prose | RefusedText) for finding in findings)
-    if is_other or _ONLY_MARKS.fullmatch(text) is None or is_given(text.strip()):
+    if is_other or _ONLY_MARKS.fullmatch(text) is None or is_in_prompt(text.strip()):
         return [*findings]
     return [_STRAY]
 
 
 class StrayMarks:
-    """Filters the findings of a reply in order; `is_given` returns whether the prompt has a mark.
+    """Filters the findings of a reply in order; `is_in_prompt` searches the prompt for a mark.
 
-    `has_leak` is true after the end of a call without its beginning was reported as refused.
+    `has_leak` is true after the end of a call without its beginning was found.
     """
 
-    def __init__(self, is_given: Callable[[str], bool]) -> None:
-        self._is_given = is_given
+    def __init__(self, is_in_prompt: Callable[[str], bool]) -> None:
+        self._is_in_prompt = is_in_prompt
         self._prose: list[str] = []
         self._held = ""
-        self._patience = _MOST
+        self._remaining_marks = _MOST_MARKS
         self._is_refused = False
         self.has_leak = False
 
@@ -96,7 +97,7 @@ class StrayMarks:
             if not isinstance(finding, Prose):
                 kept += self._read("", is_last=True)
                 # After refused text, the reply may be about calls, or the mark may be part of a
-                # broken call. In both cases the mark must stay.
+                # broken call. In both cases the mark is kept.
                 self._is_refused |= isinstance(finding, RefusedText) and (
                     finding.reason is not Reason.NOT_A_CALL
                 )
@@ -116,7 +117,9 @@ class StrayMarks:
         text, self._held = self._held + text, ""
         kept: list[Finding] = []
         while text:
-            index = _MARKS.find(text, 0, is_finished=is_last) if self._patience else len(text)
+            index = (
+                _MARKS.find(text, 0, is_finished=is_last) if self._remaining_marks else len(text)
+            )
             words = text[:index] if is_last and index == len(text) else text[:index].rstrip()
             kept += self._keep(words)
             space, text = text[len(words) : index], text[index:]
@@ -134,7 +137,7 @@ class StrayMarks:
                 kept += spaces + self._keep(text[:1])
                 text = text[1:]
                 continue
-            self._patience -= 1
+            self._remaining_marks -= 1
             if self._is_text(mark, rest):
                 kept += spaces + self._keep(mark)
             elif mark in _LEAKS or mark in HALF_OPENINGS or self._ends_call(mark):
@@ -150,8 +153,9 @@ class StrayMarks:
     def _ends_call(self, mark: str) -> bool:
         """Return whether a closing mark follows the last brackets of a call.
 
-        Its beginning was lost by the engine or the model: `"city": "Paris"}}</tool_call>`. Without
-        the mark, half a call would become the answer; therefore the reply is retried.
+        The engine or the model lost the beginning of this call: `"city": "Paris"}}</tool_call>`. If
+        only the mark were removed, the end of the call would be the answer; so the reply is
+        rejected.
         """
         prose = "".join(self._prose).rstrip()
         return mark in _CLOSERS and prose.endswith(("}}", '"}', "]}"))
@@ -164,7 +168,7 @@ class StrayMarks:
         is_alone = not line.strip()
         if mark in _LEAKS:
             return not is_alone
-        ends_line = _LINE_REST.match(rest) is not None
+        ends_line = _LINE_END.match(rest) is not None
         is_mark_next = bool(_MARKS.at(rest.lstrip(), 0, is_finished=True))
         if mark in HALF_OPENINGS and rest.strip():
             return True
@@ -175,17 +179,17 @@ class StrayMarks:
         if mark in _OPENINGS and rest.lstrip()[:1] in _MARKUP and not is_only_marks:
             return True  # before markup, the mark is part of a call in an unknown syntax
         has_words = bool(line.strip(_LINE_PREFIXES))
-        is_glued = has_words and not line[-1].isspace() and line[-1] not in "\"'`"
+        follows_word = has_words and not line[-1].isspace() and line[-1] not in "\"'`"
         follows_sentence = line.rstrip().endswith(_SENTENCE_ENDS)
         opening = mark.replace("/", "", 1).removesuffix(">")
         is_closed = mark not in _OPENINGS and opening != mark[:-1] and opening in prose
-        return is_closed or not (is_alone or is_glued or follows_sentence)
+        return is_closed or not (is_alone or follows_word or follows_sentence)
 
     def _is_discussed(self, mark: str, prose: str, line: str) -> bool:
-        """Return whether the prompt or earlier words discuss a mark, or the mark is in code."""
+        """Return whether the prompt contains a mark, or earlier text shows that it is quoted."""
         lead = prose[-_LEAD:].rstrip()
         if (
-            self._is_given(mark)
+            self._is_in_prompt(mark)
             or contains_call(prose)
             or line.count("`") % 2
             or lead.endswith(":")
@@ -195,12 +199,12 @@ class StrayMarks:
 
 
 def _encloses(mark: str, rest: str) -> bool:
-    """Return whether an opening mark and another one enclose the words between them."""
+    """Return whether an opening mark and another mark on the line enclose words."""
     line = rest[:_LEAD].partition("\n")[0]
     return mark in _OPENINGS and _MARKS.find(line, 0, is_finished=True) < len(line)
 
 
 def _may_enclose(rest: str) -> bool:
-    """Return whether the rest of the line is needed to decide, because a word or mark is next."""
+    """Return whether a word or markup follows, so that the rest of the line is needed to decide."""
     is_next = rest[:1].isalpha() or rest[:1] in _MARKUP
     return is_next and "\n" not in rest and len(rest) < _LEAD

@@ -1,8 +1,8 @@
-"""Tracks the prose of a reply, and recognizes code, quotations and JSON documents at its end.
+"""Tracks the prose of a reply, and recognizes whether it ends in code, a quotation or a document.
 
-`Surroundings` receives all prose in order, in pieces of any size, and knows nothing about calls.
-Text in a JSON document is data, even if it looks like a call. A broken document has no recognizable
-end, so it extends to the end of the reply. In each of these lines, the call is quoted:
+`Surroundings` receives all prose in order, in pieces of any size. Text in a JSON document is data,
+even if it looks like a call. The end of a broken document is unknown, so the document extends to
+the end of the reply. In each of these lines, the call is quoted:
 
     > <tool_call>...
     Write `<tool_call>...
@@ -25,10 +25,9 @@ from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreada
 
 
 class ProseDocument(MemberWatcher):
-    """Reads one JSON document from its first bracket, in pieces of any size.
+    """Reads a JSON document from its first bracket, in pieces of any size.
 
-    After the first key of an object, the text `is_known` to be a document. Unreadable text makes it
-    a broken document.
+    `is_known` is true after the first key of an object; other text in brackets may be prose.
     """
 
     def __init__(self) -> None:
@@ -40,11 +39,11 @@ class ProseDocument(MemberWatcher):
         self.is_over = False
 
     @property
-    def is_endless(self) -> bool:
+    def is_broken_document(self) -> bool:
         return self._is_broken and self.is_known
 
-    def pass_text(self, text: str) -> None:
-        """Read the next text; anything after the end is ignored."""
+    def feed(self, text: str) -> None:
+        """Read the next text; text after the end of the document is ignored."""
         if self.is_over or self._is_broken:
             return
         self._cursor.feed(text)
@@ -80,7 +79,7 @@ _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
 @dataclass(slots=True)
 class _Line:
-    """The line so far: its `head`, and the marks since the last call on it."""
+    """The current line: its first characters (`head`), and counts of marks since the last call."""
 
     head: str = ""
     ticks: int = 0
@@ -102,14 +101,13 @@ class _Line:
 
 
 class Surroundings:
-    """The prose so far, and the position at its end.
+    """The prose so far; the properties describe the position at its end.
 
-    `is_line_start` is true if the line has only indentation. Text is examined only when a property
-    is read.
+    New text is examined when a property is read.
     """
 
     def __init__(self) -> None:
-        self._fresh: list[str] = []  # not examined yet
+        self._unexamined: list[str] = []  # not examined yet
         self._markup = Markup()
         self._line = _Line()
         self._fences = ""  # one mark for each open code fence
@@ -144,7 +142,7 @@ class Surroundings:
         return self.is_line_start or (is_after and self._line.quotation_marks % 2 == 0)
 
     def position_of(self, opening: str, *, is_first: bool, begins_reply: bool) -> Position:
-        """Return the facts about a call that begins here; `Position` explains them."""
+        """Return the position of a call that begins here."""
         self._examine()
         return Position(
             opening,
@@ -152,39 +150,39 @@ class Surroundings:
             begins_reply=begins_reply,
             words=self._words,
             is_sentence_start=self.is_sentence_start,
-            is_apart=self._words[-1:].isspace() or opening[0].isspace(),
+            follows_space=self._words[-1:].isspace() or opening[0].isspace(),
             layout=() if is_first else self._find_layout(opening),
         )
 
     def _find_layout(self, opening: str) -> tuple[str, ...]:
         """Return the closing marks of the elements around this position, and "" for indented code.
 
-        If the whole reply is indented, its indentation does not show code: only text that is
-        indented further than the first words counts.
+        Indented code is indented differently from the first words, because a complete reply may be
+        indented.
         """
         line = self._words + opening[: len(opening) - len(opening.lstrip())]
         indent = _CODE_LINE.search(line)
         is_indented = indent is not None and indent[1] != self._first_indent
         return (*self._markup.layout, "") if is_indented else self._markup.layout
 
-    def pass_prose(self, text: str) -> None:
-        self._fresh.append(text)
+    def add_prose(self, text: str) -> None:
+        self._unexamined.append(text)
 
-    def pass_quoted(self, opening: str) -> None:
-        """Pass a quoted opening; the text right after it is also quoted."""
-        self.pass_prose(opening)
+    def add_quoted(self, opening: str) -> None:
+        """Add a quoted opening; the text directly after it is quoted as well."""
+        self.add_prose(opening)
         self._examine()
         self._is_still_quoted = True
 
-    def pass_example(self, text: str) -> None:
-        """Pass a call that is an example, but keep the words before it for the next call."""
+    def add_example(self, text: str) -> None:
+        """Add a call that is an example; the words before it also apply to the next call."""
         self._examine()
         words = self._words
-        self.pass_prose(text)
+        self.add_prose(text)
         self._examine()
         self._words = words
 
-    def pass_call(self) -> None:
+    def add_call(self) -> None:
         self._examine()
         self._first_indent = self._first_indent or ""
         self._line = _Line("call")
@@ -192,32 +190,32 @@ class Surroundings:
         self._words = ""
 
     def _examine(self) -> None:
-        if self._fresh:
-            text = "".join(self._fresh)
-            self._fresh.clear()
-            self._markup.pass_text(text)
-            self._pass(text)
+        if self._unexamined:
+            text = "".join(self._unexamined)
+            self._unexamined.clear()
+            self._markup.feed(text)
+            self._read(text)
 
-    def _pass(self, text: str) -> None:
-        if self._document is not None and self._document.is_endless:
+    def _read(self, text: str) -> None:
+        if self._document is not None and self._document.is_broken_document:
             return
-        # Most prose has no marks; then only its last line matters.
+        # Most prose has no marks; then only its last line is examined.
         has_marks = self._document is not None or _TICK in text or "~" in text
         has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
         first, *others = text.split("\n") if has_marks else text.rsplit("\n", 1)
-        self._pass_within_line(first)
+        self._read_within_line(first)
         for line in others:
             self._fences = self._find_fences()
             self._line = _Line()
-            self._pass_in_document("\n")
-            self._pass_within_line(line)
+            self._read_in_document("\n")
+            self._read_within_line(line)
         if self._first_indent is None and (words := text.lstrip()):
             lead = self._words + text[: len(text) - len(words)]
             self._first_indent = lead.rpartition("\n")[2]
         self._words = (self._words + text[-LEAD_LENGTH:])[-LEAD_LENGTH:]
         self._is_still_quoted &= not text.strip()
 
-    def _pass_within_line(self, text: str) -> None:
+    def _read_within_line(self, text: str) -> None:
         line = self._line
         is_start = not line.head.strip()
         line.head = (line.head + text[:_HEAD])[:_HEAD]
@@ -227,16 +225,16 @@ class Surroundings:
         if begins and self._document is None and not self._find_fences():
             self._document = ProseDocument()
             text = text.lstrip()
-        self._pass_in_document(text)
+        self._read_in_document(text)
 
-    def _pass_in_document(self, text: str) -> None:
+    def _read_in_document(self, text: str) -> None:
         if self._document is not None:
-            self._document.pass_text(text)
+            self._document.feed(text)
             if self._document.is_over:
                 self._document = None
 
     def _find_fences(self) -> str:
-        """Return the open fences; a fence that names a language closes no other."""
+        """Return the marks of the open fences; a fence with a language always opens a block."""
         fence, fences = self._line.fence, self._fences
         if fence is None:
             return fences

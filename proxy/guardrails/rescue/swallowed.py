@@ -1,13 +1,13 @@
 r"""Reads the calls that an engine's parser mistook for the name or a value of another call.
 
 A parser that misses a closing mark puts the rest of the reply into the last value
-(llama.cpp#26763), and a parser that cuts too early leaves half a mark (vLLM#53227):
+(llama.cpp#26763), and a parser that cuts too early leaves part a mark (vLLM#53227):
 
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
 
-The value is enclosed in its marks again and read like text. Models also write files that contain
-markup, so a closing mark belongs to the value if the value contains its opening mark, or if words
+The value is enclosed in its marks again and read as text. Models also write files that contain
+markup, so a closing mark is part of the value if the value contains its opening mark, or if words
 follow the closing mark.
 """
 
@@ -32,10 +32,11 @@ from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.rescue.unnamed import UNNAMED
 
 
-class Family:
-    """The form of a call with one argument in one model family.
+class CallForm:
+    """The marks of a call with one argument in one format.
 
-    The form `is_sure` if no other family has the same end mark.
+    `before` and `after` are the text before the value and after its `end`. `is_sure` if no other
+    format has the same end mark.
     """
 
     def __init__(self, before: str, end: str, after: str, *, is_sure: bool = False) -> None:
@@ -44,20 +45,20 @@ class Family:
         self.opening = opening.partition(">")[0]
 
 
-def _families() -> Iterator[Family]:
-    """Yield the form of a call with one argument for each format with marks around values."""
+def _make_forms() -> Iterator[CallForm]:
+    """Yield the forms of all formats with marks around values."""
     ends = Counter(
         end
         for row in TABLE.formats
         for end in {end for tag in row.variants for end in tag.parameters.values()}
     )
     for row in TABLE.formats:
-        for before, end, after in _forms(row):
-            yield Family(before, end, after, is_sure=ends[end] <= 1)
+        for before, end, after in _forms_of(row):
+            yield CallForm(before, end, after, is_sure=ends[end] <= 1)
 
 
-def _forms(row: Format) -> Iterator[tuple[str, str, str]]:
-    """Yield the text before the argument, its end, and the end of the call, once for each end."""
+def _forms_of(row: Format) -> Iterator[tuple[str, str, str]]:
+    """Yield, for each end of an argument, the text before the argument, its end, and the call's."""
     known: set[str] = set()
     for element in row.variants:
         mark, end = next(iter(element.parameters.items()))
@@ -78,15 +79,15 @@ def _tag(mark: str) -> str:
     return f'{mark}"%s">' if mark.endswith("name=") else f"{mark}%s>"
 
 
-_FAMILIES = tuple(_families())
+_FORMS = tuple(_make_forms())
 _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
-_HALF = 4  # an incomplete closing mark is longer, because `</p` may end a paragraph of HTML
+_SHORTEST_PART = 4  # a longer text is an incomplete closing mark; `</p` may be HTML
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
 
-class Reader(NamedTuple):
+class TextReader(NamedTuple):
     """Reads text again, with the given syntaxes and names of tools."""
 
     syntaxes: Sequence[Syntax]
@@ -107,7 +108,7 @@ def _is_incomplete(call: WrittenCall) -> bool:
     return isinstance(call.arguments, dict) and UNNAMED in call.arguments
 
 
-def may_hold_calls(call: WrittenCall) -> bool:
+def may_contain_calls(call: WrittenCall) -> bool:
     """Check cheaply whether a call's name or arguments may contain a mark."""
     arguments = call.arguments
     return (
@@ -121,8 +122,8 @@ def may_hold_calls(call: WrittenCall) -> bool:
 def reread(
     call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
 ) -> Sequence[WrittenCall]:
-    """Return the calls that a structured call contains; in case of doubt only the call itself."""
-    reader = Reader(syntaxes, names)
+    """Return the calls that a structured call contains; in doubt only the call itself."""
+    reader = TextReader(syntaxes, names)
     if has_markup(call.name):
         return _reread_name(call, reader) or (call,)
     for key, value in _parse(call.arguments).items():
@@ -140,7 +141,7 @@ def _parse(arguments: JsonValue) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | None:
+def _reread_name(call: WrittenCall, reader: TextReader) -> Sequence[WrittenCall] | None:
     """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`.
 
     The name may also contain the mark before it or the arguments: `<tool_call>f`, or `f{"a": 1}`.
@@ -163,22 +164,22 @@ def _merge(call: WrittenCall, known: JsonObject, repaired: WrittenCall) -> Writt
     return WrittenCall(repaired.name, json.dump_text({**known, **more}), call.id)
 
 
-def _reread_value(call: WrittenCall, key: str, reader: Reader) -> Sequence[WrittenCall] | None:
+def _reread_value(call: WrittenCall, key: str, reader: TextReader) -> Sequence[WrittenCall] | None:
     arguments = _parse(call.arguments)
     value = str(arguments[key])
-    for family in _FAMILIES:
-        index = _find_end(value, family)
+    for form in _FORMS:
+        index = _find_end(value, form)
         if index is None:
             continue
-        rest = value[index + len(family.end) :]
-        # A single closing mark may be part of the value, if the model writes about markup. It is
-        # certain only if no other format has this mark, or if a second mark follows.
-        if _REST_OF_CALL.match(rest) and (family.is_sure or rest.strip()):
+        rest = value[index + len(form.end) :]
+        # A single closing mark may be part of the value, if the model writes about markup. It ends
+        # the value only if no other format has this mark, or if a second mark follows.
+        if _REST_OF_CALL.match(rest) and (form.is_sure or rest.strip()):
             named = {**arguments, key: value[:index].removesuffix("\n")}
             return (WrittenCall(call.name, json.dump_text(named), call.id),)
-        text = family.before % (call.name, key) + value
-        for whole in (text, f"{text}{family.end}{family.after}") if rest.strip() else ():
-            if calls := reader.read(whole):
+        text = form.before % (call.name, key) + value
+        for source in (text, f"{text}{form.end}{form.after}") if rest.strip() else ():
+            if calls := reader.read(source):
                 without = {name: other for name, other in arguments.items() if name != key}
                 others = [replace(other, arguments=_text_of(other)) for other in calls[1:]]
                 return (_merge(call, without, calls[0]), *others)
@@ -201,11 +202,11 @@ def _leaks(value: JsonValue) -> bool:
         return any(map(_leaks, value.values() if isinstance(value, dict) else value))
     if not (isinstance(value, str) and "<" in value):
         return False
-    return any(_find_end(value, family) is not None for family in _FAMILIES)
+    return any(_find_end(value, form) is not None for form in _FORMS)
 
 
 def _ends_with_mark(value: JsonValue) -> bool:
-    """Return whether a text ends with a mark around calls that it does not open."""
+    """Return whether a text ends with a closing mark of a call whose opening mark it lacks."""
     if not (isinstance(value, str) and "<" in value):
         return False
     text = value.rstrip()
@@ -213,15 +214,20 @@ def _ends_with_mark(value: JsonValue) -> bool:
     return bool(end) and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end)
 
 
-def _find_end(value: str, family: Family) -> int | None:
-    """Return the index of a closing mark, perhaps incomplete, that the value does not open."""
-    index = value.find(family.end)
+def _find_end(value: str, form: CallForm) -> int | None:
+    """Return the index of a closing mark, perhaps incomplete, without its opening mark."""
+    index = value.find(form.end)
     if index < 0:
-        half = next(
-            (n for n in range(len(family.end) - 1, _HALF, -1) if value.endswith(family.end[:n])), 0
+        part = next(
+            (
+                n
+                for n in range(len(form.end) - 1, _SHORTEST_PART, -1)
+                if value.endswith(form.end[:n])
+            ),
+            0,
         )
-        index = len(value) - half if half else -1
-    if index < 0 or family.opening in value[:index]:
+        index = len(value) - part if part else -1
+    if index < 0 or form.opening in value[:index]:
         return None
-    rest = value[index + len(family.end) :]
+    rest = value[index + len(form.end) :]
     return index if not rest.strip() or _MARK.match(rest) else None

@@ -1,11 +1,11 @@
-"""The contract of a rescue syntax: how a textual form of a tool call is read while it arrives.
+"""Defines a rescue syntax, which reads a textual format of tool calls while the text arrives.
 
-A syntax names its openings and starts a `Reading`: a generator over a `Cursor` that yields
-whenever it needs more text and returns `Calls`. A reading
-  - starts after the opening and only moves forward, so the work is linear in the text;
+A syntax has openings, and a function that starts a `Reading`: a generator over a `Cursor` that
+yields whenever it needs more text, and returns `Calls`. A reading
+  - starts after the opening and only moves forward, so its time is linear in the text;
   - raises `NoCall` with a reason, or `Unreadable` if a value is broken;
   - consumes everything up to the end of the call, including the closing mark if there is one;
-  - ends as soon as it knows that the text is not a call, and consumes as little as possible.
+  - ends as soon as it is certain that the text is not a call, and consumes as little as possible.
 Several syntaxes may share an opening; they are tried in order, from the same position. The scanner
 finds the openings and separates calls from prose.
 """
@@ -20,17 +20,17 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Anchor, Format
 from proxy.guardrails.rescue.values.cursor import Cursor
 
-# A reply with more calls than this repeats itself. A reading may stop after one more call: then the
-# first calls of a marked syntax count, but none of an unmarked syntax, because its end is unknown.
+# A reading may stop after one more call than this. Then the first `MOST_CALLS` calls of a marked
+# syntax are accepted; the calls of an unmarked syntax are refused, because their end is unknown.
 MOST_CALLS = bounds.CALLS
 
-# A model that writes the same call so often in one reply does not stop by itself: Qwen2.5-Coder
-# 0.5B and 1.5B wrote 13 to 129 copies on llama-server, up to `max_tokens`.
+# A model that writes a call three times in a reply is in a loop: Qwen2.5-Coder 0.5B and 1.5B wrote
+# 13 to 129 copies on llama-server, until `max_tokens` was reached.
 MOST_SAME = 3
 
 
 class Reason(StrEnum):
-    """The reason why text that looked like a call is not one."""
+    """The reason why text that looked like a call was refused."""
 
     QUOTED = "quoted"
     DOUBTFUL = "doubtful"
@@ -43,18 +43,18 @@ class Reason(StrEnum):
     TOO_MANY_OPENINGS = "too_many_openings"
     TOO_MANY_CALLS = "too_many_calls"
     IN_THOUGHTS = "in_thoughts"
-    NESTED = "nested"
-    OUT_OF_ORDER = "out_of_order"
+    NESTED = "nested"  # it may be part of a value of an earlier, broken call
+    OUT_OF_ORDER = "out_of_order"  # an earlier call was refused
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The calls after one opening; `closed` is false if the closing mark is missing.
 
-    - If the calls are doubtful, they count only as the whole reply, even if they are marked.
-    - If they are bare, they cannot be distinguished from text about calls.
-    - The reading `is_cut` if the reply made no more progress: the same call occurred for the third
-      time, or other JSON followed (a result that the model invented).
+    - `is_doubtful`: they are accepted only if nothing precedes or follows them in the reply.
+    - `is_bare`: they cannot be distinguished from text about calls.
+    - `is_cut`: the reading stopped because the reply made no progress: the same call occurred for
+      the third time, or other JSON followed (a result that the model invented).
     """
 
     calls: tuple[WrittenCall, ...]
@@ -74,7 +74,7 @@ class Calls:
 
 @dataclass
 class NoCall(Exception):
-    """The opening did not introduce a call."""
+    """Raised if the text after an opening is not a call."""
 
     reason: Reason = Reason.NOT_A_CALL
 
@@ -84,13 +84,15 @@ Reading: TypeAlias = Generator[None, None, Calls]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Syntax:
-    """One textual form of a tool call.
+    """A textual format of tool calls.
 
-    Profiles and reports refer to it by its `name`. A call begins with one of the literal
-    `openings`, which count only at their `anchor` in a reply, such as the start of a line. The
-    cursor is after the opening when `read` begins. If the syntax `is_marked`, its openings occur
-    only in calls. An unmarked syntax (plain JSON, a code fence) counts only at the end of the reply
-    and only for offered tools, because other JSON may be an answer.
+    - `name`: profiles and reports refer to the syntax by this name
+    - `openings`: the literals with which a call begins; recognized only at the `anchor`, such as
+      the start of a line
+    - `read` starts a reading with the cursor after the opening
+    - `is_marked`: the openings occur only in calls. Calls of an unmarked syntax (plain JSON, a code
+      fence) are accepted only at the end of a reply and only for offered tools, because other JSON
+      may be an answer.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Completes calls with an argument whose key can be determined only from the tools.
 
-The readers of calls do not know the tools. They return such an argument with the key "". If the key
-is joined with the name of the tool, they return both as the name, with the closing tag of the key:
+The readers of calls do not know the tools. They return such an argument with the key "". If a key
+is joined with the name of the tool, they return both as the name, with the closing tag of the key.
+In these calls, the tool is `run_shell` and its only parameter is `command`:
 
     <tool_call>run_shellcommand</arg_key><arg_value>ls</arg_value></tool_call>
     <function=run_shell>ls</function>
@@ -16,21 +17,21 @@ UNNAMED = ""
 
 
 def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
-    """Return the call with the missing key; None unless exactly one key fits."""
+    """Return the call with the missing key; None unless exactly one key pairs."""
     arguments = call.arguments
     if not isinstance(arguments, dict) or UNNAMED not in arguments:
         return call
     name, mark, _ = call.name.partition("</")
-    fits = _split(name, tools) if mark else _find_parameter(name, tools)
-    if len(fits) != 1 or (key := fits[0][1]) in arguments:
+    pairs = _split_joined(name, tools) if mark else _find_parameter(name, tools)
+    if len(pairs) != 1 or (key := pairs[0][1]) in arguments:
         return None
     named = {key if known == UNNAMED else known: value for known, value in arguments.items()}
-    return WrittenCall(fits[0][0], named, call.id)
+    return WrittenCall(pairs[0][0], named, call.id)
 
 
-def _split(glued: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
+def _split_joined(joined: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
     """Return all pairs of a tool name and a key whose concatenation is the text."""
-    parts = ((glued[:index], glued[index:]) for index in range(1, len(glued)))
+    parts = ((joined[:index], joined[index:]) for index in range(1, len(joined)))
     by_name = {tool.name: properties_of(tool.parameters) for tool in tools}
     return [(name, key) for name, key in parts if name in by_name and key in by_name[name]]
 

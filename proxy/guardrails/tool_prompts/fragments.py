@@ -1,12 +1,12 @@
-"""The protocol of a convention, which describes tools as plain text, and parts of all conventions.
+"""Defines conventions, which describe tools as plain text, and functions that they share.
 
-A convention asks the model for a form that a rescue syntax reads, and writes the calls of the
-history in the same form, so that they serve as examples. All output
+A convention prescribes a format for calls that a rescue syntax reads. It writes the calls of the
+history in the same format, so that they serve as examples. The output
 
-- depends on the arguments alone, so that a prompt keeps its bytes from turn to turn;
-- holds a call so that the reader recovers the same call;
-- encodes names, arguments and results so that none of them can close the form around it: in JSON
-  a mark can occur only in a string, and there its first character is escaped.
+- depends only on the arguments, so that the bytes of a prompt do not change between turns;
+- contains a call in such a way that the syntax reads the same call;
+- escapes the marks of the format in names, arguments and results, so that no value can close its
+  call: in JSON a mark occurs only in a string, and the first character of the mark is escaped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ from proxy.guardrails.transcript import parse_arguments
 
 
 class Convention(Protocol):
-    """One way to describe tools in a prompt; profiles refer to it by its `name`.
+    """A format for tools and calls in a prompt; profiles refer to it by its `name`.
 
-    The rescue `syntaxes` that read its form are tried first. A reply ends at one of `stops`,
-    because the model only invents text after them. An `answer_label` precedes answers in the
-    history, unless plain prose is an answer.
+    - `syntaxes`: the rescue syntaxes that read its calls; they are tried first
+    - `stops`: a reply ends at one of these, because the model would invent the text after it
+    - `answer_label`: precedes answers in the history; "" if an answer is plain prose
     """
 
     name: str
@@ -43,6 +43,7 @@ class Convention(Protocol):
 
 
 def escape(document: str, marks: Iterable[str]) -> str:
+    r"""Escape the first character of each mark in a JSON document: `</x>` to `\u003c/x>`."""
     for mark in marks:
         document = document.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
     return document
@@ -53,7 +54,7 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
 
 
 class CallingConvention(Convention):
-    """A convention of formats.toml without a form for answers: the synthetic tool replaces it."""
+    """A convention of formats.toml; its answers are plain prose or calls of the synthetic tool."""
 
     def __init__(self, texts: ConventionTexts) -> None:
         self.name, self.syntaxes = texts.name, texts.syntaxes
@@ -97,16 +98,16 @@ class CallingConvention(Convention):
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
-    """Write the arguments object of a call, unchanged if they are valid."""
+    """Write the arguments of a call as a JSON object; valid arguments are only escaped."""
     if parse_arguments(call.arguments) is not None:
         return escape(call.arguments.strip() or "{}", marks)
-    # Broken arguments would teach the model to write broken calls.
-    kept: JsonObject = {"unparsable": call.arguments}
-    return escape(json.dump_text(kept), marks)
+    # Broken arguments in the history would be an example of broken calls.
+    arguments: JsonObject = {"unparsable": call.arguments}
+    return escape(json.dump_text(arguments), marks)
 
 
 def write_content(result: str, marks: Iterable[str]) -> str:
-    """Write a result as JSON: unchanged if it is an object or a list, otherwise as a string."""
+    """Write a result as JSON: an object or a list as it is, other text as a string."""
     try:
         is_structure = isinstance(json.parse(result), dict | list)
     except ValueError:

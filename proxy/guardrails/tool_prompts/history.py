@@ -1,8 +1,8 @@
-"""A history rewritten without tools: everything that a template would render is plain text.
+"""Rewrites a history so that tools, calls and results are plain text.
 
-It is pure and appends only. The result for the messages so far is the beginning of the result for
-these and later ones: the same messages, except that the last may have become longer at its end,
-where results of one round or messages of one role are joined.
+The functions are pure, and the rewritten history is append-only: if messages are added to the
+history, the rewritten messages stay the same. Only the last message may be extended at its end,
+where the results of a round, or messages of the same role, are joined.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,11 +31,11 @@ def describe_in_prompt(
     convention: Convention,
     template: Template,
 ) -> Messages:
-    """Describe tools, calls and results as text; other messages stay the same.
+    """Write tools, calls and results as text; other messages stay the same.
 
-    The description joins the first message if that has the right role: a system message, or a user
-    message if the template takes no system messages. Otherwise it becomes a new first message. No
-    description is written if no tools are offered.
+    The description of the tools is added to the first message if this is a system message, or a
+    user message for a template without system messages. Otherwise the description becomes a new
+    first message. Without tools there is no description.
     """
     texts = _write_as_text(messages, convention)
     if tools or respond is not None:
@@ -44,7 +44,7 @@ def describe_in_prompt(
 
 
 def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[Message]:
-    """Write calls and results in the convention, the results of one round as one message."""
+    """Write calls and results in the convention; join the results of a round to one message."""
     groups: list[list[Message]] = []
     names: dict[str, str] = {}
     is_after_result = False
@@ -57,7 +57,7 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
             text = convention.write_calls(message.text, message.calls)
             message = contents.replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
-            # Earlier answers are examples: without the label the model omits it as well.
+            # Earlier answers are examples: if they lack the label, the model omits it as well.
             message = contents.prepend_text(message, convention.answer_label, "")
         if is_result and is_after_result:
             groups[-1].append(message)
@@ -74,7 +74,7 @@ def _result(message: Message, names: dict[str, str], convention: Convention) -> 
 
 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
-    """Put the description at the start, where it stays as the history grows."""
+    """Add the description to the first message, so that its position never changes."""
     first = messages[0] if messages else None
     # Many templates refuse a second system message, or two user messages in a row.
     if template.system == "nowhere":
@@ -89,16 +89,16 @@ def _add_description(messages: list[Message], text: str, template: Template) -> 
 
 def _merge_turns(messages: Iterable[Message]) -> list[Message]:
     turns: list[Message] = []
-    for role, neighbours in groupby(messages, lambda message: message.role):
+    for role, adjacent in groupby(messages, lambda message: message.role):
         if role in roles.TURNS:
-            turns.append(_merge(list(neighbours), _PARAGRAPH))
+            turns.append(_merge(list(adjacent), _PARAGRAPH))
         else:
-            turns += neighbours
+            turns += adjacent
     return turns
 
 
 def _merge(messages: Sequence[Message], separator: str) -> Message:
-    """Join messages at once: joining them one after the other takes quadratic time."""
+    """Join all messages in one step; to join them one by one takes quadratic time."""
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
 
 

@@ -1,11 +1,12 @@
-"""`{"type": "tool_call", ...}` or `{"type": "final", ...}`: a contract for models without a format.
-
-The synthetic answer tool is not listed, because the final form replaces it. The syntax is not in
-the registry: these forms mean a call only for a model that was asked for them. A reply that does
-not begin with a known type, lists included, is left to the readers of plain JSON.
+"""The JSON contract: a convention in which each reply is an object with a type.
 
     {"type": "tool_call", "name": "weather", "arguments": {"city": "Rome"}}
     {"type": "final", "content": "It is sunny."}
+
+It is for models that were not trained on a format for calls. The object of type "final" replaces
+the synthetic answer tool, so the tool is not listed. The syntax is not in the registry, because
+these objects are calls only if the prompt prescribes them. A reply that does not begin with such an
+object, for example a list, is read by the syntaxes for plain JSON.
 """
 
 import re
@@ -30,7 +31,7 @@ _RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
 class JsonContractConvention(fragments.Convention):
-    """The whole reply is one JSON object, or one per line for several calls."""
+    """A reply is a JSON object; several calls are one object per line."""
 
     name = "json"
     syntaxes = ("bare_json", "fenced_json")
@@ -48,7 +49,7 @@ class JsonContractConvention(fragments.Convention):
         return f"{listed}{form}\n{_RESULTS}"
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write each call on its own line; the text is the `content` of the first."""
+        """Write each call on a separate line; the text is the `content` of the first call."""
         contents = [text if text.strip() else "", *("" for _ in calls)]
         return "\n".join(map(_write_call, calls, contents))
 
@@ -67,16 +68,16 @@ def _write_call(call: ToolCall, text: str) -> str:
 _LANGUAGE = re.compile(r"[\w+.-]+", re.ASCII)
 _TYPE = "type"
 _CALL, _FINAL, _RESULT = "tool_call", "final", "tool_result"
-_SAID = "content"
+_CONTENT = "content"
 _MESSAGE = "message"  # the parameter of the synthetic tool
 
 
 @lru_cache(maxsize=64)
 def json_contract(respond_name: str | None = None) -> Syntax:
-    """Return the syntax of JSON objects that are the whole reply, perhaps in a code fence.
+    """Return the syntax of replies that consist of JSON objects, perhaps in a code fence.
 
-    A final answer is read as a call of the tool `respond_name`; without that tool it is not a call.
-    Text next to a call is an answer too. Invented results, and everything after them, are ignored.
+    A final answer, and the `content` of a call, are read as a call of the tool `respond_name`;
+    without this tool they are not read. Invented results, and all text after them, are ignored.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -101,15 +102,15 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
         try:
             value = yield from read_value(cursor, watcher)
         except Unreadable as failure:
-            raise NoCall(Reason.BROKEN if watcher.is_ours else Reason.NOT_A_CALL) from failure
+            raise NoCall(Reason.BROKEN if watcher.is_contract else Reason.NOT_A_CALL) from failure
         items += [value.value] if isinstance(value.value, dict) else []
         is_closed = value.is_closed
         yield from cursor.whitespace()
     calls: list[WrittenCall] = []
     for item in items:
         if item.get(_TYPE) == _RESULT and calls:
-            break  # the model invented it, and everything after it depends on it
-        calls_of_item = _calls_of(item, respond_name)
+            break  # an invented result; the later calls depend on it
+        calls_of_item = _read_object(item, respond_name)
         if not calls_of_item:
             raise NoCall
         calls += calls_of_item
@@ -118,39 +119,40 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
     return Calls(tuple(calls), is_closed)
 
 
-def _calls_of(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, ...]:
-    kind, content = item.get(_TYPE), item.get(_SAID)
+def _read_object(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, ...]:
+    kind, content = item.get(_TYPE), item.get(_CONTENT)
     answer: tuple[WrittenCall, ...] = ()
     if respond_name is not None and content not in (None, ""):
         answer = (WrittenCall(respond_name, {_MESSAGE: content}),)
     if kind != _CALL:
         return answer if kind == _FINAL else ()
-    rest = {key: value for key, value in item.items() if key not in (_TYPE, _SAID)}
-    calls = calls_in(rest, is_marked=True)
+    call = {key: value for key, value in item.items() if key not in (_TYPE, _CONTENT)}
+    calls = calls_in(call, is_marked=True)
     return (*answer, *calls) if calls else ()
 
 
 class _ContractWatcher(MemberWatcher):
-    """Stops reading an object that does not begin with a type of the contract.
+    """Stops the reading of an object that does not begin with a type of the contract.
 
-    It reports to the cursor where a final answer begins, as if that were the tool's argument.
+    It announces a final answer to the cursor as the argument of the synthetic tool, so that the
+    answer is streamed.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:
         self._cursor = cursor
         self._respond_name = respond_name
-        self.is_ours = False
+        self.is_contract = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
-        # The type comes first, so an object of the contract is known from its second member on.
+        # The type is the first member, so the second member shows whether it is known.
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
         kind, name = members.get(_TYPE), self._respond_name
-        self.is_ours = kind in (_CALL, _RESULT) or (kind == _FINAL and name is not None)
-        if kind == _FINAL and name is not None and path[-1] == _SAID:
+        self.is_contract = kind in (_CALL, _RESULT) or (kind == _FINAL and name is not None)
+        if kind == _FINAL and name is not None and path[-1] == _CONTENT:
             self._cursor.start_arguments(name, f'{{"{_MESSAGE}":')
-        return self.is_ours
+        return self.is_contract
 
     def leaves(self, path: Sequence[str | None]) -> None:
-        if path == [_SAID]:
+        if path == [_CONTENT]:
             self._cursor.end_arguments()

@@ -1,11 +1,14 @@
-"""ReAct: `Thought:`, `Action:`, `Action Input:`, `Final Answer:`, reasoning and acting in turns.
-
-Agents used this form before models had tools (Yao et al., 2022). The synthetic answer tool is not
-listed, because the final answer replaces it. If Temper asked for the labels, they count as marks.
+"""The ReAct convention: a reply consists of labeled lines (Yao et al., 2022).
 
     Thought: I need the weather.
     Action: weather
     Action Input: {"city": "Rome"}
+
+    Final Answer: It is sunny.
+
+Agents used this format before models were trained to call tools. The final answer replaces the
+synthetic answer tool, so the tool is not listed. If the prompt prescribes the labels, they count as
+the marks of a call.
 """
 
 import re
@@ -17,7 +20,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.rescue.formats import FORMATS, Format
-from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_row
+from proxy.guardrails.rescue.rows import FENCE, read_consecutive, skip_fence
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -35,7 +38,7 @@ _RESULTS = "You get the result as `Observation:`. Never write one yourself: stop
 
 
 class ReActConvention(fragments.Convention):
-    """One action at a time, each on labeled lines."""
+    """A reply is an action in labeled lines, or a final answer."""
 
     name = "react"
     syntaxes = ("react",)
@@ -53,7 +56,7 @@ class ReActConvention(fragments.Convention):
         return thought + "\n".join(map(_write_action, calls))
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        """Write a result as JSON on its own line: no label can begin within it."""
+        """Write a result as JSON on a single line, so that it cannot contain a label."""
         return f"Observation: {fragments.write_content(text, ())}"
 
 
@@ -66,20 +69,20 @@ _INPUT = FORMATS["react"].part("input")
 _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
-def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
-    """Read an action; a demanded one may lack its input, or have it in a code fence."""
+def _read_action(cursor: Cursor, *, is_prompted: bool) -> Reading:
+    """Read an action; if prompted, its input may be missing or be in a code fence."""
     yield from cursor.whitespace()
     name = yield from cursor.take(_WRITTEN_NAME)
     yield from cursor.whitespace()
     has_input = yield from cursor.literal(_INPUT)
     yield from cursor.whitespace()
-    if not name or not (has_input or is_demanded):
+    if not name or not (has_input or is_prompted):
         raise NoCall
-    if is_demanded and (yield from cursor.peek()) == "":
+    if is_prompted and (yield from cursor.peek()) == "":
         return Calls((WrittenCall(name, {}),))
-    is_fenced = is_demanded and (yield from pass_fence(cursor, _LANGUAGE))
+    is_fenced = is_prompted and (yield from skip_fence(cursor, _LANGUAGE))
     if not (yield from cursor.is_next("{")):
-        raise NoCall(Reason.BROKEN if is_demanded else Reason.NOT_A_CALL)
+        raise NoCall(Reason.BROKEN if is_prompted else Reason.NOT_A_CALL)
     calls = yield from read_arguments(cursor, name)
     if is_fenced:
         yield from cursor.whitespace()
@@ -87,17 +90,17 @@ def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
     return calls
 
 
-def react(row: Format, *, is_demanded: bool = False) -> Syntax:
-    """Return the syntax of actions with a JSON object as input, at the end of the reply."""
+def react(row: Format, *, is_prompted: bool = False) -> Syntax:
+    """Return the syntax of actions; `is_prompted` if the prompt prescribes the format."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        read_one = partial(_read_action, is_demanded=is_demanded)
-        return read_row(cursor, read_one, lambda cursor: cursor.literal(opening))
+        read_action = partial(_read_action, is_prompted=is_prompted)
+        return read_consecutive(cursor, read_action, lambda cursor: cursor.literal(opening))
 
     return Syntax.of(row, read)
 
 
-# For a model that was asked for actions: a broken action is rejected, not shown as prose.
+# If the prompt prescribes actions, a broken action is rejected; otherwise it is prose.
 REACT_CONTRACT = react(
-    replace(FORMATS["react"], name="react_contract", is_marked=True), is_demanded=True
+    replace(FORMATS["react"], name="react_contract", is_marked=True), is_prompted=True
 )

@@ -1,5 +1,5 @@
-"""Distinguishes a call in an unknown syntax from an answer; it never becomes a call.
+"""Recognizes a reply that is a call in an unknown syntax; such a reply is rejected, not converted.
 
-`recognition` has the rule, and compares the text with those that the model was given. `reading`
-reads a text as marks, keys and values up to the first prose. `words` are the words in marks.
+`recognition` decides, and compares the reply with the texts of the prompt. `reading` reads a text
+as marks, keys and values up to the first prose. `words` lists the words that occur in marks.
 """

@@ -1,7 +1,7 @@
-"""Reads a text as a call in any spelling: marks, the name of a tool, its keys and values.
+"""Reads a text as a call in an unknown syntax: marks, the name of a tool, keys and values.
 
-Everything outside of values has to be a mark, a word that marks consist of, the name of a tool or
-of one of its parameters. Any other word makes it prose, and the reading ends:
+Outside of values, a call contains only marks, words of marks (`words.toml`), the name of a tool and
+the names of its parameters. The reader stops at any other word, because the text is prose:
 
     <command_Bash>cat TASKS.md</command_Bash>         a tag of key and name (ollama#15573)
     invoke get_weather with city => Paris             prose: "with" is in no mark
@@ -19,7 +19,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
 from proxy.guardrails.unparsed_calls import words
 
-# Every alternative is bounded, or passes all that it has examined: the work is linear.
+# Each alternative is bounded or consumes all text that it examines, so the time is linear.
 _TOKEN = re.compile(
     possessive(
         r"""(?P<control><[|｜][^<>\s]{1,60}>)
@@ -27,7 +27,7 @@ _TOKEN = re.compile(
     |(?P<tag><[\w:][^<>{}]{0,200}>)
     |(?P<fence>```[\w-]*)
     |(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?<!\w)'[^'\\]*+(?:\\.[^'\\]*+)*+')
-    |(?P<torn>(?:"|(?<!\w)').*|<[^<>]{0,200}\Z)
+    |(?P<unclosed>(?:"|(?<!\w)').*|<[^<>]{0,200}\Z)
     |(?P<word>\w{1,100}+(?:[.-]\w{1,100}+){0,9}+(?:[.-]\Z)?)
     |(?P<marks>[\s{}()\[\]=:,;|@\#$/>-]{1,400}+|<)
     |(?P<other>.)"""
@@ -40,7 +40,7 @@ _BARE = re.compile(r"[^\n,;|<>(){}\[\]\"'`]{0,200}")
 
 
 class Token(NamedTuple):
-    """A piece of one kind: `control`, `tag`, `word`, ...; a `torn` piece lacks its end."""
+    """A piece of text; `kind` is the name of a group in `_TOKEN`, `end` its end in the text."""
 
     kind: str
     text: str
@@ -48,89 +48,92 @@ class Token(NamedTuple):
 
 
 def token_at(text: str, index: int) -> Token:
-    """Return the piece that begins at `index`, which is within the text."""
+    """Return the piece that begins at `index`; raises AssertionError at the end of the text."""
     match = _TOKEN.match(text, index)
-    assert match is not None  # noqa: S101 - one alternative takes anything
+    assert match is not None  # noqa: S101 - the last alternative matches any character
     return Token(str(match.lastgroup), match[0], match.end())
 
 
 def attributes(tag: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of a tag, each with the value after it, "" without one."""
+    """Yield the words of a tag with their values: `<f city="Rome">` -> (f, ""), (city, Rome)."""
     for word, value in _ATTRIBUTE.findall(tag):
         yield word, value.strip("\"'")
 
 
 def value_start(text: str, index: int) -> int:
-    """Return where the value begins after a key that ends at `index`; -1 if it is not a key."""
+    """Return the start of the value after a key that ends at `index`; -1 if none follows."""
     match = _SEPARATOR.match(text, index)
     return -1 if match is None else match.end()
 
 
 def bare_value(text: str, index: int) -> str:
-    """Return the text at `index` up to a quotation mark or bracket, "" without any."""
+    """Return the text from `index` to the next quotation mark, bracket or line end."""
     match = _BARE.match(text, index)
     return "" if match is None else match[0]
 
 
 Tools: TypeAlias = Mapping[str, Tool]
 
-_MOST_TOKENS = 600  # a longer text is not read further, which bounds the work
+_MOST_TOKENS = 600  # a longer text is not a call
 _LONGEST_HEAD = 160  # before the name of the tool
 _MOST_WORDS = 8  # in a value without enclosing marks
-_MOST_NOTED = 2_000  # characters of one value that are compared with the prompt
+_MOST_CONTENT = 2_000  # characters of one value that are compared with the prompt
 _LOOKAHEAD = 20
 _JOINTS = re.compile(r"[_.:-]")
 _OPENING, _CLOSING = "([{", ")]}"
 _CONTROL = ("<|", "<\uff5c")
 
 
-class Reading:
-    """One pass over a text.
+class CallReader:
+    """Reads a text once, from the start to its end or to the first prose.
 
-    The `tool` is the one that is named last. `has_key`: one of its parameters is in the position of
-    a key. `is_marked`: a mark shows that the text is about a call. `is_torn`: the text ends within
-    a value or a mark. `contents` has all keys and values in order.
+    - `tool`: the last tool that was named
+    - `has_key`: a parameter of the tool was read as a key
+    - `is_marked`: a mark contains a word about calls
+    - `is_unclosed`: the text ends within a value or a mark
+    - `contents`: all keys and values in order
     """
 
     def __init__(self, text: str, tools: Tools) -> None:
         self.tool: Tool | None = None
         self.has_key = False
         self.is_marked = False
-        self.is_torn = False
+        self.is_unclosed = False
         self.contents: list[str] = []
         self._text = text
         self._tools = tools
         self._keys: frozenset[str] = frozenset()
         self._index = 0
-        self._is_first = True  # whether this piece is the first of the text
+        self._is_first = True  # the current piece is the first piece of the text
         self._depth = 0
         self._level: int | None = None  # the depth of the keys
-        self._has_odd_tag = False
+        self._has_unknown_tag = False
         self._introduces_value = False
         self._awaits_value = False
-        self._kinds = {
+        self._handlers = {
             "control": self._control,
             "closer": self._closer,
             "tag": self._tag,
             "fence": self._fence,
             "string": self._string,
-            "torn": self._torn,
+            "unclosed": self._unclosed,
             "word": self._word,
             "marks": self._marks,
         }
 
     def read_to_end(self) -> bool:
+        """Read the text; return False if it contains prose."""
         for _ in range(_MOST_TOKENS):
             if self._index >= len(self._text):
                 return True
             token = token_at(self._text, self._index)
             has_room = self.tool is not None or token.end <= _LONGEST_HEAD
-            if not has_room or not self._passes(token):
+            if not has_room or not self._accept(token):
                 return False
         return False
 
     def may_continue(self) -> bool:
-        """Whether the prose at the end may become a key, a name or a mark with more text."""
+        """Return whether the last word, which is prose, may become a key, a name or a mark."""
         rest = self._text[self._index : self._index + _LONGEST_HEAD]
         if rest in ("`", "``"):
             return True
@@ -143,21 +146,21 @@ class Reading:
             return False
         if source != rest:
             return token.text in self._keys or self._is_nested
-        return self._may_go_on(token.text)
+        return self._may_continue_word(token.text)
 
-    def _may_go_on(self, word: str) -> bool:
+    def _may_continue_word(self, word: str) -> bool:
         source = word.removeprefix(FENCE)
         known = (*self._tools, *self._keys)
         is_name = any(name.startswith(self._without_namespace(source)) for name in known)
-        may_mark = words.begins_marker(source, is_first=self._index == 0)
+        may_mark = words.may_become_marker(source, is_first=self._index == 0)
         return is_name or may_mark or self._is_nested
 
-    def _passes(self, token: Token) -> bool:
-        """Pass a piece, and the value after it; return False if it is prose."""
+    def _accept(self, token: Token) -> bool:
+        """Consume a piece, and the value after it; return False if it is prose."""
         start, self._index = self._index, token.end
         self._is_first = start == 0
-        passes = self._kinds.get(token.kind)
-        if passes is not None and passes(token):
+        handler = self._handlers.get(token.kind)
+        if handler is not None and handler(token):
             return True
         self._index = start
         return False
@@ -170,7 +173,7 @@ class Reading:
         return True
 
     def _control(self, token: Token) -> bool:
-        """Pass a control token; between a key and its value also the value after it."""
+        """Accept a control token; between a key and its value, also consume the value."""
         self.is_marked = True
         return not self._awaits_value or self._element("<", token.end)
 
@@ -179,23 +182,25 @@ class Reading:
         return True
 
     def _fence(self, token: Token) -> bool:
-        """Pass a fence around everything; its language decides whether it can contain a call."""
+        """Accept a fence around the complete text if its language is a word of marks."""
         if not self._is_first:
             is_last = token.text == FENCE and token.end == len(self._text.rstrip())
             return is_last and self._text.startswith(FENCE)
         self.is_marked |= words.is_about_calls(token.text)
         return self.is_marked and words.is_marker(token.text.lstrip("`"))
 
-    def _torn(self, token: Token) -> bool:
-        self.is_torn = True
-        return self.tool is not None or token.text[0] == "<" or self._may_go_on(token.text[1:])
+    def _unclosed(self, token: Token) -> bool:
+        self.is_unclosed = True
+        return (
+            self.tool is not None or token.text[0] == "<" or self._may_continue_word(token.text[1:])
+        )
 
     # Words.
 
     def _word(self, token: Token) -> bool:
         word = token.text
         is_listed = self._depth > 0 and self._text.startswith("(", token.end)
-        if self._meets(word, is_listed=is_listed):
+        if self._accept_tool(word, is_listed=is_listed):
             return True
         is_key = value_start(self._text, token.end) >= 0
         if word in self._keys:
@@ -212,13 +217,13 @@ class Reading:
 
     def _string(self, token: Token) -> bool:
         content = token.text[1:-1]
-        if (self.tool is None or self.is_marked) and self._meets(content):
+        if (self.tool is None or self.is_marked) and self._accept_tool(content):
             return True
         if self.tool is None:
             self.is_marked |= words.is_about_calls(content)
             return words.is_marker(content)
         if value_start(self._text, token.end) < 0:
-            self._note(content)
+            self._add_content(content)
             is_object = content.startswith("{") and any(
                 f'\\"{key}\\"' in content for key in self._keys
             )
@@ -228,8 +233,8 @@ class Reading:
             return self._key(Token(token.kind, content, token.end))
         return words.is_marker(content)
 
-    def _meets(self, word: str, *, is_listed: bool = False) -> bool:
-        """Note a tool's name; another name counts only among marks of calls or in a list."""
+    def _accept_tool(self, word: str, *, is_listed: bool = False) -> bool:
+        """Accept the name of a tool; a second name only next to marks of calls or in a list."""
         tool = self._tools.get(self._without_namespace(word))
         if tool is None or (self.tool is not None and not (self.is_marked or is_listed)):
             return False
@@ -250,50 +255,50 @@ class Reading:
 
     # Keys and values.
 
-    def _note_key(self, key: str) -> None:
+    def _add_key(self, key: str) -> None:
         self.has_key |= key in self._keys
-        self._note(key)
+        self._add_content(key)
         if self._level is None:
             self._level = self._depth
 
-    def _note(self, source: str) -> None:
+    def _add_content(self, source: str) -> None:
         if source:
-            self.contents.append(source[:_MOST_NOTED])
+            self.contents.append(source[:_MOST_CONTENT])
 
     def _key(self, token: Token) -> bool:
-        self._note_key(token.text)
+        self._add_key(token.text)
         index = value_start(self._text, token.end)
         self._awaits_value = self._text.startswith(_CONTROL, max(index, token.end))
         if index < 0:
             return True
         value = bare_value(self._text, index)
         self._index = index + len(value)
-        self._note(value)
-        if self._index == len(self._text):  # there may be more of it
+        self._add_content(value)
+        if self._index == len(self._text):  # the value may be incomplete
             return True
         is_long = len(value.split(maxsplit=_MOST_WORDS)) > _MOST_WORDS
         return not is_long and not words.is_placeholder(value)
 
     def _tag(self, token: Token) -> bool:
-        """Pass a tag, and the value up to the closing one if it introduces a value."""
+        """Accept a tag; if it introduces a value, consume the value up to the closing tag."""
         pairs = [*attributes(token.text)]
         name = pairs[0][0]
-        self._introduces_value = words.holds_value(name)
+        self._introduces_value = words.introduces_value(name)
         for word, value in pairs:
             is_fit = self._attribute(word, value) if value else self._tag_word(word)
-            if not is_fit and not (token.text == f"<{word}>" and self._is_odd_tag()):
+            if not is_fit and not (token.text == f"<{word}>" and self._accept_unknown_tag()):
                 return False
         is_empty = token.text.endswith("/>") or not self._introduces_value
         return is_empty or self._element(f"</{name}", token.end)
 
     def _introduce(self, key: str) -> bool:
-        self._note_key(key)
+        self._add_key(key)
         self._introduces_value = True
         return True
 
-    def _is_odd_tag(self) -> bool:
-        """Allow one unknown tag directly before the name of the tool."""
-        is_first, self._has_odd_tag = not self._has_odd_tag, True
+    def _accept_unknown_tag(self) -> bool:
+        """Accept a single unknown tag directly before the name of the tool."""
+        is_first, self._has_unknown_tag = not self._has_unknown_tag, True
         is_before_word = (
             not self._text[self._index : self._index + _LOOKAHEAD].lstrip().startswith("<")
         )
@@ -303,15 +308,15 @@ class Reading:
         self._awaits_value = False
         end = self._text.find(closer, start)
         if end < 0:
-            self.is_torn = True
+            self.is_unclosed = True
             end = len(self._text)
         self._index = end
         value = self._text[start:end]
-        self._note(value)
-        return self.is_torn or not words.is_placeholder(value)
+        self._add_content(value)
+        return self.is_unclosed or not words.is_placeholder(value)
 
     def _tag_word(self, word: str) -> bool:
-        if self._meets(word):
+        if self._accept_tool(word):
             return True
         if word in self._keys or (word := self._key_beside_name(word)) in self._keys:
             return self._introduce(word)
@@ -319,28 +324,28 @@ class Reading:
         return words.is_marker(word)
 
     def _key_beside_name(self, word: str) -> str:
-        """Read a tag that contains a tool's name and one of its keys; return the key, or the word.
+        """Split a tag such as `<command_bash>` into key and tool name; return the key.
 
-        It is the mark of no family: `<command_bash>`.
+        Returns the word itself if it is no such pair.
         """
         for joint in _JOINTS.finditer(word):
             halves = word[: joint.start()], word[joint.end() :]
             for name, key in (halves, halves[::-1]):
                 tool = self._tools.get(name)
-                if tool is not None and key in keys_of(tool) and self._meets(name):
+                if tool is not None and key in keys_of(tool) and self._accept_tool(name):
                     self.is_marked = True
                     return key
         return word
 
     def _attribute(self, word: str, value: str) -> bool:
-        """Pass `name="city"` or `parameter=city`, `city="Paris"`, or an `id`."""
+        """Accept attributes such as `name="city"`, `parameter=city`, `city="Paris"`, `id="1"`."""
         if word in self._keys:
-            self._note_key(word)
-            self._note(value)
+            self._add_key(word)
+            self._add_content(value)
             return not words.is_placeholder(value)
         self.is_marked |= words.is_about_calls(word, is_tag=True)
-        if not words.is_marker(word) or self._meets(value):
+        if not words.is_marker(word) or self._accept_tool(value):
             return words.is_marker(word)
         if value in self._keys:
             return self._introduce(value)
-        return words.is_marker(value) or not words.is_name_of_key(word)
+        return words.is_marker(value) or not words.names_key(word)

@@ -1,4 +1,4 @@
-"""The words that the marks of calls consist of, in `words.toml`, and placeholders for values."""
+"""Classifies words: words of the marks of calls (`words.toml`), and placeholders for values."""
 
 import re
 from importlib.resources import files
@@ -9,7 +9,7 @@ from proxy.conversation.possessive import possessive
 
 
 class _Words(msgspec.Struct, frozen=True):
-    """The content of `words.toml`, which describes it."""
+    """The content of `words.toml`; the comments in the file describe the lists."""
 
     of_calls: frozenset[str]
     first: frozenset[str]
@@ -25,7 +25,7 @@ _LITERALS = frozenset(("true", "false", "null", "none"))
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARTS = re.compile(possessive(r"[A-Za-z]+(?:[_:./|-]+[A-Za-z]+)*+[_:./|-]*"))
 _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
-# With one of these, a sentence tells somebody else to make a call, or a function is written.
+# A text that begins like this is an instruction to the user, or the definition of a function.
 _IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")
 _MOST_OF_PLACEHOLDER = 40
 _PLACEHOLDER = re.compile(
@@ -38,18 +38,17 @@ _PLACEHOLDER = re.compile(
 
 
 def is_marker(mark: str) -> bool:
-    """Return whether marks consist of this word, like `tool_call`."""
-    is_whole = _PARTS.fullmatch(mark) is not None
-    return is_whole and _WORDS.issuperset(_parts(mark))
+    """Return whether a word consists only of words of marks, like `tool_call`."""
+    return _PARTS.fullmatch(mark) is not None and _WORDS.issuperset(_parts(mark))
 
 
 def is_first_marker(mark: str) -> bool:
-    """Return whether a marker may be the first word of a reply, with no other mark before it."""
+    """Return whether a word is a marker that may begin a reply without brackets before it."""
     return is_marker(mark) and _parts(mark)[0] in _KNOWN.first
 
 
-def begins_marker(mark: str, *, is_first: bool) -> bool:
-    """Return whether more letters may make a word a marker, or a first one."""
+def may_become_marker(mark: str, *, is_first: bool) -> bool:
+    """Return whether a word may become a marker with more letters; `is_first` in the reply."""
     parts = _parts(mark)
     if _BEGINNING.fullmatch(mark) is None or not parts:
         return not mark
@@ -65,31 +64,31 @@ def is_about_calls(mark: str, *, is_tag: bool = False) -> bool:
     )
 
 
-def is_name_of_key(mark: str) -> bool:
-    """Return whether the value of this attribute is a key: `<parameter name="city">`."""
+def names_key(mark: str) -> bool:
+    """Return whether an attribute names a key, as `name` does in `<parameter name="city">`."""
     parts = _parts(mark)
     return not (_KNOWN.of_arguments | {"name", "key"}).isdisjoint(parts)
 
 
-def holds_value(mark: str) -> bool:
-    """Return whether this mark introduces a value, like `arg_value`."""
+def introduces_value(mark: str) -> bool:
+    """Return whether a value follows this mark, as after `<arg_value>`."""
     return not _KNOWN.of_values.isdisjoint(_parts(mark))
 
 
 def is_literal(mark: str) -> bool:
-    """Return whether a bare word is a value of JSON or Python, for example a number."""
+    """Return whether a bare word is a number or a constant such as `true` or `None`."""
     return mark[0].isdigit() or mark.casefold() in _LITERALS
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value is only a placeholder, like a type or `<city>`."""
+    """Return whether a value is only a placeholder, such as `<city>` or the type `string`."""
     mark = value.strip()
     is_short = len(mark) <= _MOST_OF_PLACEHOLDER
     return is_short and _PLACEHOLDER.fullmatch(mark) is not None
 
 
 def is_imperative(text: str) -> bool:
-    """Return whether a text begins with an instruction to others to call something."""
+    """Return whether a text begins with an instruction, such as "Use the tool"."""
     return _IMPERATIVE.match(text) is not None
 
 

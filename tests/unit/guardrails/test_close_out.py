@@ -23,7 +23,7 @@ from proxy.guardrails.close_out import (
     pick_new_calls,
 )
 from proxy.guardrails.model_quirks import Replay
-from proxy.guardrails.nudges import ask_what_is_left
+from proxy.guardrails.nudges import ask_for_remaining_work
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.transcript import list_completed_calls
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
@@ -247,7 +247,7 @@ def test_without_any_result_every_call_is_new() -> None:
 
 
 def test_the_prompt_names_the_failed_call_and_the_final_word() -> None:
-    answer, question = ask_what_is_left("It failed.", "get_weather", "no\nsuch city")
+    answer, question = ask_for_remaining_work("It failed.", "get_weather", "no\nsuch city")
     assert (answer.role, answer.text, question.role) == ("assistant", "It failed.", "user")
     assert question.text == (
         'The call of "get_weather" failed with: "no\\nsuch city". If something else can be tried, '
@@ -256,13 +256,13 @@ def test_the_prompt_names_the_failed_call_and_the_final_word() -> None:
 
 
 def test_the_prompt_quotes_at_most_200_characters_of_an_error() -> None:
-    _, question = ask_what_is_left("It failed.", "get_weather", "e" * 1000)
+    _, question = ask_for_remaining_work("It failed.", "get_weather", "e" * 1000)
     assert question.text.count("e" * 200) == 1
     assert "e" * 201 not in question.text
 
 
 def test_the_prompt_after_every_end_names_no_cause() -> None:
-    *_, question = ask_what_is_left("Sunny.")
+    *_, question = ask_for_remaining_work("Sunny.")
     assert question.text == (
         "If something that was asked for is not done yet, do it now with a tool. "
         "Otherwise answer only DONE."

@@ -19,7 +19,7 @@ from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Rescued
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader, State
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.guardrails.reply_text import ReplyPart, RespondText, WithheldText
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.marks import REASONING, RESULTS
@@ -85,7 +85,7 @@ def read(
     """Read events until the reader has enough; parts of one kind are joined."""
     reader = ReplyReader(offer)
     parts: list[ReplyPart] = []
-    with suppress(EnoughHeardError):
+    with suppress(EnoughReadError):
         for event in events:
             parts += reader.read(event)
     rest, reply = reader.finish(reason)
@@ -337,7 +337,7 @@ def test_a_text_leads_to_a_state(text: str, state: State) -> None:
         reader.read(TextDelta(piece))
     assert reader.state is state
     if state is State.ENDED:
-        with pytest.raises(EnoughHeardError):
+        with pytest.raises(EnoughReadError):
             reader.read(TextDelta(CALL))
     if state is State.PENDING:
         reader.read(started("get_time"))

@@ -426,11 +426,11 @@ def test_a_call_decides_about_possible_reasoning() -> None:
 def test_one_reply_shows_a_habit_and_three_without_it_end_it() -> None:
     habit = ThoughtHabit()
     habit.note(is_shown=False)
-    assert habit.lasting == 0
+    assert habit.expected_replies == 0
     habit.note(is_shown=True)
     expected = []
     for _ in range(4):
-        expected.append(habit.lasting > 0)
+        expected.append(habit.expected_replies > 0)
         habit.note(is_shown=False)
     assert expected == [True, True, True, False]
 

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation.requests import Parsing
 from proxy.guardrails.offer import TextPolicy
-from proxy.guardrails.retry import FIRST, Attempt, AttemptKind, Failure, is_an_answer, next_attempt
+from proxy.guardrails.retry import FIRST, Attempt, AttemptKind, Failure, may_be_answer, next_attempt
 from proxy.guardrails.verdict import Defect
 
 RESPOND, ACCEPT, REQUIRE = TextPolicy.RESPOND, TextPolicy.ACCEPT, TextPolicy.REQUIRE
@@ -65,10 +65,10 @@ def test_a_call_lost_by_the_backends_parser_counts_as_generated() -> None:
 
 
 def test_the_output_of_a_constrained_attempt_is_no_prose() -> None:
-    assert is_an_answer(Failure(FIRST, Defect.PROSE), RESPOND)
-    assert not is_an_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
-    assert not is_an_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)
-    assert not is_an_answer(Failure(CONSTRAINED, Defect.PROSE), RESPOND)
+    assert may_be_answer(Failure(FIRST, Defect.PROSE), RESPOND)
+    assert not may_be_answer(Failure(FIRST, Defect.PROSE), REQUIRE)
+    assert not may_be_answer(Failure(FIRST, Defect.UNKNOWN_TOOL), RESPOND)
+    assert not may_be_answer(Failure(CONSTRAINED, Defect.PROSE), RESPOND)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import EndedThoughts, RejectedReply, Unchecked
 from proxy.guardrails.offer import Mode, OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter
+from proxy.guardrails.reasoning import EnoughReadError, ReasoningSplitter
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Reading, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -214,7 +214,7 @@ def test_a_reply_that_repeats_its_calls_is_read_up_to_there() -> None:
     reader = guarded()
     again = [TextDelta(NOW) for _ in range(6)]
     assert reader.read_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
-    with pytest.raises(EnoughHeardError):
+    with pytest.raises(EnoughReadError):
         reader.read_all(again)
     verdict = reader.finish("stop")[1]
     assert isinstance(verdict, Accepted)

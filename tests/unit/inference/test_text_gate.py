@@ -12,7 +12,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reasoning import EnoughReadError
 from proxy.guardrails.reply_text import RespondText, WithheldText
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.verdict import Accepted
@@ -245,5 +245,5 @@ def test_nothing_is_shown_of_a_reply_that_only_counts_as_a_call() -> None:
     assert gate.show(Prose("DO")) == []
     assert gate.show(WithheldText("<tool_call>" * 100)) == []
     assert gate.complete(Accepted("DONE", (PARIS,)), is_own=False) == []
-    with pytest.raises(EnoughHeardError):
+    with pytest.raises(EnoughReadError):
         gate.show(Prose("NE, as everything that was asked for is there"))

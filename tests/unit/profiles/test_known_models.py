@@ -132,7 +132,7 @@ def test_observed_behavior_is_kept_until_the_model_changes() -> None:
     backend = Asked()
 
     def lasting() -> int:
-        return asyncio.run(backend.models.look_up("m")).habit.lasting
+        return asyncio.run(backend.models.look_up("m")).habit.expected_replies
 
     backend.serves("falcon-7b")
     asyncio.run(backend.models.look_up("m")).habit.note(is_shown=True)

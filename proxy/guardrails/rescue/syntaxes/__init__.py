@@ -1,7 +1,8 @@
-"""The readers of formats, one module for each family of shapes.
+"""Reads calls in each format of `formats.toml`.
 
-Calls in JSON: `envelope` knows the member names that models use; `marked_json` and `named_json`
-have a mark before the JSON, `plain_json` a code fence or nothing. Calls as tags: `tagged`;
-`argument_pairs` reads alternating keys and values. Calls by the tool's own name: `tool_names`. Code
-or lines: `pythonic`, `mistral`, `gemma`.
+- JSON: `envelope` reads an object that is a call, `marked_json` and `named_json` JSON after a mark,
+  and `plain_json` JSON in a code fence or without marks
+- tags: `tagged`, and `argument_pairs` for alternating keys and values
+- the name of an offered tool as the only mark: `tool_names`
+- code or lines: `pythonic`, `mistral`, `gemma`
 """

@@ -1,4 +1,4 @@
-r"""Calls as a name with alternating keys and values, each between marks.
+r"""Reads calls with alternating keys and values between marks.
 
     <tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>
 
@@ -7,8 +7,9 @@ Hunyuan has a suffix in all tags, and a wrapper. Kimi K3 and Solar write control
 and values.
 
 Engines and models lose single tags. A value without an opening mark begins at the end of its key. A
-key without an opening mark follows the previous value, or directly the tool name, as in
-`run_shellcommand</arg_key>`; only the list of tools can separate these two (`unnamed.complete`).
+key without an opening mark follows the previous value or the tool name directly, as in
+`run_shellcommand</arg_key>`; `unnamed.complete` separates the name and the key with the list of
+tools.
 """
 
 import re
@@ -20,7 +21,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import FORMATS, Format, end_of
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, contains_mark, ends_here
-from proxy.guardrails.rescue.rows import read_row
+from proxy.guardrails.rescue.rows import read_consecutive
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
@@ -36,7 +37,7 @@ from proxy.guardrails.rescue.values.tag_values import (
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
 _KEY = r"[^<>]{1,100}"
 _ASSIGNED = r"[\w.-]{1,100}="
-_NO_KEY = frozenset('<>{}[]"\n')
+_NOT_IN_KEY = frozenset('<>{}[]"\n')
 _ANY_SPACE = r"(?:\s|\\n)*"
 _SPACE = re.compile(r"\s+")
 _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
@@ -49,7 +50,7 @@ _OTHER = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is G
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The spelling of the tags in one model family."""
+    """The words, the prefix and the suffix in the tags of one model family."""
 
     prefix: str = ""
     suffix: str = ""
@@ -68,7 +69,8 @@ PAIRS_BEGIN = Tags().pair("key")[0]
 def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
     """Return a pattern for a key up to the beginning of its value; its end mark may be missing.
 
-    If it `is_sure` that a value ended before the key, the end mark of the key is enough.
+    With `is_sure`, a value certainly ended before the key; then the mark of the value may be
+    missing instead.
     """
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("key", "value", "type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
@@ -86,8 +88,8 @@ def _unopened_pair_of(tags: Tags) -> re.Pattern[str]:
 class _PairsReader:
     """Reads one call after its opening.
 
-    If a reply was escaped twice, the line ends between its tags are a backslash and an n. Then the
-    values are unescaped, too.
+    If a reply was escaped twice, the line ends between its tags are a backslash and an n. In this
+    case the values are unescaped as well.
     """
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
@@ -110,11 +112,11 @@ class _PairsReader:
         name = yield from cursor.take(_NAME)
         while name and (yield from cursor.literal(_ESCAPED)):
             name += "_" + (yield from cursor.take(_NAME))
-        yield from self._pass_space()
+        yield from self._skip_space()
         if name and (yield from cursor.literal(self._separator)):
-            yield from self._pass_space()
-        if name and (yield from cursor.literal(">")):  # as if the name were a tag
-            yield from self._pass_space()
+            yield from self._skip_space()
+        if name and (yield from cursor.literal(">")):  # a surplus bracket after the name
+            yield from self._skip_space()
         if name and not name.startswith(_OTHER) and (yield from cursor.is_next("{")):
             return (yield from self._read_json(name))
         if name:
@@ -124,18 +126,18 @@ class _PairsReader:
     def _read_unopened(self, name: str) -> Waiting[str]:
         """Read a first pair without `<arg_key>`; return the name, perhaps joined with the key.
 
-        If there is no key at all, the value gets the key "".
+        A value without a key gets the key "".
         """
         cursor = self._cursor
         key = "" if cursor.starts_with("<") else (yield from cursor.take(_NAME))
         yield from cursor.whitespace()
         has_end = yield from cursor.literal(self._key_end)
-        yield from self._pass_space()
+        yield from self._skip_space()
         if key and not has_end:
             raise NoCall
         if (yield from cursor.literal(self._value)):
             self._arguments[key] = self._interpret((yield from self._read_text()))
-            yield from self._pass_space()
+            yield from self._skip_space()
         elif has_end:
             raise NoCall(Reason.BROKEN)
         return name + self._key_end if has_end and not key else name
@@ -147,7 +149,7 @@ class _PairsReader:
             if count > _PAIR_LIMIT:
                 raise NoCall(Reason.BROKEN)
             yield from self._read_pair()
-            yield from self._pass_space()
+            yield from self._skip_space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
         # If one mark is missing and another is surplus, the end of the value is ambiguous.
         if self._lacks_mark and self._has_inner_mark:
@@ -157,18 +159,20 @@ class _PairsReader:
         return Calls((WrittenCall(name, self._arguments),), is_closed)
 
     def _begins_pair(self) -> Waiting[bool]:
-        """Pass the mark before a key, which may be missing after a first pair."""
+        """Consume the mark before a key; after the first pair it may be missing."""
         if (yield from self._cursor.literal(self._key)):
             return True
-        return bool(self._arguments) and (yield from self._sees(_unopened_pair_of(self._tags)))
+        return bool(self._arguments) and (
+            yield from self._is_pattern_next(_unopened_pair_of(self._tags))
+        )
 
     def _read_json(self, name: str) -> Reading:
         result = yield from read_arguments(self._cursor, name, (self._closer,))
-        yield from self._pass_space()
+        yield from self._skip_space()
         is_closed = yield from self._cursor.literal(self._closer)
         return Calls(result.calls, result.closed and is_closed)
 
-    def _pass_space(self) -> Waiting[None]:
+    def _skip_space(self) -> Waiting[None]:
         yield from self._cursor.whitespace()
         while (yield from self._cursor.literal(_ESCAPED_LINE)):
             self._is_escaped = True
@@ -176,20 +180,20 @@ class _PairsReader:
 
     def _read_pair(self) -> Waiting[None]:
         key, has_end = yield from self._read_until(self._key_end, self._value, self._value_end)
-        key, sign, begun = key.partition("=") if self._is_assigned(key) else (key, "", "")
+        key, sign, prefix = key.partition("=") if self._is_assigned(key) else (key, "", "")
         key = key.strip()
-        yield from self._pass_space()
+        yield from self._skip_space()
         # The type is ignored, because the tool's schema determines the type of the value.
         if (yield from self._cursor.literal(self._type)):
             yield from self._read_until(self._type_end, self._value)
-            yield from self._pass_space()
+            yield from self._skip_space()
         has_value = sign or (yield from self._cursor.literal(self._value))
-        if not key or set(key) & _NO_KEY or not (has_value or has_end):
+        if not key or set(key) & _NOT_IN_KEY or not (has_value or has_end):
             raise NoCall(Reason.BROKEN)
-        value = self._interpret(begun + (yield from self._read_text()))
+        value = self._interpret(prefix + (yield from self._read_text()))
         if not has_value and (self._value in value or self._lacks_mark):
             raise NoCall(Reason.BROKEN)
-        if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
+        if self._arguments.setdefault(key, value) != value:  # ambiguous: two different values
             raise NoCall(Reason.BROKEN)
 
     def _interpret(self, text: str) -> str:
@@ -220,11 +224,11 @@ class _PairsReader:
             if mark == self._value_end:
                 self._cursor.advance(len(mark))
                 mark += yield from self._cursor.take(_ESCAPED_SPACE if self._is_escaped else _SPACE)
-                if (yield from self._fits()):
+                if (yield from self._ends_value()):
                     return self._accept("".join(pieces))
                 self._has_inner_mark = True
             elif (yield from self._ends_at(mark)):
-                return self._accept_unended("".join(pieces))
+                return self._accept_unclosed("".join(pieces))
             else:
                 self._cursor.advance(len(mark))
             pieces.append(mark)
@@ -242,28 +246,28 @@ class _PairsReader:
             raise NoCall(Reason.BROKEN)
         return remove_doubled_end(text, self._value_end)
 
-    def _accept_unended(self, text: str) -> str:
+    def _accept_unclosed(self, text: str) -> str:
         """Return a value without closing mark; raise `NoCall` if it contains another call."""
         self._lacks_mark = True
         if contains_mark(text):
             raise NoCall(Reason.BROKEN)
         return text.removesuffix("\n")
 
-    def _fits(self) -> Waiting[bool]:
+    def _ends_value(self) -> Waiting[bool]:
         if (yield from self._cursor.is_next(self._closer)):
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
             return (yield from self._is_key(is_sure=True))
         if (yield from self._cursor.is_next(self._opening)):
             return True
-        is_pair = yield from self._sees(_unopened_pair_of(self._tags))
+        is_pair = yield from self._is_pattern_next(_unopened_pair_of(self._tags))
         return is_pair or (yield from ends_here(self._cursor))
 
     def _is_key(self, *, is_sure: bool) -> Waiting[bool]:
         """Return whether a key and its value begin here; otherwise the mark is part of a text."""
-        return (yield from self._sees(_pair_of(self._tags, is_sure=is_sure)))
+        return (yield from self._is_pattern_next(_pair_of(self._tags, is_sure=is_sure)))
 
-    def _sees(self, pattern: re.Pattern[str]) -> Waiting[bool]:
+    def _is_pattern_next(self, pattern: re.Pattern[str]) -> Waiting[bool]:
         """Return whether the next text begins with a short pattern."""
         while True:
             text, is_all = self._cursor.look_ahead(_LOOKAHEAD)
@@ -284,7 +288,7 @@ def pairs(row: Format) -> Syntax:
 
     def read(cursor: Cursor, opening: str) -> Reading:
         if not opening.endswith(tag):
-            return read_row(
+            return read_consecutive(
                 cursor,
                 lambda cursor: _PairsReader(cursor, Tags(tags=tags), opening).read(),
                 lambda cursor: cursor.literal(opening),
@@ -303,7 +307,7 @@ _SUFFIX = re.compile(r"[\w.-]+")
 
 
 def suffixed_pairs(row: Format) -> Syntax:
-    """Return the syntax of calls with one suffix in all tags, perhaps in a wrapper (Hunyuan).
+    """Return the syntax of calls with the same suffix in all tags, perhaps in a wrapper (Hunyuan).
 
     <tool_call:x1>NAME<arg_key:x1>KEY</arg_key:x1><arg_value:x1>value</arg_value:x1></tool_call:x1>
     """
@@ -318,7 +322,7 @@ def suffixed_pairs(row: Format) -> Syntax:
             yield from cursor.whitespace()
             if not (yield from cursor.literal(opening)):
                 raise NoCall
-        result = yield from read_row(
+        result = yield from read_consecutive(
             cursor,
             lambda cursor: _PairsReader(cursor, tags).read(),
             lambda cursor: cursor.literal(opening),
@@ -343,7 +347,7 @@ def key_values(row: Format) -> Syntax:
 
         <|open|>call tool="NAME"<|sep|><|open|>argument key="KEY"<|sep|>value<|close|>argument ...
 
-    If the marks before name and key end in a quote, more attributes may follow them.
+    If the marks before name and key end with a quote, more attributes may follow the name or key.
     """
     (end,), key_mark, value_mark = row.ends, row.part("key"), row.part("value")
     value_end = row.part("end")
@@ -366,9 +370,9 @@ def key_values(row: Format) -> Syntax:
             text = yield from cursor.take_until(values)
             has_end = yield from cursor.literal(value_end)
             key, attributes = _parse_head(head) if has_attributes else _plain_key(head)
-            is_whole = key and has_value and has_end
+            is_complete = key and has_value and has_end
             value = _parse_typed(text.lstrip(" \t\r\n") if has_attributes else text, attributes)
-            if not is_whole or arguments.setdefault(key, value) != value:
+            if not is_complete or arguments.setdefault(key, value) != value:
                 raise NoCall(Reason.BROKEN)
             yield from cursor.whitespace()
         is_closed = bool(name) and (yield from cursor.literal(end))
@@ -385,7 +389,7 @@ def _plain_key(text: str) -> tuple[str, str]:
 
 
 def _parse_head(text: str) -> tuple[str, str]:
-    """Return the name and the attributes in the rest of a tag, "" for either without it."""
+    """Return the name and the attributes in the rest of a tag; each may be ""."""
     match = _HEAD.fullmatch(text)
     return (unescape_entities(match["name"]), match["attributes"]) if match else ("", "")
 
@@ -409,7 +413,7 @@ def key_value_words(row: Format) -> Syntax:
     toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
 
     An engine dropped the control tokens of Kimi K3 (pwilkin/llama.cpp#20). A value ends at
-    `argumentargument` or `argumentcall`, which hardly any text contains.
+    `argumentargument` or `argumentcall`; these are not words of ordinary text.
     """
     call, (end,) = row.part("call"), row.ends
 
@@ -425,7 +429,7 @@ def key_value_words(row: Format) -> Syntax:
 
 
 def _read_words(cursor: Cursor, row: Format) -> Waiting[WrittenCall]:
-    """Read one call; a value ends at the word before another argument or before the call's end."""
+    """Read one call; a value ends at the word before the next argument or the end of the call."""
     argument, value_end, end = map(row.part, ("argument", "value_end", "end"))
     ends = literals_of(value_end + argument, value_end + end)
     name, _ = yield from _read_word_head(cursor, row)

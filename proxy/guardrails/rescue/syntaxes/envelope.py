@@ -1,6 +1,6 @@
-r"""Tool calls as JSON objects, with all member names that models use.
+r"""Reads tool calls in JSON, with all member names that models use.
 
-This module reads every form of the object, the envelope of a call, but not the marks around it:
+This module reads the object (the envelope of a call) in all its forms, but not the marks around it:
 
     {"name": "f", "arguments": {"a": 1}}
     {"function": {"name": "f", "parameters": {"a": 1}}, "type": "function"}
@@ -41,13 +41,13 @@ def read_calls(
     is_silent: bool = False,
     needs_tools: bool = False,
 ) -> Reading:
-    """Read one JSON value that is a call or a list of calls; echo a call's arguments.
+    """Read one JSON value that is a call or a list of calls; announce its arguments to the cursor.
 
     - Before one of the marks `ends`, the last closing bracket may be missing.
-    - If a list is incomplete or too long, its complete items count.
-    - With `is_silent`, nothing is echoed.
-    - With `needs_tools`, calls of unknown tools do not count: after its calls Qwen2.5-Coder 0.5B
-      wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
+    - If a list is incomplete or too long, its complete items are returned.
+    - With `is_silent`, arguments are not announced.
+    - With `needs_tools`, a call of an unknown tool is not a call: after its calls Qwen2.5-Coder
+      0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
     """
     if not (yield from _can_begin(cursor)):
         raise NoCall
@@ -56,14 +56,14 @@ def read_calls(
         value = yield from read_value(cursor, announcer, Style(ends))
     except Unreadable as failure:
         is_other = failure.problem == "unwanted"
-        if not failure.items or (is_other and not announcer.is_tired):
+        if not failure.items or (is_other and not announcer.is_repetitive):
             raise NoCall(Reason.NOT_A_CALL if is_other else Reason.BROKEN) from failure
         value = Value([*failure.items], is_closed=False)
     items = items_of(value.value)
     if any(isinstance(item, dict) and _has_two_readings(item) for item in items):
         raise NoCall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
-    # The last item of an incomplete list may be half a call.
+    # The last item of an incomplete list may be an incomplete call.
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     if not calls:
@@ -71,7 +71,7 @@ def read_calls(
     if needs_tools and any(find_name(call.name, cursor.offered) is None for call in calls):
         raise NoCall(Reason.NOT_A_CALL)
     result = Calls(calls, value.is_closed)
-    return replace(result, is_cut=announcer.is_tired and cursor.may_cut and result.is_runaway)
+    return replace(result, is_cut=announcer.is_repetitive and cursor.may_cut and result.is_runaway)
 
 
 def _has_two_readings(item: JsonObject) -> bool:
@@ -85,7 +85,7 @@ def _has_two_readings(item: JsonObject) -> bool:
 
 
 def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
-    """Read and echo the JSON arguments of a call; its name precedes them."""
+    """Read the JSON arguments of a call whose name is known, and announce them to the cursor."""
     cursor.start_arguments(name)
     value = yield from read_value(cursor, None, Style(ends))
     cursor.end_arguments()
@@ -99,11 +99,11 @@ def _can_begin(cursor: Cursor) -> Waiting[bool]:
 
 
 def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = ()) -> Reading:
-    """Read calls or lists of calls, one after another, and the white space after them.
+    """Read consecutive calls or lists of calls, and the white space after them.
 
-    Surplus closing brackets are skipped. A bracket that cannot begin a call ends the calls, because
-    it may begin a mark of another syntax. If no mark ends the calls, they are cut before JSON that
-    is no call, or that calls an unknown tool.
+    Surplus closing brackets are skipped. The reading stops at a bracket that cannot begin a call,
+    because it may begin a mark of another syntax. Without `ends`, it also stops (`is_cut`) at JSON
+    that is not a call, or that calls an unknown tool.
     """
     result = Calls(())
     char = yield from cursor.next_visible()
@@ -138,10 +138,10 @@ def items_of(value: JsonValue) -> list[JsonValue]:
 
 
 def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
-    """Return the calls that a JSON value represents; () if a part of it is no call.
+    """Return the calls that a JSON value represents; () if any item is not a call.
 
-    After a mark, a name alone is a call without arguments, and other members are ignored. A plain
-    object must have the members of a call and no others.
+    After a mark, an object with only a name is a call without arguments, and unknown members are
+    ignored. Without a mark, the object must have a name and arguments, and no unknown members.
     """
     calls: list[WrittenCall] = []
     for item in items_of(value):
@@ -213,7 +213,7 @@ def _name_in(item: JsonObject) -> str:
 
 
 def _is_plain_call(item: JsonObject, key: str, arguments: JsonValue) -> bool:
-    """Distinguish a call from other data, and from the description of a tool."""
+    """Return whether an unmarked object is a call, not other data or the definition of a tool."""
     if isinstance(arguments, str):
         return arguments.lstrip().startswith("{") and not _is_definition(item)
     if not isinstance(arguments, dict):
@@ -227,9 +227,9 @@ def _is_definition(item: JsonObject) -> bool:
 
 
 class _Announcer(MemberWatcher):
-    """Announces the beginning of arguments, so that they can be streamed; stops at other objects.
+    """Announces arguments to the cursor, so that they can be streamed; stops at other objects.
 
-    It `is_tired` if a list has too many calls, or the same call for the third time.
+    `is_repetitive` if a list has too many calls, or contains the same call for the third time.
     """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
@@ -239,7 +239,7 @@ class _Announcer(MemberWatcher):
         self._arguments: Sequence[str | None] | None = None
         self._items = 0
         self._is_nested = False  # in an object, which cannot be cut
-        self.is_tired = False
+        self.is_repetitive = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         key = path[-1]
@@ -248,10 +248,10 @@ class _Announcer(MemberWatcher):
         self._is_nested |= path[0] is not None
         if len(path) > 1 and path[-2] is None and not members:
             self._items += 1
-            self.is_tired = self._items > MOST_CALLS + 1
-        # An unmarked object with any other member is data. If it were read to its end, its text
-        # would be held back until then.
-        if self.is_tired or (not self._is_marked and key not in _MEMBERS):
+            self.is_repetitive = self._items > MOST_CALLS + 1
+        # An unmarked object with any other member is data. The reading stops here, so that the text
+        # of the object is not held back until its end.
+        if self.is_repetitive or (not self._is_marked and key not in _MEMBERS):
             return False
         name = "" if self._is_silent else _name_in(members)
         if key in ARGUMENT_KEYS and name and self._cursor.starts_with("{"):
@@ -262,8 +262,8 @@ class _Announcer(MemberWatcher):
     def adds(self, items: Sequence[JsonValue]) -> bool:
         if self._cursor.may_cut and not self._is_nested and len(items) <= MOST_CALLS:
             is_call = isinstance(items[-1], dict)
-            self.is_tired |= is_call and items.count(items[-1]) >= MOST_SAME
-        return not self.is_tired
+            self.is_repetitive |= is_call and items.count(items[-1]) >= MOST_SAME
+        return not self.is_repetitive
 
     def leaves(self, path: Sequence[str | None]) -> None:
         if path == self._arguments:

@@ -4,7 +4,7 @@ import re
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import FORMATS, Format
-from proxy.guardrails.rescue.rows import read_row
+from proxy.guardrails.rescue.rows import read_consecutive
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
@@ -28,7 +28,7 @@ def gemma(row: Format) -> Syntax:
 
 
 def bare_gemma(row: Format) -> Syntax:
-    """Return the syntax of `call:NAME{KEY:value}`, one after another."""
+    """Return the syntax of consecutive calls `call:NAME{KEY:value}`."""
     return Syntax.of(row, read_bare)
 
 
@@ -43,12 +43,12 @@ def _read(cursor: Cursor, opening: str) -> Reading:
 
 
 def read_bare(cursor: Cursor, opening: str) -> Reading:
-    """Read calls without opening marks, one after another, at the end of the reply."""
-    return read_row(cursor, _read_call, lambda cursor: cursor.literal(_CALL))
+    """Read consecutive calls without opening marks, at the end of the reply."""
+    return read_consecutive(cursor, _read_call, lambda cursor: cursor.literal(_CALL))
 
 
 def _pass_word(cursor: Cursor) -> Waiting[bool]:
-    """Pass the word before a name, or only the colon after it; return whether it was there."""
+    """Skip `call:` or `:` before a name; return whether there was either."""
     word = yield from cursor.match(_WORD, _WORD_BEGINS, _LOOKAHEAD)
     cursor.advance(len(word[0]) if word else 0)
     return word is not None

@@ -1,8 +1,8 @@
-"""Calls in JSON after a mark of any model family.
+"""Reads calls in JSON after a mark, for all model families.
 
-Qwen2.5-Coder writes calls between the marks of tool definitions, but models also repeat definitions
-there. So an object between these marks is a call only if it has a name, `arguments` and no other
-member: a definition has `parameters`, a description, or a type.
+Qwen2.5-Coder writes calls between the marks of tool definitions (`<tools>`), but models also repeat
+definitions there. So an object between these marks is a call only if it has a name, `arguments` and
+no other member; a definition has `parameters`, a description, or a type.
 """
 
 import re
@@ -10,7 +10,7 @@ import re
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Format
-from proxy.guardrails.rescue.rows import FENCE, pass_fence
+from proxy.guardrails.rescue.rows import FENCE, skip_fence
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import items_of, read_all_calls
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
@@ -40,23 +40,23 @@ def marked_json(row: Format) -> Syntax:
             if not (yield from cursor.one_of(literals_of(*marks))):
                 break
         yield from cursor.whitespace()
-        is_fenced = yield from pass_fence(cursor, _LANGUAGE)
+        is_fenced = yield from skip_fence(cursor, _LANGUAGE)
         is_list = yield from cursor.is_next("[")
         result = yield from read_all_calls(cursor, is_marked=True, ends=ends)
         if result.is_cut:
             return result
         if is_fenced and (yield from cursor.literal(FENCE)):
             yield from cursor.whitespace()
-        is_closed = yield from _pass_closer(cursor, ends)
+        is_closed = yield from _consume_closer(cursor, ends)
         return Calls(result.calls, result.closed and (is_closed or is_list or not ends))
 
     return Syntax.of(row, read)
 
 
-def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Pass the closing mark; any closing tag counts.
+def _consume_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
+    """Consume the closing mark, or any closing tag; return whether there was one.
 
-    After complete JSON the meaning of the tag is clear, and models mix the tags of formats:
+    Models mix the tags of formats, and the end of the call is certain after complete JSON:
     `<tool_call>{...}</function_invocation>` (Qwen3.8#178).
     """
     if (yield from cursor.one_of(literals_of(*ends))):
@@ -67,7 +67,7 @@ def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
 
 
 def definitions(row: Format) -> Syntax:
-    """Return the syntax of objects, or lists of them, between the marks of definitions.
+    """Return the syntax of objects or lists of objects between the marks of definitions.
 
     <tools>{"name": "NAME", "arguments": {"KEY": "value"}}</tools>
     """
@@ -87,11 +87,11 @@ def definitions(row: Format) -> Syntax:
                 raise NoCall
             is_closed = value.is_closed
             char = yield from cursor.next_visible()
-        is_marked_off = yield from cursor.literal(closer)
+        has_closer = yield from cursor.literal(closer)
         next_char = yield from cursor.peek()
-        if not calls or not (is_marked_off or next_char in ("", "<")):
+        if not calls or not (has_closer or next_char in ("", "<")):
             raise NoCall
-        return Calls(tuple(calls), is_closed and is_marked_off)
+        return Calls(tuple(calls), is_closed and has_closer)
 
     return Syntax.of(row, read)
 

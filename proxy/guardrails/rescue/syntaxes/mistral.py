@@ -1,4 +1,4 @@
-"""Calls as Mistral writes them: a mark, then JSON or a name and its arguments."""
+"""Reads the calls of Mistral's models: a mark, then JSON or a name and its arguments."""
 
 import re
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def read_named(cursor: Cursor, name: str) -> Reading:
     result = Calls(())
     while len(result.calls) <= MOST_CALLS:
         char = yield from cursor.next_visible()
-        if char == "[" and not result.calls:  # a word between the mark and the list
+        if char == "[" and not result.calls:  # the "name" is a word before a list of calls
             return (yield from _read_json(cursor))
         if char != "{":
             raise NoCall

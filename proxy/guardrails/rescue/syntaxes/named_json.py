@@ -1,11 +1,11 @@
-"""Calls that are a name and a JSON object of arguments, each after a mark."""
+"""Reads calls that consist of a name and a JSON object of arguments, each after a mark."""
 
 import re
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Format, end_of
-from proxy.guardrails.rescue.rows import FENCE, read_row
+from proxy.guardrails.rescue.rows import FENCE, read_consecutive
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
@@ -21,9 +21,13 @@ def named_json(row: Format) -> Syntax:
 
         <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{"KEY": "value"}<|call|>
 
-    One of the `required` marks must occur between the name and the object. It may be missing after
-    a mark `before_name`, and if the opening alone proves a call (`is_sure`). An id may precede
-    `before_name`. The marks `next` introduce further calls. A message to the `user` is not a call.
+    The `parts` of the row are:
+
+    - `required`: one of these marks must occur between the name and the object, except after a mark
+      `before_name`, or if the opening occurs only in calls (`is_sure`)
+    - `before_name`: a mark before the name; an id may precede it
+    - `next`: the marks that introduce further calls
+    - `user`: a message with this name is not a call
     """
     marks = row.parts.get("next")
 
@@ -31,7 +35,7 @@ def named_json(row: Format) -> Syntax:
         if not marks:
             return (yield from _read(cursor, row))
         return (
-            yield from read_row(
+            yield from read_consecutive(
                 cursor,
                 lambda cursor: _read(cursor, row),
                 lambda cursor: cursor.one_of(literals_of(*marks)),
@@ -89,7 +93,7 @@ _PLAIN_NAME = re.compile(r"[\w.-]+")
 
 
 def named_line(row: Format) -> Syntax:
-    """Return the syntax of a name and, on the next line, an object; there may be several.
+    """Return the syntax of consecutive calls, each a line with the name and a line with an object.
 
     >>>NAME
     {"KEY": "value"}
@@ -97,7 +101,7 @@ def named_line(row: Format) -> Syntax:
     mark = row.openings[0].strip()
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        return read_row(cursor, _read_line, lambda cursor: cursor.literal(mark))
+        return read_consecutive(cursor, _read_line, lambda cursor: cursor.literal(mark))
 
     return Syntax.of(row, read)
 
@@ -114,7 +118,7 @@ _LONGEST_NAME = 200
 
 
 def named_tags(row: Format) -> Syntax:
-    """Return the syntax of a name in a tag, and a JSON object of arguments in another.
+    """Return the syntax of a name in a tag, and a JSON object of arguments in another tag.
 
     <tool_call><tool_name>NAME</tool_name><arguments>{"KEY": "value"}</arguments></tool_call>
     """

@@ -1,7 +1,7 @@
-"""Calls in JSON without a mark: the whole reply, lines at its end, or a code fence.
+"""Reads calls in JSON without a mark: a complete reply, lines at its end, or a code fence.
 
-The same text may be data or an example, so these calls count only at the end of a reply, and only
-for offered tools.
+The same text may be data or an example, so these calls are accepted only at the end of a reply, and
+only for offered tools.
 """
 
 import re
@@ -29,7 +29,7 @@ def _read_reply(cursor: Cursor, opening: str) -> Reading:
 
 
 def unopened_json(row: Format) -> Syntax:
-    """Return the syntax of JSON values on lines of their own, with a closing mark after each.
+    """Return the syntax of JSON values on separate lines, each with a closing mark after it.
 
     I look.
     {"name": "NAME", "arguments": {"KEY": "value"}}
@@ -92,7 +92,7 @@ _NOISE_LIMIT = 4
 
 
 def fenced_json(row: Format, marked: Sequence[Syntax] = ()) -> Syntax:
-    """Return the syntax of calls in consecutive code fences, which may contain `marked` ones.
+    """Return the syntax of calls in consecutive code fences, plain or in the `marked` syntaxes.
 
     ```json
     {"name": "NAME", "arguments": {"KEY": "value"}}
@@ -160,7 +160,7 @@ class _FenceReader:
         return (yield from read_all_calls(cursor, is_marked=False))
 
     def _find_mark(self, cursor: Cursor) -> Waiting[str]:
-        """Pass white space, leaked control tokens and stray closing marks; look for a mark."""
+        """Skip white space, leaked control tokens and stray closing marks; return the next mark."""
         marks = literals_of(*self._marks)
         for _ in range(_NOISE_LIMIT):
             yield from cursor.whitespace()
@@ -186,7 +186,7 @@ class _FenceReader:
             if not mark.startswith(opening):
                 continue
             cursor.rewind()
-            cursor.mute()  # a reading that may still fail must not stream any arguments
+            cursor.mute()  # the reading may still fail, so its arguments must not be streamed
             cursor.advance(start + len(opening))
             try:
                 result = yield from syntax.read(cursor, opening)

@@ -1,4 +1,4 @@
-"""Calls written as Python, `f(a=1, b="x")`, alone or in a list, and calls in blocks of lines."""
+"""Reads calls in Python, `f(a=1, b="x")`, alone or in a list, and calls in blocks of lines."""
 
 import re
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Format
-from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_after_marks, read_row
+from proxy.guardrails.rescue.rows import FENCE, read_after_marks, read_consecutive, skip_fence
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
@@ -52,16 +52,16 @@ def read_python_arguments(cursor: Cursor, name: str, style: Style = PYTHON) -> R
         yield from cursor.whitespace()
     if (is_object and not (yield from cursor.literal(")"))) or not isinstance(value.value, dict):
         raise NoCall(Reason.BROKEN)
-    # Llama 3.1 calls its built-in tools so: `<|python_tag|>brave_search.call(query="a")`
+    # Llama 3.1 adds `.call` to its built-in tools: `<|python_tag|>brave_search.call(query="a")`
     return Calls((WrittenCall(name.removesuffix(".call"), value.value),), value.is_closed)
 
 
 def read_python_calls(
     cursor: Cursor, style: Style = PYTHON, *, may_be_open: bool = False
 ) -> Reading:
-    """Read a list of calls, or calls one after another, and the white space after them.
+    """Read a list of calls, or consecutive calls, and the white space after them.
 
-    With `may_be_open` the last parenthesis may be missing at the end of the reply. In a list,
+    With `may_be_open`, the last parenthesis may be missing at the end of the reply. In a list,
     quotation marks may enclose each call, or several calls together.
     """
     yield from cursor.whitespace()
@@ -94,7 +94,7 @@ def read_python_calls(
 
 
 def begins_list(cursor: Cursor) -> Waiting[bool]:
-    """Return whether a list of calls comes next, without passing anything."""
+    """Return whether a list of calls comes next, without consuming it."""
     return bool((yield from cursor.match(_LIST, _LIST_BEGINS, _LOOKAHEAD)))
 
 
@@ -103,7 +103,7 @@ def marked_python(row: Format) -> Syntax:
 
     def read(cursor: Cursor, opening: str) -> Reading:
         yield from cursor.whitespace()
-        is_fenced = yield from pass_fence(cursor, _LANGUAGE)
+        is_fenced = yield from skip_fence(cursor, _LANGUAGE)
         closer = row.marks[opening]
         style = Style((closer,) if closer else (), is_python=True)
         result = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
@@ -127,7 +127,7 @@ def read_python_list(cursor: Cursor, opening: str) -> Reading:
     cursor.advance(len(opening) - 1)
     if not (yield from begins_list(cursor)):
         raise NoCall
-    return (yield from read_row(cursor, read_python_calls, begins_list))
+    return (yield from read_consecutive(cursor, read_python_calls, begins_list))
 
 
 _SPACE = re.compile(r"[ \t]+")
@@ -143,7 +143,7 @@ def line_blocks(row: Format) -> Syntax:
         value
         END_ARG
 
-    The calls are at the end of the reply; each may be in a code fence with the word `tool`.
+    The calls are at the end of the reply; each may be in a code fence with the language `tool`.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -172,14 +172,14 @@ def _read_blocks(cursor: Cursor, mark: str, row: Format) -> Reading:
         arguments[key] = text.removeprefix("\n")
         yield from cursor.whitespace()
     is_closed = not fence or (yield from cursor.literal(fence))
-    is_meant = name and (arguments or fence)  # a label alone is a mention
-    if not is_closed or not is_meant:
+    is_call = name and (arguments or fence)  # text may contain the label alone
+    if not is_closed or not is_call:
         raise NoCall
     return Calls((WrittenCall(name, arguments),))
 
 
 def _read_line(cursor: Cursor) -> Waiting[str]:
-    """Read the word after a label, and the white space around it without the line end."""
+    """Read the word after a label; skip the white space around it up to the line end."""
     yield from cursor.take(_SPACE)
     word = yield from cursor.take(_TOOL_NAME)
     yield from cursor.take(_SPACE)

@@ -1,12 +1,12 @@
-"""Calls as tags: an element for the call, with an element for every argument in it.
+"""Reads calls in tags: an element for the call, with an element for every argument in it.
 
 Values are text between marks; the tool's schema determines their types. If a value contains a mark,
-the closing mark before it may be missing, or the mark may be part of the value. So the value ends
-at such a mark only if all text after it can be read; otherwise the text is not a call. It is no
-call either if one mark is missing and another is surplus.
+either the closing mark before it is missing, or the mark is part of the value. So the value ends at
+such a mark only if all text after the mark can be read; otherwise the text is not a call. If one
+mark is missing and another is surplus, the text is not a call either.
 
-In some formats a token that cannot be part of a value precedes every tag. Then elements may contain
-elements: they are an object, or a list if a name is repeated.
+In some formats a token that cannot be part of a value precedes every tag. In these formats an
+argument may consist of elements, which become an object, or a list if a name is repeated.
 """
 
 import re
@@ -98,19 +98,19 @@ def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
 
 _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
-_GLUED = re.compile(r"(?P<name>[\w.:-]+)\(?\s*(?=\{)")
-_GLUED_BEGINS = re.compile(r"[\w.:-]*\(?\s*")
+_JOINED = re.compile(r"(?P<name>[\w.:-]+)\(?\s*(?=\{)")
+_JOINED_PREFIX = re.compile(r"[\w.:-]*\(?\s*")
 _LONGEST_NAME = 128
 _LONGEST_HEAD = 120
 _HEAD_ENDS = re.compile(r"[<>\n]")
 _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
-_NOISE_LIMIT = 4  # control tokens between a wrapper and its call, as DeepSeek writes them
+_NOISE_LIMIT = 4  # control tokens that DeepSeek writes between a wrapper and its call
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
-# Muse Glimmer ends the head of a tag like one of its headers.
+# Muse Glimmer ends a tag with the token that ends its headers.
 _HEADER_END = TABLE.messages.header_end
 
 
@@ -120,8 +120,8 @@ def tagged(row: Format) -> Syntax:
         <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
 
     `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
-    arguments counts only in a wrapper, as the whole reply, or if its two tags are on separate
-    lines: on one line, the text more often mentions the call than makes it.
+    arguments is accepted only in a wrapper, as a complete reply, or if its two tags are on separate
+    lines; on one line, it is usually an example.
     """
     known, wrappers = {element.call: element for element in row.variants}, row.marks
     noise = literals_of(*row.parts.get("noise", ()), *wrappers)
@@ -131,19 +131,19 @@ def tagged(row: Format) -> Syntax:
             return (yield from read_wrapped(cursor, opening))
         call = _CallReader(cursor, known[opening], row)
         only_call = yield from call.read()
-        if not only_call.arguments and not call.is_closed:  # the text may only mention the tag
+        if not only_call.arguments and not call.is_closed:  # the tag may be part of a sentence
             raise NoCall(Reason.BROKEN)
         is_doubtful = row.is_empty_doubtful and not only_call.arguments and not call.has_lines
         return Calls((only_call,), call.is_closed, is_doubtful)
 
     def read_wrapped(cursor: Cursor, opening: str) -> Reading:
         result, begins = Calls(()), literals_of(*known)
-        yield from _pass_noise(cursor, noise)
+        yield from _skip_noise(cursor, noise)
         while len(result.calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
             result += Calls(((yield from _CallReader(cursor, known[mark], row).read()),))
             if cursor.may_cut and result.is_runaway:
                 return Calls(result.calls, is_cut=True)
-            yield from _pass_noise(cursor, noise)
+            yield from _skip_noise(cursor, noise)
         if not result.calls:
             cursor.rewind()
             cursor.advance(len(opening))
@@ -154,7 +154,7 @@ def tagged(row: Format) -> Syntax:
     return Syntax.of(row, read)
 
 
-def _pass_noise(cursor: Cursor, noise: Literals) -> Waiting[None]:
+def _skip_noise(cursor: Cursor, noise: Literals) -> Waiting[None]:
     for _ in range(_NOISE_LIMIT):
         yield from cursor.whitespace()
         if not (yield from cursor.one_of(noise)):
@@ -170,7 +170,9 @@ class _CallReader:
         self._parameters = element.parameters
         self._marks = literals_of(*self._parameters)
         self._tag = next(iter(element.parameters))
-        self._call_ends = tuple(end for end, meant in element.loose.items() if meant == element.end)
+        self._call_ends = tuple(
+            end for end, standard in element.loose.items() if standard == element.end
+        )
         self._wrapper_ends = row.ends
         self._ends = (element.end, *self._call_ends, *row.ends)
         self._openings = row.openings
@@ -179,12 +181,12 @@ class _CallReader:
         self._lines = LineEnds(has_lines=element.has_lines)
         self._lacks_mark = False
         self._has_inner_mark = False
-        self._is_torn = False
+        self._may_contain_end = False
         self.is_closed = False
         self.has_lines = False
 
     def read(self) -> Waiting[WrittenCall]:
-        name = self._element.name or (yield from self._read_glued_name())
+        name = self._element.name or (yield from self._read_joined_name())
         if not name:
             name, _ = yield from self._read_head()
         if not name:
@@ -223,15 +225,15 @@ class _CallReader:
         if not is_over:
             raise Unreadable
 
-    def _read_glued_name(self) -> Waiting[str]:
+    def _read_joined_name(self) -> Waiting[str]:
         """Read a name before an object in its tag: `<function=f{"a": 1}></function>` (Groq)."""
         if not self._element.call.endswith("="):
             return ""
-        glued = yield from self._cursor.match(_GLUED, _GLUED_BEGINS, _LONGEST_NAME)
-        if glued is None:
+        joined = yield from self._cursor.match(_JOINED, _JOINED_PREFIX, _LONGEST_NAME)
+        if joined is None:
             return ""
-        self._cursor.advance(len(glued[0]))
-        return glued["name"]
+        self._cursor.advance(len(joined[0]))
+        return joined["name"]
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
         """Read the rest of a tag; return the name in it, or "", and its attributes."""
@@ -264,7 +266,7 @@ class _CallReader:
         self._arguments[UNNAMED] = text.removesuffix("\n")
 
     def _read_arguments(self) -> Waiting[None]:
-        """Read all arguments; all arguments of a call must use the same kind of tags."""
+        """Read all arguments, which must have the same kind of tags."""
         count = 0
         while not self.is_closed:
             if mark := (yield from self._cursor.one_of(self._marks)):
@@ -307,46 +309,46 @@ class _CallReader:
             text = yield from self._read_value(end)
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
                 raise Unreadable
-            # The schema determines the type later, so that "5" stays text for a string.
+            # The value stays a string; only the schema shows whether "5" is a number.
             text = self._lines.trim(key, remove_doubled_end(text, end))
             value = _parse_typed(text, attributes)
-        if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
+        if self._arguments.setdefault(key, value) != value:  # ambiguous: two different values
             raise Unreadable
 
     def _begins_call(self, text: str) -> bool:
         return contains_mark(text) or any(mark in text for mark in self._openings)
 
     def _read_value(self, end: str) -> Waiting[str]:
-        loose = (spelling for spelling, meant in self._element.loose.items() if meant == end)
+        loose = (spelling for spelling, standard in self._element.loose.items() if standard == end)
         marks = literals_of(end, *self._parameters, *self._ends, *loose)
         pieces: list[str] = []
         while len(pieces) < 2 * _INNER_MARK_LIMIT:
             pieces.append((yield from self._cursor.take_until(marks)))
             if (yield from self._is_parameter()):
                 self._lacks_mark = True
-                return self._accept_unended("".join(pieces))
+                return self._accept_unclosed("".join(pieces))
             mark = yield from self._cursor.one_of(marks)
             if not mark:
                 break
             space = yield from self._cursor.take(_SPACE)
-            meant = self._element.loose.get(mark, mark)
-            if (yield from self._fits(meant, end)):
-                self.is_closed = meant == self._element.end
+            standard = self._element.loose.get(mark, mark)
+            if (yield from self._ends_value(standard, end)):
+                self.is_closed = standard == self._element.end
                 text = "".join(pieces)
-                return text if mark == end else self._accept_unended(text)
-            self._has_inner_mark |= meant == end
+                return text if mark == end else self._accept_unclosed(text)
+            self._has_inner_mark |= standard == end
             pieces.append(mark + space)
         raise Unreadable
 
-    def _accept_unended(self, text: str) -> str:
+    def _accept_unclosed(self, text: str) -> str:
         """Return a value without closing mark; raise `Unreadable` if it may contain a call."""
-        is_torn = self._is_torn or self._has_inner_mark or self._element.end in text
-        if is_torn or self._begins_call(text):
+        may_contain_end = self._may_contain_end or self._has_inner_mark or self._element.end in text
+        if may_contain_end or self._begins_call(text):
             raise Unreadable
         return text.removesuffix("\n")
 
     def _is_parameter(self) -> Waiting[bool]:
-        """Return whether a whole parameter tag comes next."""
+        """Return whether a complete parameter tag comes next."""
         mark = next((known for known in self._parameters if self._cursor.starts_with(known)), "")
         while mark:
             head, is_all = self._cursor.look_ahead(_LONGEST_HEAD, len(mark))
@@ -355,15 +357,17 @@ class _CallReader:
             yield
         return False
 
-    def _fits(self, mark: str, end: str) -> Waiting[bool]:
-        """Return whether the text after `mark` shows that the mark ended the value."""
+    def _ends_value(self, mark: str, end: str) -> Waiting[bool]:
+        """Return whether `mark` ended the value, judging by the text after it."""
         call_end = self._element.end
         if mark == call_end:
             is_end = yield from self._ends_here()
-            self._is_torn |= is_end and (yield from is_surplus_end(self._cursor, self._tag, end))
+            self._may_contain_end |= is_end and (
+                yield from is_surplus_end(self._cursor, self._tag, end)
+            )
             return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
-            # The closing marks of value and call are missing, so only the end of the reply is safe.
+            # The closing marks of value and call are missing, so the reply must end here.
             return not (yield from self._cursor.peek())
         if mark != end:
             return False
@@ -379,7 +383,7 @@ class _CallReader:
 
 
 def _parse_typed(text: str, attributes: str) -> JsonValue:
-    """Parse the text as JSON if an attribute of its tag says `string="false"` (DeepSeek)."""
+    """Parse the text as JSON if its tag has the attribute `string="false"` (DeepSeek)."""
     value = read_only_value(text) if 'string="false"' in attributes else None
     if isinstance(value, Value) and value.is_closed:
         return value.value

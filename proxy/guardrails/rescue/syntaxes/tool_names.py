@@ -1,15 +1,16 @@
-"""Calls that are recognized by the tool's name alone, because their mark is missing.
+"""Reads calls that are recognized by the name of a tool, because their mark is missing.
 
 The names depend on the client's tools, so these syntaxes are created for each set of tools. The
 name is a tag, or the first word of a reply, or it precedes a second mark:
 
-    <get_weather><city>Paris</city></get_weather>             as Cline asks for it
+    <get_weather><city>Paris</city></get_weather>             the format of Cline's prompt
     get_weather(city="Paris")                                 at the start of a reply
     get_weather[ARGS]{"city": "Paris"}                        Mistral, without its first mark
     I look it up: {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-On the line of a sentence, a call may be an illustration. So such a call is read only for tools that
-require arguments, and it counts only if the sentence announces an act and the call is valid.
+On the line of a sentence, as in the last example, a call may be an illustration. So such a call is
+read only for tools that require arguments, and it is accepted only if the sentence announces an act
+and the call is valid.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall, properties_of
 from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format
 from proxy.guardrails.rescue.registry import find_syntax
-from proxy.guardrails.rescue.rows import read_after_marks, read_row
+from proxy.guardrails.rescue.rows import read_after_marks, read_consecutive
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
@@ -44,7 +45,7 @@ _CONTENT = FORMATS["functionary_header"].part("required")
 _NEXT_NAME = FORMATS["functionary"].openings[0]
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
-_PLACEHOLDER = "NAME"  # of the table
+_PLACEHOLDER = "NAME"  # in the marks of the table
 
 
 def _mark(row: str, name: str) -> str:
@@ -52,7 +53,7 @@ def _mark(row: str, name: str) -> str:
 
 
 def _row(row: str, names: Iterable[str]) -> Format:
-    """Return a row of the table with these names in its marks."""
+    """Return a row of the table, with a mark for each of these names."""
     template = FORMATS[row]
     marks = {
         mark.replace(_PLACEHOLDER, name): end.replace(_PLACEHOLDER, name)
@@ -68,17 +69,17 @@ def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
 
 
 def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return two syntaxes: one for the beginning of a reply, and one for all other positions.
+    """Return two syntaxes: one for the start of a reply, and one for all other positions.
 
-    The openings of the second include the character before the name, so that a part of a longer
-    name is no opening.
+    The openings of the second syntax include the character before the name, so that a longer name
+    with the same end is not an opening.
     """
     rows = ("tool_arguments", "tool_arguments_in_text")
     return tuple(Syntax.of(_row(row, names), _read_named_arguments) for row in rows)
 
 
 def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of `to=NAME` without a namespace, in or at the beginning of a header."""
+    """Return the syntaxes of `to=NAME` without a namespace, within or at the start of a header."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
         name = opening.partition("=")[2]
@@ -100,7 +101,7 @@ _HEAD = re.compile(r"[^\W_]+")
 
 
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
-    """Read the header of one syntax before a call in another (Muse, llama.cpp#29240)."""
+    """Read a header before a call in another syntax (Muse, llama.cpp#29240)."""
     yield from cursor.take(_REST_OF_NAME)
     has_header = yield from cursor.literal(_HEADER_END)
     yield from cursor.whitespace()
@@ -117,7 +118,7 @@ def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
 
 
 def headed_json(names: Sequence[str]) -> Syntax:
-    """Return the syntax of a message whose header is the name, with Inkling's call in it."""
+    """Return the syntax of a message with the name as its header and a call of Inkling's format."""
     return Syntax.of(_row("headed_json", names), _INKLING.read)
 
 
@@ -135,11 +136,11 @@ def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
                 raise NoCall
             if quote := (yield from cursor.one_of(literals_of('"', "'"))):
                 arguments[key] = yield from cursor.take_until(literals_of(quote))
-                is_whole = yield from cursor.literal(quote)
+                is_complete = yield from cursor.literal(quote)
             else:
                 word = yield from cursor.take(_WORD)
-                arguments[key], is_whole = interpret(word), bool(word)
-            if not is_whole:
+                arguments[key], is_complete = interpret(word), bool(word)
+            if not is_complete:
                 raise NoCall
             yield from cursor.whitespace()
         is_closed = yield from cursor.literal(end)
@@ -167,7 +168,7 @@ def inline_calls(names: Sequence[str]) -> Syntax:
 
 
 def _read_code(cursor: Cursor, opening: str) -> Reading:
-    """Read `tool_code = NAME(...)`, which Gemma writes when it forgets a fence."""
+    """Read `tool_code = NAME(...)`, which Gemma writes in place of a code fence."""
     yield from cursor.whitespace()
     if (yield from cursor.literal("=")):
         yield from cursor.whitespace()
@@ -175,7 +176,7 @@ def _read_code(cursor: Cursor, opening: str) -> Reading:
 
 
 def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
-    """Read calls without a mark, which count only if the sentence before them announces an act."""
+    """Read calls without a mark, accepted only after a sentence that announces an act."""
     try:
         result = yield from reading
     except (NoCall, Unreadable) as refusal:
@@ -193,9 +194,9 @@ _SPACE_AND_COLON = re.compile(r"[\s:]+")
 
 
 def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
-    """Return the syntax of `<NAME><KEY>value</KEY></NAME>`, as Cline and similar agents ask for it.
+    """Return the syntax of `<NAME><KEY>value</KEY></NAME>`, which Cline's prompt prescribes.
 
-    If a tool declares parameters, any other tag makes it markup and not a call.
+    If the tool declares parameters, an element with any other tag is not a call.
     """
     row = FORMATS["tool_tags"]
     elements = (
@@ -209,13 +210,12 @@ def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
 def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
     """Return the syntax of one or several `<NAME KEY="value"/>` at the end of the reply.
 
-    The text is a call only if it has at least one key and the tool declares all keys; otherwise it
-    is other markup.
+    The tag is a call only if it has at least one key and the tool declares all its keys.
     """
     row = _row("tool_attributes", [name for name, keys in tools if keys])
     known = {_mark(row.name, name): keys for name, keys in tools if keys}
 
-    def read_one(cursor: Cursor, mark: str) -> Reading:
+    def read_call(cursor: Cursor, mark: str) -> Reading:
         arguments: JsonObject = {}
         yield from cursor.whitespace()
         while key := (yield from cursor.take(_READABLE_NAME)):
@@ -230,7 +230,7 @@ def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
         return Calls((WrittenCall(mark[1:-1], arguments),))
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        return read_after_marks(cursor, opening, known, read_one)
+        return read_after_marks(cursor, opening, known, read_call)
 
     return Syntax.of(row, read)
 
@@ -248,12 +248,12 @@ def _read_attribute(cursor: Cursor) -> Waiting[str]:
 def tool_words(names: Sequence[str]) -> Syntax:
     """Return the syntax of a reply that begins with `NAME(...)`, or with `NAME` and a JSON object.
 
-    GLM-4 writes the second form. There may be several calls: Functionary writes `>>>` before all
-    but the first, and older versions write a mark after the name.
+    GLM-4 writes the second form. Functionary writes `>>>` before the second and all later calls;
+    its older versions write a mark after the name.
     """
     known = Literals(names)
-    # In Python the words of a name may be joined differently: `get.time`, or `get\_time` (Mixtral,
-    # which escapes names for Markdown).
+    # In Python the words of a name may be joined differently: `get.time`, or `get\_time` from
+    # Mixtral, which escapes names for Markdown.
     heads = (result[0] for name in names if (result := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -267,14 +267,16 @@ def tool_words(names: Sequence[str]) -> Syntax:
         if (yield from cursor.literal(_INKLING_CALL)):
             return (yield from _INKLING.read(cursor, _INKLING_CALL))
 
-        def passes_next(cursor: Cursor) -> Waiting[str]:
+        def consume_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
             yield from cursor.literal(_NEXT_NAME)
             name = yield from cursor.one_of(known)
             return name
 
         return (
-            yield from read_row(cursor, lambda cursor: _read_after_name(cursor, name), passes_next)
+            yield from read_consecutive(
+                cursor, lambda cursor: _read_after_name(cursor, name), consume_next
+            )
         )
 
     return Syntax.of(_row("tool_words", (*names, *heads)), read)
@@ -294,8 +296,8 @@ def _read_after_name(cursor: Cursor, name: str) -> Reading:
 def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     """Return the syntaxes whose openings contain the names of these tools.
 
-    For more than `bounds.NAMED_TOOLS` tools the result is (), because preparing the syntaxes would
-    delay other requests; the marked syntaxes still work.
+    Returns () for more than `bounds.NAMED_TOOLS` tools, because the preparation of the syntaxes
+    would delay other requests.
     """
     if len(tools) > bounds.NAMED_TOOLS:
         return ()

@@ -127,10 +127,10 @@ def read_only_value(text: str) -> Value | Unreadable:
     return results[0] if cursor.is_exhausted else Unreadable()
 
 
-def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
+def read_values(text: str, *, is_complete: bool = True) -> list[JsonValue]:
     """Read consecutive objects and lists; [] if the text contains anything else.
 
-    Without `is_whole`, other text may follow them.
+    Without `is_complete`, other text may follow them.
     """
     cursor = Cursor(text, is_finished=True)
     values: list[JsonValue] = []
@@ -146,8 +146,8 @@ def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
     try:
         list(reading())
     except Unreadable:
-        return [] if is_whole else values
-    return values if cursor.is_exhausted or not is_whole else []
+        return [] if is_complete else values
+    return values if cursor.is_exhausted or not is_complete else []
 
 
 class _Step(Enum):

@@ -6,7 +6,7 @@ from proxy.guardrails.rescue.markup import Markup, begins_with_mark, ends_in_mar
 def after(*texts: str) -> Markup:
     markup = Markup()
     for text in texts:
-        markup.pass_text(text)
+        markup.feed(text)
     return markup
 
 
@@ -34,8 +34,8 @@ def test_other_elements_are_identified_by_their_closing_tag(
 def test_the_number_of_tracked_elements_is_limited() -> None:
     markup = after("".join(f"<a{number}>" for number in range(100)))
     assert len(markup.layout) == 64
-    markup.pass_text("</a1>")
-    markup.pass_text("<a1><a99>")
+    markup.feed("</a1>")
+    markup.feed("<a1><a99>")
     assert len(markup.layout) == 64
 
 

@@ -1,11 +1,11 @@
 import pytest
 
-from proxy.guardrails.rescue.position import Position, is_apart, is_in_sentence
+from proxy.guardrails.rescue.position import Position, is_in_sentence, is_separate
 
 MARKED, TOKEN = '<tool_call>{"name": "look"}</tool_call>', '<|tool_call|>{"name": "look"}'
 LINES = MARKED.replace("{", "\n{")
 START = Position("<tool_call>")
-WITHIN = Position("<tool_call>", begins_reply=False, is_sentence_start=False, is_apart=True)
+WITHIN = Position("<tool_call>", begins_reply=False, is_sentence_start=False, follows_space=True)
 
 
 @pytest.mark.parametrize(("words", "is_example"), [("For example: ", True), ("I look.\n", False)])
@@ -45,11 +45,11 @@ def test_a_plain_call_may_belong_to_the_sentence_before_it(
 def test_a_call_may_be_separate_from_the_text_after_it(
     text: str, source: str, position: Position, result: bool
 ) -> None:
-    assert is_apart(text, source, position, is_all=True) is result
+    assert is_separate(text, source, position, is_all=True) is result
 
 
 @pytest.mark.parametrize("text", ["wo", "a", "and more."])
 def test_more_text_is_awaited_where_it_can_decide(text: str) -> None:
-    assert is_apart(text, TOKEN, START, is_all=False) is None
-    assert is_apart("And", TOKEN, START, is_all=False) is True
-    assert is_apart(text, MARKED, START, is_all=False) is False
+    assert is_separate(text, TOKEN, START, is_all=False) is None
+    assert is_separate("And", TOKEN, START, is_all=False) is True
+    assert is_separate(text, MARKED, START, is_all=False) is False

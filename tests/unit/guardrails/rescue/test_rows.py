@@ -3,7 +3,7 @@ import re
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.rows import pass_fence, read_after_marks, read_row
+from proxy.guardrails.rescue.rows import read_after_marks, read_consecutive, skip_fence
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import attempt, read
@@ -19,7 +19,7 @@ def read_word(cursor: Cursor) -> Reading:
 
 
 def read_words(cursor: Cursor) -> Reading:
-    return read_row(cursor, read_word, lambda cursor: cursor.literal(","))
+    return read_consecutive(cursor, read_word, lambda cursor: cursor.literal(","))
 
 
 def calls(*names: str) -> Calls:
@@ -58,4 +58,4 @@ def test_each_call_gets_the_mark_before_it() -> None:
     ],
 )
 def test_a_fence_is_passed_with_its_language(text: str, result: tuple[bool, str]) -> None:
-    assert read(lambda cursor: pass_fence(cursor, WORD), text) == result
+    assert read(lambda cursor: skip_fence(cursor, WORD), text) == result

@@ -19,11 +19,11 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
-    EarlierThoughts,
+    DroppedText,
+    EarlierReasoning,
     Finding,
     FoundCalls,
     Gap,
-    LeftOut,
     Prose,
     RefusedText,
 )
@@ -357,9 +357,9 @@ def render(findings: Iterable[Finding]) -> str:
                 pieces.append(f"[{syntax_name}{kind}: {names}]")
             case RefusedText(reason):
                 pieces.append(f"[{reason}]")
-            case LeftOut(content):
+            case DroppedText(content):
                 pieces.append(f"[-{content}]")
-            case EarlierThoughts(is_over):
+            case EarlierReasoning(is_over):
                 pieces.append("[reasoning]" if is_over else "[reasoning goes on]")
             case _:
                 pass  # arguments, gaps

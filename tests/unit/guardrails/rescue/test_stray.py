@@ -2,14 +2,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from proxy.guardrails.rescue.findings import Finding, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.findings import DroppedText, Finding, Prose, RefusedText
 from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import CALL_TOKENS, HALF_OPENINGS
-from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
+from proxy.guardrails.rescue.stray import StrayMarks, remove_lone_marks
 from proxy.guardrails.rescue.syntax import Reason
 from tests.fakes.arrivals import chunkings, joined
 
-STRAY, BROKEN = LeftOut("stray_mark"), RefusedText(Reason.BROKEN)
+STRAY, BROKEN = DroppedText("stray_mark"), RefusedText(Reason.BROKEN)
 
 
 def filtered(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
@@ -111,8 +111,8 @@ def test_a_mark_that_occurs_in_the_prompt_is_kept() -> None:
 )
 def test_bare_marks_next_to_calls_are_removed(text: str, is_dropped: bool) -> None:
     findings: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
-    assert without_lone_marks(findings, lambda _: False) == ([STRAY] if is_dropped else findings)
-    assert without_lone_marks(findings, lambda _: True) == findings
+    assert remove_lone_marks(findings, lambda _: False) == ([STRAY] if is_dropped else findings)
+    assert remove_lone_marks(findings, lambda _: True) == findings
 
 
 def test_the_text_of_a_refused_call_stays() -> None:

@@ -5,9 +5,9 @@ import pytest
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
+    DroppedText,
     Finding,
     FoundCalls,
-    LeftOut,
     Prose,
     RefusedText,
 )
@@ -37,8 +37,8 @@ def test_a_reply_has_so_many_calls_and_no_more() -> None:
         return len(calls), findings[-1:]
 
     assert ends(MOST_CALLS, "Done.") == (MOST_CALLS, [Prose("Done.")])
-    assert ends(MOST_CALLS, CALL) == (MOST_CALLS, [LeftOut("too_many_calls")])
-    assert ends(2 * MOST_CALLS, f"Done. {CALL}") == (MOST_CALLS, [LeftOut("too_many_calls")])
+    assert ends(MOST_CALLS, CALL) == (MOST_CALLS, [DroppedText("too_many_calls")])
+    assert ends(2 * MOST_CALLS, f"Done. {CALL}") == (MOST_CALLS, [DroppedText("too_many_calls")])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_first_of_too_many_marked_calls_count(
         first, rest = findings(count)
         assert isinstance(first, FoundCalls)
         assert first.calls == whole.calls
-        assert rest == LeftOut("too_many_calls")
+        assert rest == DroppedText("too_many_calls")
 
 
 @pytest.mark.parametrize(

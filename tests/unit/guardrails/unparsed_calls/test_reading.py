@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.rescue.syntaxes.tool_names import keys_of
 from proxy.guardrails.unparsed_calls.reading import (
-    Reading,
+    CallReader,
     attributes,
     bare_value,
     token_at,
@@ -24,8 +24,8 @@ from tests.fakes.unread_calls import SEARCH
         ("```json\n", "fence", "```json"),
         ('"a\\"b"c', "string", '"a\\"b"'),
         ("'a'b", "string", "'a'"),
-        ('"a', "torn", '"a'),
-        ("<city", "torn", "<city"),
+        ('"a', "unclosed", '"a'),
+        ("<city", "unclosed", "<city"),
         ("<a<b>", "marks", "<"),
         ("functions.get-it: x", "word", "functions.get-it"),
         ("functions.", "word", "functions."),
@@ -81,8 +81,8 @@ def test_a_bare_value_ends_with_the_line_or_a_mark() -> None:
 TOOLS = {tool.name: tool for tool in (WEATHER, CLOCK, SEARCH)}
 
 
-def read(text: str) -> Reading:
-    reading = Reading(text, TOOLS)
+def read(text: str) -> CallReader:
+    reading = CallReader(text, TOOLS)
     assert reading.read_to_end()
     return reading
 
@@ -90,7 +90,7 @@ def read(text: str) -> Reading:
 def test_a_call_is_read_with_its_keys_and_values() -> None:
     reading = read('commentary to=functions.get_weather json{"city": "Paris", days: 3}')
     assert reading.tool is WEATHER
-    assert (reading.has_key, reading.is_marked, reading.is_torn) == (True, True, False)
+    assert (reading.has_key, reading.is_marked, reading.is_unclosed) == (True, True, False)
     assert reading.contents == ["city", "Paris", "days", "3"]
 
 
@@ -118,7 +118,7 @@ def test_values_are_recognized_by_their_context(text: str, values: list[str]) ->
     "text", ["get_weather {city: 'Par", "get_weather <city>Par", "<too", '"too']
 )
 def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
-    assert read(text).is_torn
+    assert read(text).is_unclosed
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
     ],
 )
 def test_any_other_word_makes_it_prose(text: str) -> None:
-    assert not Reading(text, TOOLS).read_to_end()
+    assert not CallReader(text, TOOLS).read_to_end()
 
 
 def test_several_calls_require_a_mark() -> None:
@@ -166,14 +166,14 @@ def test_several_calls_require_a_mark() -> None:
     "text", ["tool_ca", "functions.get_wea", "<|x|>inp", "get_weather cit", "``"]
 )
 def test_a_trailing_word_may_become_another(text: str) -> None:
-    reading = Reading(text, TOOLS)
+    reading = CallReader(text, TOOLS)
     assert not reading.read_to_end()
     assert reading.may_continue()
 
 
 def test_a_key_at_the_end_waits_for_its_separator() -> None:
     for text in ("get_weather city ", "search {options: {a ", "```too"):
-        reading = Reading(text, TOOLS)
+        reading = CallReader(text, TOOLS)
         assert not reading.read_to_end()
         assert reading.may_continue()
 
@@ -183,7 +183,7 @@ def test_a_key_at_the_end_waits_for_its_separator() -> None:
     ["tools xy", "weather", "get_weather so", "get_weather ci, ", "*", f"tool{' ' * 200}", "```py"],
 )
 def test_prose_stays_prose(text: str) -> None:
-    reading = Reading(text, TOOLS)
+    reading = CallReader(text, TOOLS)
     assert not reading.read_to_end()
     assert not reading.may_continue()
 

@@ -1,15 +1,15 @@
 import pytest
 
 from proxy.guardrails.unparsed_calls.words import (
-    begins_marker,
-    holds_value,
+    introduces_value,
     is_about_calls,
     is_first_marker,
     is_imperative,
     is_literal,
     is_marker,
-    is_name_of_key,
     is_placeholder,
+    may_become_marker,
+    names_key,
 )
 
 
@@ -59,7 +59,7 @@ def test_few_markers_start_a_reply() -> None:
     ],
 )
 def test_the_prefix_of_a_marker_is_recognized(text: str, is_first: bool, expected: bool) -> None:
-    assert begins_marker(text, is_first=is_first) is expected
+    assert may_become_marker(text, is_first=is_first) is expected
 
 
 def test_some_markers_are_about_calls() -> None:
@@ -70,11 +70,11 @@ def test_some_markers_are_about_calls() -> None:
 
 
 def test_tags_of_keys_and_values_are_recognized() -> None:
-    assert is_name_of_key("parameter")
-    assert is_name_of_key("arg_key")
-    assert not is_name_of_key("type")
-    assert holds_value("arg_value")
-    assert not holds_value("arg_key")
+    assert names_key("parameter")
+    assert names_key("arg_key")
+    assert not names_key("type")
+    assert introduces_value("arg_value")
+    assert not introduces_value("arg_key")
 
 
 def test_bare_values_are_numbers_and_the_constants_of_json_and_python() -> None:
