@@ -188,7 +188,7 @@ class Process:
                 os.close(reading_end)
                 if terminal is not None:
                     os.close(terminal.child)
-            opened.callback(systems.hold_tree(child.pid))
+            opened.callback(systems.tie_tree(child.pid))
             output = terminal or child.stdout
             assert output is not None  # noqa: S101 - it is one of both
             ends = (output, opened.pop_all().close)
