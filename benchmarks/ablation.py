@@ -36,7 +36,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.profiles.files import load_profiles
-from proxy.profiles.recognition import Evidence, recognise
+from proxy.profiles.recognition import Evidence, recognize
 from temper_evals.bfcl import objection_to_calls
 from temper_evals.reply_bed import ReplyScenario, load_replies
 from temper_evals.scenarios.scenario import PlannedCall
@@ -101,7 +101,7 @@ def keep_prepared() -> None:
 
 @cache
 def quirks_of(name: str) -> Quirks:
-    return recognise(Evidence((name,)), load_profiles()).profile.quirks
+    return recognize(Evidence((name,)), load_profiles()).profile.quirks
 
 
 class Data:

@@ -1,13 +1,14 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
-`__main__` is the command. The packages, from the edge inwards: cli; doctor, agents and scaling;
-api; mcp; serving; settings; processes and state; observability; tools, profiles and hardware;
-backends; inference; guardrails, context and dialects; conversation.
-`errors` defines all errors, `facts` the outcomes of a request. `files` reads the operator's files
-within `bounds`; `shares` divides a bound among owners; `systems` has the differences between
+`__main__` is the command. The packages, each of which imports only later packages of this list:
+cli; doctor, agents and scaling; api; mcp; serving; settings; processes and state; observability;
+tools, profiles and hardware; backends; inference; guardrails, context and dialects; conversation.
+
+`errors` defines all errors, and `facts` the events of a request. `files` reads the operator's files
+within `bounds`; `shares` divides a bound among owners; `systems` contains the differences between
 operating systems. docs/architecture.md is the overview.
 
-Programs import from `temper`. Its names are available here as well, for programs that were written
+Programs import from `temper`. Its names are also available here, for programs that were written
 before that package existed.
 """
 
@@ -29,7 +30,7 @@ else:
         return value
 
 
-# `temper.__main__` compares it, because other distributions install a package `proxy`, too
+# used by `temper.__main__` to detect another distribution that installs a package `proxy`
 DISTRIBUTION = "temper-proxy"
 
 

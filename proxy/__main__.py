@@ -1,4 +1,4 @@
-"""The command `temper`, and `python -m proxy`: signals are handled before anything is imported."""
+"""The command `temper`, also `python -m proxy`; installs signal handlers before other imports."""
 
 from proxy.cli.signals import exit_when_signalled
 

@@ -1,6 +1,6 @@
-"""Errors of everything but the model. A bad reply is not an error: it is a defect, and is retried.
+"""All errors that Temper raises. A bad reply of the model is a defect, not an error: see `facts`.
 
-The base class shows whose fault the error is:
+The base class shows who has to act:
 
 TemperError
 ├── InvalidConfiguration        the operator
@@ -18,18 +18,18 @@ TemperError
 │   ├── ForeignOrigin
 │   ├── KeyReused
 │   └── QueueFull
-├── BackendFailed               the backend
+├── BackendFailed               the backend failed
 │   ├── BackendUnavailable
 │   ├── BackendTimedOut
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
 ├── RequestCancelled            an operator canceled the request
 ├── ServerStopped               Temper is shutting down
-├── GuardrailsExhausted         the model, after all attempts
+├── GuardrailsExhausted         the model gave no usable reply in all attempts
 │   └── CallBrokeOff
-├── ToolServerUnavailable       a tool server
-├── StateUnavailable            the response store or the shared state of replicas
-├── RunStopped                  an agent run ended without its result
+├── ToolServerUnavailable       a tool server is down
+├── StateUnavailable            the response store or the shared state of replicas is down
+├── RunStopped                  an agent run ended without an answer
 │   ├── RoundsExhausted
 │   ├── ToolsFailed
 │   ├── StepsSkipped
@@ -37,13 +37,14 @@ TemperError
 │   └── RunCancelled
 ├── ToolRetry                   raised by a tool: the model should call it differently
 ├── ToolFailed                  raised by a tool: the call was correct, but has no result
-├── DownloadFailed              the network, the hub or the disk
-└── ProcessFailed               a managed llama-server
+├── DownloadFailed              the network, the hub or the disk failed
+└── ProcessFailed               a managed llama-server failed
     ├── LaunchFailed
     ├── NeverBecameReady
     └── ExitedUnexpectedly
 
-Details are attributes, and the message is built from them. HTTP statuses are in `api.errors`.
+The details of an error are attributes, from which its message is built. `api.errors` maps errors to
+HTTP statuses.
 """
 
 from proxy import bounds
@@ -65,7 +66,7 @@ class InvalidConfiguration(TemperError):
 
 
 def _shorten(text: str) -> str:
-    """Replace the middle of a long text by an ellipsis."""
+    """Replace the middle of a long text by dots."""
     half = bounds.CHARACTERS // 2
     return text if len(text) <= bounds.CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
@@ -82,9 +83,10 @@ _WINDOW_NAMED = "maximum context length"
 
 
 class ContextOverflow(InvalidRequest):
-    """The prompt exceeds the window; both in tokens, None if the backend does not report them.
+    """The prompt exceeds the window.
 
-    `read` is the number of tokens that were read by a backend that truncated the prompt silently.
+    `prompt_tokens` and `window` are in tokens, None if the backend does not report them. `read` is
+    the number of tokens that a backend read before it silently truncated the prompt.
     """
 
     def __init__(
@@ -97,13 +99,13 @@ class ContextOverflow(InvalidRequest):
     ) -> None:
         self.prompt_tokens, self.window, self.read = prompt_tokens, window, read
         limit = f"{window} tokens" if window is not None else "exceeded"
-        if _WINDOW_NAMED not in wording:  # clients search for these words; some engines send them
+        if _WINDOW_NAMED not in wording:  # clients search for these words of OpenAI's error
             wording = f"This model's {_WINDOW_NAMED} is {limit}: {wording}"
         super().__init__(wording, "messages")
 
 
 class UnknownModel(InvalidRequest):
-    """The model does not exist; `known` lists the available ids, `remedy` how to add one."""
+    """The model does not exist; `known` are the available ids, `remedy` says how to add a model."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model, self.known = model, known
@@ -159,7 +161,7 @@ class HostNotAllowed(InvalidRequest):
 
 
 class NotAuthorized(InvalidRequest):
-    """The API key is missing, or invalid if one `was_sent`."""
+    """The API key is missing (or invalid, if the client sent a key: `was_sent`)."""
 
     def __init__(self, *, was_sent: bool = False) -> None:
         problem = "The API key is not valid" if was_sent else "The API key is missing"
@@ -217,11 +219,11 @@ class BackendFailed(TemperError):
 
 
 class BackendUnavailable(BackendFailed):
-    """The connection failed or broke; `loading` if the backend is still loading its model.
+    """The connection to the backend failed or broke, or the backend is `loading` its model.
 
-    `retry_after` is the expected time until it is available again, in seconds. A server that
-    `is_managed` stays down if that is None. If `is_unreached`, the backend has not read the
-    request, so that it is safe to send it to another one.
+    `retry_after` is the expected time in seconds until it is available again; for a server that
+    `is_managed`, None means that it will not be restarted. `is_unreached` means that the backend
+    has not read the request, so that another server can be used without a repetition.
     """
 
     def __init__(
@@ -240,7 +242,7 @@ class BackendUnavailable(BackendFailed):
 
 
 class BackendTimedOut(BackendFailed):
-    """The backend timed out; `is_overall` if all attempts together took too long."""
+    """The backend timed out; `is_overall` means that all attempts together took too long."""
 
     def __init__(self, backend: str, problem: str, *, is_overall: bool = False) -> None:
         self.is_overall = is_overall
@@ -248,9 +250,9 @@ class BackendTimedOut(BackendFailed):
 
 
 class BackendRefused(BackendFailed):
-    """The backend returned an error; `param` is the field that it names, "" if it names none.
+    """The backend returned an error; `param` is the request field that the error names, or "".
 
-    `failed_text` is the model's output if the error quotes it (engines whose parser failed).
+    If the engine failed to parse the model's output and quotes it, it is in `failed_text`.
     """
 
     def __init__(
@@ -270,9 +272,9 @@ class BackendRefused(BackendFailed):
 
 
 class BackendSpokeNonsense(BackendFailed):
-    """The backend violated its protocol; `sample` is for the debug log only.
+    """The backend violated its protocol; `sample` are received bytes for the debug log.
 
-    It `is_endless` if the only problem was a reply without an end.
+    `is_endless` means that the only problem was a missing end of the reply.
     """
 
     def __init__(
@@ -301,7 +303,7 @@ class ServerStopped(TemperError):
 class GuardrailsExhausted(TemperError):
     """No attempt gave a usable reply (with `guardrails.exhausted = "error"`).
 
-    The `objection` describes the error in the last call, with the tool's name.
+    `objection` describes the error in the last call, and starts with the name of the tool.
     """
 
     def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
@@ -313,7 +315,7 @@ class GuardrailsExhausted(TemperError):
 
 
 class CallBrokeOff(GuardrailsExhausted):
-    """A call of `tool` was partly streamed to the client, but never completed."""
+    """A part of a call of `tool` was streamed to the client, but no attempt completed the call."""
 
     def __init__(self, attempts: int, defect: str, tool: str) -> None:
         super().__init__(attempts, defect)
@@ -327,7 +329,7 @@ class CallBrokeOff(GuardrailsExhausted):
 
 
 class ToolServerUnavailable(TemperError):
-    """A requested tool `server` is not available, or not yet started."""
+    """A tool server that the request names is down, or not ready yet."""
 
     def __init__(self, server: str) -> None:
         self.server = server
@@ -344,15 +346,16 @@ class StateUnavailable(TemperError):
 
 
 class RunStopped(TemperError):
-    """An agent run ended without an answer; `result` holds its partial result.
+    """An agent run ended without an answer; `result` is the partial `RunResult`.
 
-    `tool` is the tool that caused it, or ""; the tool's exception is the `__cause__`. `reply` is
-    the last reply, after `attempts` attempts. `completed` and `pending` are the required steps.
+    `tool` is the tool that caused the end, or ""; its exception is the `__cause__`. `reply` is the
+    last of `attempts` replies. `completed` and `pending` are the required steps that were and were
+    not called.
     """
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:
         self.result, self.tool = result, tool
-        # `result` is an `agents.results.RunResult`, which the lowest layer cannot import
+        # typed as object, because this lowest layer cannot import `agents.results.RunResult`
         self.attempts: int = getattr(result, "attempts", 0)
         self.reply: str = getattr(result, "reply", "")
         self.completed: tuple[str, ...] = getattr(result, "completed", ())
@@ -369,7 +372,7 @@ class ToolsFailed(RunStopped):
 
 
 class StepsSkipped(RunStopped):
-    """The model skipped a required step, or the prerequisite of a `tool`, which came too early."""
+    """The model skipped a required step, or called `tool` before its prerequisite."""
 
 
 class NoValidReply(RunStopped):
@@ -389,13 +392,13 @@ class ToolFailed(TemperError):
 
 
 class DownloadFailed(TemperError):
-    """A model could not be downloaded; the message has the reason and a remedy."""
+    """A model could not be downloaded; the message contains the reason and a remedy."""
 
 
 class ProcessFailed(TemperError):
-    """A managed llama-server failed; `log` holds its last lines.
+    """A managed llama-server failed; `log` are the last lines of its output.
 
-    It `is_lasting` if a restart would fail in the same way.
+    `is_lasting` means that a restart would fail in the same way.
     """
 
     def __init__(

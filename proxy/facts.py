@@ -1,6 +1,6 @@
-"""Events of a request as data, the only source of logs, metrics and outcome headers.
+"""The facts of a request: its events as data, for log lines, metrics and outcome headers.
 
-Their texts are in `words.toml`, shared by log lines, terminals and the dashboard.
+The texts of facts are in `words.toml`, for log lines, terminals and the dashboard.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Texts of a kind of fact; `words.toml` describes the fields."""
+    """Texts for a class of facts; the comments in `words.toml` describe the fields."""
 
     name: str = ""
     listed: str = ""
@@ -23,7 +23,7 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WordLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Texts of facts and enumerations; `words.toml` describes each."""
+    """The tables of `words.toml`: texts for facts and for enumerations."""
 
     facts: dict[str, Wording]
     defects: dict[str, tuple[str, str]]
@@ -42,16 +42,16 @@ WORDS = msgspec.toml.decode((files("proxy") / "words.toml").read_bytes(), type=W
 
 
 class Words(NamedTuple):
-    """Texts of a fact; `few` ("" to omit it) and `several` are for log lines."""
+    """The texts of a fact: a sentence, and for log lines `few` ("": none) and `several`."""
 
     sentence: str
     few: str
     several: str
 
 
-# gc=False: facts cannot be part of a reference cycle, and each request creates several
+# gc=False saves time: each request creates several facts, which cannot form reference cycles
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """An event of a request, with its texts in `wording`."""
+    """An event of a request; `wording` contains the templates of its texts."""
 
     wording: ClassVar[Wording] = Wording()
 
@@ -63,11 +63,11 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         return self.wording.name
 
     def terms(self) -> dict[str, str]:
-        """Return the values for its templates; foreign text is cut, but not escaped."""
+        """Return the values for the templates; text from models and clients is cut, not escaped."""
         return {name: cut(str(value)) for name, value in msgspec.structs.asdict(self).items()}
 
     def words(self) -> Words | None:
-        """Return its texts, None if it is not shown."""
+        """Return the texts of this fact; None if it is not shown."""
         wording = self.wording
         if not wording.sentence:
             return None
@@ -83,7 +83,7 @@ class Asked(Fact, frozen=True):
 
 
 class Rescued(Fact, frozen=True):
-    """A call written as text became a call."""
+    """A call that the model wrote as text became a structured call."""
 
     syntax: str
     tool: str
@@ -152,7 +152,7 @@ class Healed(Fact, frozen=True):
 
 
 class ReasoningRestored(Fact, frozen=True):
-    """The client omitted the reasoning of so many `messages`; it was put back."""
+    """Temper restored the reasoning of `messages` messages, which the client omitted."""
 
     messages: int
 
@@ -183,7 +183,7 @@ class RoundsExceeded(Fact, frozen=True):
 
 
 class RoundsMade(Fact, frozen=True):
-    """The history has many `rounds` since the last user message; no action was taken."""
+    """There are many tool `rounds` since the last user message; no action was taken."""
 
     rounds: int
 
@@ -217,21 +217,21 @@ class ClosedOut(Fact, frozen=True):
 
 
 class AnswerLimited(Fact, frozen=True):
-    """The client's limit for the answer was lowered to the free `tokens` of the window."""
+    """The client's max_tokens was lowered to the free `tokens` of the window."""
 
     tokens: int
 
 
 class Withheld(Fact, frozen=True):
-    """A retry was skipped, because too many others are running."""
+    """A retry was skipped, because too many other retries were running."""
 
 
 class Resent(Fact, frozen=True):
-    """A server failed during its generation, so another server answered the request again."""
+    """A server failed during the generation, so the request was sent to another server."""
 
 
 class BrokeOff(Fact, frozen=True):
-    """A partly streamed call of this tool never became valid."""
+    """A part of a call of this tool was streamed, but the call was never completed."""
 
     tool: str
 
@@ -245,10 +245,11 @@ class LadderEnded(Fact, frozen=True):
 class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
     """The compaction of a conversation; tier 0 means that nothing was changed.
 
-    `sent` and `client` are the prompt's tokens as sent upstream and as received, `window` is the
-    size of the window. `cleared` results were shortened, `folded` groups and turns are only in the
-    digest. `epoch` counts the cuts so far; `is_new` means that this request made the last one.
-    `answer` is the space left for the answer if it is less than the reserve; otherwise None.
+    `client` is the size of the prompt in tokens as received, `sent` as sent to the backend, and
+    `window` that of the window. `cleared` tool results were shortened, and `folded` groups and
+    turns were replaced by the digest. `epoch` counts the cuts so far; `is_new` means that this
+    request made the last cut. `answer` is the remaining space for the answer if it is less than the
+    reserve; otherwise None.
     """
 
     tier: int
@@ -263,7 +264,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
 
     @property
     def is_shortened(self) -> bool:
-        """Whether the sent prompt was cut; it was not if the cut was only reported."""
+        """True if the sent prompt was cut; False if the cut was only reported (REPORT mode)."""
         return self.sent < self.client
 
     def __str__(self) -> str:
@@ -274,7 +275,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
         )
 
     def words(self) -> Words | None:
-        return super().words() if self.is_new else None  # an earlier cut is no news
+        return super().words() if self.is_new else None  # an earlier cut was already logged
 
 
 class WindowFilled(Fact, frozen=True):
@@ -287,7 +288,7 @@ class WindowFilled(Fact, frozen=True):
 
 
 class ToolRan(Fact, frozen=True):
-    """An operator's tool was called in the given round; `status` is the result."""
+    """Temper called a tool of the operator in tool round `round`; `status` is the result."""
 
     server: str
     tool: str
@@ -304,14 +305,14 @@ class ReplyOutcome(Enum):
     EXHAUSTED = "exhausted"
 
 
-# the outcome is `repaired` if one of these happened
-_MENDINGS: frozenset[type[Fact]] = frozenset(
+# facts that make the outcome of a request `repaired`
+_REPAIRING: frozenset[type[Fact]] = frozenset(
     (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded, FailuresNoticed)
 )
 
 
 def cut(text: str, longest: int = 120) -> str:
-    """Cut a foreign text to `longest` characters."""
+    """Cut a text to `longest` characters, plus dots."""
     return text if len(text) <= longest else text[:longest] + "..."
 
 
@@ -319,27 +320,27 @@ _ANNOUNCED = RejectedReply("announced")
 
 
 def explain_end(attempts: int, defect: str, objection: str) -> str:
-    """Return the sentence that replaces a missing answer, with the reason."""
-    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    """Return the sentence that the client receives instead of an answer, with the reason."""
+    count = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     _, few = WORDS.defects[defect]
-    about = f" ({cut(objection, 300)})" if objection else ""
-    return f"The model gave no usable reply in {times}: {few}{about}."
+    details = f" ({cut(objection, 300)})" if objection else ""
+    return f"The model gave no usable reply in {count}: {few}{details}."
 
 
 def attempts(facts: Iterable[Fact]) -> int:
-    """Count the requested generations."""
+    """Count the upstream requests."""
     return [*map(type, facts)].count(Asked)
 
 
 class JudgedAttempt(msgspec.Struct, frozen=True, gc=False):
-    """A generation and its `defect`, None if it was accepted."""
+    """An upstream request and the `defect` of its reply, None if the reply was accepted."""
 
     kind: str
     defect: str | None = None
 
 
 def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
-    """Return each requested generation with its defect."""
+    """Return each upstream request with the defect of its reply."""
     judged: list[JudgedAttempt] = []
     for fact in facts:
         if isinstance(fact, Asked):
@@ -349,38 +350,39 @@ def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
     return tuple(judged)
 
 
-# The same facts are formatted for headers, log line and record of a response.
-_worded = lru_cache(maxsize=64)
+# the headers, the log line and the record of a response format the same facts
+_cached = lru_cache(maxsize=64)
 
 
-@_worded
+@_cached
 def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
     """Return the outcome of a request."""
     kinds: list[type[Fact]] = [*map(type, facts)]
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
-    again = kinds.count(Asked) - 1
-    if again > 0:  # a close-out check counts as a retry only if it added calls
-        # each round of operator's tools is followed by a generation, which is not a retry
-        again -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
-        checks = [fact for fact in facts if isinstance(fact, ClosedOut)]
-        again -= facts.count(Asked("close_out")) - sum(check.result == "called" for check in checks)
-    if again > 0:
+    retries = kinds.count(Asked) - 1
+    if retries > 0:
+        # the upstream request after each round of the operator's tools is not a retry
+        retries -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
+        # a close-out check counts as a retry only if it added calls
+        added_calls = sum(isinstance(f, ClosedOut) and f.result == "called" for f in facts)
+        retries -= facts.count(Asked("close_out")) - added_calls
+    if retries > 0:
         return ReplyOutcome.RETRIED
-    return ReplyOutcome.CLEAN if _MENDINGS.isdisjoint(kinds) else ReplyOutcome.REPAIRED
+    return ReplyOutcome.CLEAN if _REPAIRING.isdisjoint(kinds) else ReplyOutcome.REPAIRED
 
 
 def last_defect(facts: Iterable[Fact]) -> str | None:
-    """Return the defect of the last attempt, if no attempts were left."""
+    """Return the defect of the last attempt if all attempts are used up; otherwise None."""
     return next((fact.defect for fact in facts if isinstance(fact, LadderEnded)), None)
 
 
-@_worded
+@_cached
 def repairs(facts: tuple[Fact, ...]) -> str:
     """Return the value of `x-temper-repairs`, e.g. `rescued=hermes;rejected=prose;coerced=2`.
 
-    Syntaxes, defects and looping tools are named, other repairs are counted. `rounds` and
-    `failures` are numbers of tool rounds.
+    Some facts list their details, such as the syntax or the defect; others are counted. `rounds`
+    and `failures` are numbers of tool rounds.
     """
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
@@ -402,7 +404,7 @@ def repairs(facts: tuple[Fact, ...]) -> str:
 
 
 def report(facts: tuple[Fact, ...]) -> dict[str, str]:
-    """Return the outcome headers: `attempts`, `outcome`, and others that are not empty."""
+    """Return the outcome headers without their prefix; empty headers are omitted."""
     headers = {
         "attempts": str(attempts(facts)),
         "outcome": outcome(facts).value,
@@ -413,14 +415,14 @@ def report(facts: tuple[Fact, ...]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-@_worded
+@_cached
 def tools(facts: tuple[Fact, ...]) -> str:
-    """Count the calls of operator's tools per server, e.g. `search=2, time=1`."""
+    """Count the calls of the operator's tools per server, e.g. `search=2, time=1`."""
     servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
     return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
 
 
-@_worded
+@_cached
 def context(facts: tuple[Fact, ...]) -> str:
     """Return the value of `x-temper-context`, "" if tokens were not counted."""
     return "; ".join([str(fact) for fact in facts if isinstance(fact, (Compacted, WindowFilled))])

@@ -1,4 +1,4 @@
-"""Reads files of the operator, each up to a maximum size, because it may be any file."""
+"""Reads files that the operator names, with a limit on the size: the path may be wrong."""
 
 import re
 import tomllib
@@ -10,9 +10,10 @@ from proxy import bounds
 from proxy.errors import InvalidConfiguration
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
-# texts that no settings contain, and that make the parser slow or the error unreadable (F82)
-_SENSELESS = {
-    # tomllib needs quadratic time for such a key, long before it is rejected as unknown
+# errors, and patterns of the TOML that they reject before it is parsed: it would make the parser
+# slow or its error unreadable (F82)
+_REJECTED = {
+    # tomllib takes quadratic time for such a key
     f"has a key of more than {bounds.KEY_PARTS} parts": re.compile(
         rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{bounds.KEY_PARTS}}}", re.MULTILINE
     ),
@@ -23,13 +24,13 @@ _SENSELESS = {
 
 
 def read_text(path: Path | Traversable, setting: str = "") -> str:
-    """Read a text; raises `InvalidConfiguration` that names the setting, or otherwise the file."""
+    """Read a text file; raises `InvalidConfiguration`, which names the setting or the file."""
     try:
         with path.open("rb") as file:
             content = file.read(bounds.FILE_BYTES + 1)
         if len(content) > bounds.FILE_BYTES:
             raise _unusable(path, setting, f"is larger than {bounds.FILE_BYTES} bytes")
-        return content.decode("utf-8-sig")  # editors on Windows begin a file with a BOM
+        return content.decode("utf-8-sig")  # editors on Windows add a BOM
     except OSError as error:
         raise _unusable(path, setting, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -39,10 +40,10 @@ def read_text(path: Path | Traversable, setting: str = "") -> str:
 
 
 def read_toml(path: Path | Traversable) -> dict[str, object]:
-    """Read a document; raises `InvalidConfiguration` that names the file."""
+    """Read a TOML file; raises `InvalidConfiguration`, which names the file."""
     text = read_text(path)
     try:
-        for problem, pattern in _SENSELESS.items():
+        for problem, pattern in _REJECTED.items():
             if pattern.search(text):
                 raise InvalidConfiguration(str(path), problem)
         return tomllib.loads(text)
@@ -53,9 +54,9 @@ def read_toml(path: Path | Traversable) -> dict[str, object]:
 
 
 def list_shipped(folder: str, package: Traversable | None = None) -> list[Traversable]:
-    """Return the included TOML files of a folder of `config`, sorted by name."""
+    """Return the shipped TOML files in a folder of `config`, sorted by name."""
     package = package or resources.files("proxy")
-    # an installed package contains the folders; in a checkout they are next to it
+    # an installed package contains the folders; in a checkout, they are in `config` next to it
     installed = package / folder
     directory = installed if installed.is_dir() else package / ".." / "config" / folder
     files = (file for file in directory.iterdir() if file.name.endswith(".toml"))

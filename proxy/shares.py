@@ -1,9 +1,9 @@
-"""Bounds that several owners share: the excess is removed from the owner with the most entries.
+"""Bounds that several owners share: entries are removed from the owner with the most entries.
 
-    owners    a a a a b        one too many
-    dropped   the oldest of a
+    owners of the entries    a a a a b    one entry more than the bound
+    removed                  the oldest entry of a
 
-So a client that floods a store displaces only its own entries (F102).
+So a client that floods a store removes only its own entries (F102).
 """
 
 from collections import Counter, deque
@@ -16,11 +16,11 @@ Key = TypeVar("Key", bound=Hashable)
 def find_excess(
     entries: Iterable[tuple[Key, str, int]], most: int, most_bytes: int
 ) -> Iterator[Key]:
-    """Yield the keys of entries to drop until the others fit.
+    """Yield the keys of the entries to remove, so that the other entries are within the bounds.
 
-    `entries` are keys with their owners and sizes, in the order in which they are dropped. Among
-    equal owners, the one with the first entry is chosen. Takes O(entries), and O(owners) for each
-    dropped entry.
+    `entries` are keys with their owners and sizes. Of an owner, the first entries are removed. If
+    several owners have the most entries, the owner of the first entry is chosen. Takes O(entries)
+    time, plus O(owners) for each removed entry.
     """
     queues: dict[str, deque[tuple[Key, int]]] = {}
     counts, sizes = Counter[str](), Counter[str]()
@@ -42,8 +42,8 @@ def find_excess(
 def find_displaced(owners: Sequence[str], owner: str) -> int | None:
     """Return the index of the entry that a new entry of `owner` displaces from a full queue.
 
-    That is the newest entry of the owner with the most, None if `owner` would then have as many.
-    `owners` are those of the entries, the oldest first.
+    `owners` are the owners of the entries, the oldest entry first. The newest entry of the owner
+    with the most entries is displaced. Returns None if `owner` would then have as many entries.
     """
     counts = Counter(owners)
     heaviest, most = max(counts.items(), key=lambda item: item[1], default=("", 0))

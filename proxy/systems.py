@@ -1,6 +1,6 @@
 """The differences between operating systems: signals, process trees, keyboards, limits.
 
-The code for Windows has never been run.
+The code for Windows has never been executed.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
-KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # the signal that no program can ignore
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has no SIGKILL
 ENDINGS = tuple(dict.fromkeys((signal.SIGTERM, KILL)))
 HAS_PSEUDO_TERMINALS = hasattr(os, "openpty")
 # event loops of Windows cannot wait for the pipes between workers and their parent
@@ -25,7 +25,7 @@ if sys.platform == "win32":
 
 
 def open_file_limit() -> int:
-    """Return the maximum number of open files, negative if the system has none."""
+    """Return the maximum number of open files; negative if the system has no limit."""
     try:
         import resource
     except ModuleNotFoundError:
@@ -34,18 +34,18 @@ def open_file_limit() -> int:
 
 
 def keep_private(file: int) -> None:
-    """Make an open file readable for its owner only, on systems with file modes."""
+    """Restrict access to an open file to its owner, on systems with file modes."""
     if sys.platform != "win32":
         with suppress(PermissionError):  # the file belongs to another user
             os.fchmod(file, 0o600)
 
 
 def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
-    """Call `act` in the running event loop, with the number of the signal, for each signal."""
+    """Call `act` with the number of the signal in the running event loop at each signal."""
     loop = asyncio.get_running_loop()
     if sys.platform != "win32":
         loop.add_signal_handler(number, act, number)
-    else:  # Python calls a handler between any two steps of the loop
+    else:  # Python may call the handler while the loop runs other code
         signal.signal(number, lambda number, _frame: loop.call_soon_threadsafe(act, number))
 
 
@@ -61,7 +61,7 @@ def reset_signal(number: signal.Signals) -> None:
 def handle_signals(
     numbers: Sequence[signal.Signals], act: Callable[[int], object]
 ) -> Generator[None, None, None]:
-    """Call `act` with the number of each of these signals while the block runs in an event loop."""
+    """Like `handle_signal`, for several signals, until the end of the block."""
     for number in numbers:
         handle_signal(number, act)
     try:
@@ -73,7 +73,7 @@ def handle_signals(
 
 @contextmanager
 def handle_keys(on_key: Callable[[bytes], object]) -> Generator[None, None, None]:
-    """Call `on_key` with each key press while the block runs in an event loop."""
+    """Call `on_key` with the bytes of each key press while the block runs in an event loop."""
     loop = asyncio.get_running_loop()
     if sys.platform == "win32":
         with _polled_keys(lambda key: loop.call_soon_threadsafe(on_key, key)):
@@ -95,10 +95,10 @@ def handle_keys(on_key: Callable[[bytes], object]) -> Generator[None, None, None
 
 
 def block_on_terminal() -> None:
-    """Make writes to the terminal block again after uvloop has made its input non-blocking.
+    """Set the terminal to blocking mode, after uvloop has set standard input to non-blocking.
 
-    Standard input, output and error of a terminal share one open file, so a long output would
-    otherwise raise BlockingIOError.
+    Standard input, output and error of a terminal are the same open file. In non-blocking mode, a
+    long output raises BlockingIOError.
     """
     if sys.platform != "win32":
         os.set_blocking(sys.stdin.fileno(), True)
@@ -125,10 +125,10 @@ def kill_tree(pid: int, number: signal.Signals = KILL) -> None:
 
 
 def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
-    """Return the command that starts a program so that it ends with this process.
+    """Return a command line for a program that ends when this process ends.
 
     `wrapper` is the file of `proxy.processes.parent_death`; a frozen program has only the module.
-    See `hold_tree` for Windows.
+    On Windows, `tie_tree` does this.
     """
     if sys.platform == "win32":
         return tuple(command)
@@ -140,8 +140,11 @@ def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
 _jobs: dict[int, int] = {}
 
 
-def hold_tree(pid: int) -> Callable[[], object]:
-    """End a program and its children with this process; call the result when it has ended."""
+def tie_tree(pid: int) -> Callable[[], object]:
+    """Let a program and its children end when this process ends (Windows).
+
+    Returns a function to call after the program has ended.
+    """
     if sys.platform == "win32":
         kernel = ctypes.windll.kernel32
         kernel.CreateJobObjectW.restype = kernel.OpenProcess.restype = ctypes.c_void_p
@@ -153,10 +156,10 @@ def hold_tree(pid: int) -> Callable[[], object]:
         kernel.AssignProcessToJobObject(job, process)
         kernel.CloseHandle(process)
         _jobs[pid] = job.value or 0
-    return lambda: _let_go(pid)  # on other systems `tie_to_parent` does this
+    return lambda: _close_job(pid)  # on other systems, `tie_to_parent` is sufficient
 
 
-def _let_go(pid: int) -> None:
+def _close_job(pid: int) -> None:
     job = _jobs.pop(pid, None)
     if sys.platform == "win32" and job is not None:
         ctypes.windll.kernel32.CloseHandle(ctypes.c_void_p(job))
@@ -167,7 +170,7 @@ _EXTENDED_LIMITS, _KILL_ON_JOB_CLOSE, _SET_QUOTA, _TERMINATE = 9, 0x2000, 0x0100
 
 
 class _JobLimits(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION (winnt.h), of which one flag is set."""
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION (winnt.h); only `flags` is used."""
 
     _fields_ = (
         ("times", ctypes.c_int64 * 2),
@@ -183,10 +186,10 @@ class _JobLimits(ctypes.Structure):
 
 @contextmanager
 def _polled_keys(on_key: Callable[[bytes], object]) -> Generator[None, None, None]:
-    """Call `on_key` in a thread, because a Windows console offers no way to wait for keys."""
+    """Poll for keys in a thread, because a Windows console has no way to wait for them."""
     is_over = threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         if sys.platform == "win32":
             import msvcrt
 
@@ -194,10 +197,10 @@ def _polled_keys(on_key: Callable[[bytes], object]) -> Generator[None, None, Non
                 if msvcrt.kbhit():
                     on_key(msvcrt.getwch().encode())
 
-    looking = threading.Thread(target=look, daemon=True, name="keyboard")
-    looking.start()
+    thread = threading.Thread(target=poll, daemon=True, name="keyboard")
+    thread.start()
     try:
         yield
     finally:
         is_over.set()
-        looking.join()
+        thread.join()

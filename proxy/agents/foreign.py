@@ -42,7 +42,7 @@ from proxy.inference.plan import Policy, RequestPlan
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.known_model import Overrides, identify_model
 from proxy.profiles.recognition import Evidence
 from proxy.serving.context_fitting import ContextPolicy
 from proxy.tools.function import FunctionTool, expect_positive
@@ -264,7 +264,7 @@ class Guardrails:
             if name not in known:
                 raise ValueError(f"workflow.{rule}: unknown tool {name!r}")
         evidence = Evidence((self.model,), template=self.template)
-        quirks = introduce(self.model, evidence, load_profiles(), Overrides()).quirks
+        quirks = identify_model(self.model, evidence, load_profiles(), Overrides()).quirks
         self._policy = Policy(
             replace(quirks, aliases={**quirks.aliases, **aliases}),
             None if self.text_policy is None else TextPolicy(self.text_policy),

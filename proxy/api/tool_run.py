@@ -27,7 +27,7 @@ from proxy.inference.turn import Turn
 from proxy.mcp.built_in import BUILT_IN, BuiltInTools
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import CallSource, OwnedTools
+from proxy.mcp.execution import CallSource, OperatorTools
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.record import Load, ToolRecord
 from proxy.serving.request_preparation import Planned
@@ -72,7 +72,7 @@ class ToolRun(Answer):
         source: CallSource = hosting.offer.source
         if on_demand is not None:
             source = BuiltInTools(source, on_demand)
-        self._tools = OwnedTools(
+        self._tools = OperatorTools(
             source,
             offered,
             hosting.limits,
@@ -134,7 +134,7 @@ class ToolRun(Answer):
                 live.release()  # the record counts the time of tools separately
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        self.live.wait_for_person(call.id, tool.server, tool.own_name)
+        self.live.wait_for_person(call.id, tool.server, tool.upstream_name)
         return await self._person.ask(tool, arguments)
 
     def _note_call(self, record: ToolRecord) -> None:

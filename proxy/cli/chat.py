@@ -41,7 +41,7 @@ from proxy.errors import (
 )
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OwnedTools
+from proxy.mcp.execution import OperatorTools
 from proxy.mcp.hosting import specs_of
 from proxy.mcp.specification import CallLimits
 from proxy.observability.sentences import cut, summarize, visible, visible_json
@@ -345,7 +345,7 @@ class Chat:
 
 def _specs(agent: Agent) -> Iterator[Tool]:
     for tools in agent.tools:
-        if isinstance(tools, (Toolset, OwnedTools)):
+        if isinstance(tools, (Toolset, OperatorTools)):
             yield from tools.specs()
 
 
@@ -445,7 +445,7 @@ def _abandon_tools(
 
 async def _open_servers(
     settings: Settings, chat: Chat, stack: AsyncExitStack
-) -> Sequence[OwnedTools]:
+) -> Sequence[OperatorTools]:
     """Start the configured tool servers, and return their tools."""
     if not settings.mcp:
         return ()
@@ -460,7 +460,7 @@ async def _open_servers(
     tools = [tool for name in fleet.names for tool in fleet.tools_of(name) or ()]
     chosen = settings.tools
     limits = CallLimits(chosen.parallel, chosen.call_seconds, chosen.result_chars)
-    return (OwnedTools(fleet, tuple(tools), limits, confirm=chat.decide),)
+    return (OperatorTools(fleet, tuple(tools), limits, confirm=chat.decide),)
 
 
 def handle_interrupts(chat: Chat) -> None:

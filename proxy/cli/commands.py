@@ -88,7 +88,7 @@ def examine_servers(
     tried = TriedModels(cache_folder())
 
     def keep(target: "Target", results: "Sequence[CheckResult]") -> None:
-        tried.remember(report.build_tried_model(target, results, version()))
+        tried.save(report.build_tried_model(target, results, version()))
 
     async def work() -> bool:
         with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
@@ -274,7 +274,7 @@ def _show_tool_server(server: "InspectedServer") -> None:
     echo(server.spec.name, bold=True, nl=False)
     echo(f"  {server.state} {server.protocol}")
     for tool in server.definitions:
-        mark = server.offer_of(tool.name)
+        mark = server.describe_offer(tool.name)
         description = tool.description.partition("\n")[0][:70]
         echo(f"  {tool.name}  ({mark})  {description}")
     for warning in (server.problem, *server.warnings):

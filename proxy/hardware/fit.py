@@ -1,7 +1,7 @@
-"""The largest window that fits: the needs of a model against the available memory. No I/O.
+"""Computes the memory that a model needs, and the largest window that fits. No I/O.
 
-The size of the cache is exact (the arithmetic of llama.cpp); the working memory is an estimate, and
-a margin is kept free. Sizes are in bytes, windows in tokens of one slot.
+The size of the KV cache is exact (the formula of llama.cpp). The working memory is an estimate, and
+a margin remains free. Sizes are in bytes, windows in tokens of one slot.
 
     Qwen3-8B (36 layers, 8 KV heads of 128): 36 * 8 * 128 * 2 * 2 bytes = 144 KiB a token in f16
 """
@@ -24,12 +24,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of a machine: that of the host, and of each device that a model can use."""
+    """The memory of the host, and of each device that a model can use."""
 
     total: int
     free: int
     devices: tuple[Device, ...] = ()
-    unused: tuple[Device, ...] = ()  # not supported by the build that runs the model
+    unused: tuple[Device, ...] = ()  # devices that the build of llama-server does not support
 
     def without_devices(self) -> "Memory":
         """Return the memory for a program that cannot use the devices."""
@@ -39,12 +39,12 @@ class Memory:
 GIB = 1 << 30
 STEP = 256  # llama-server rounds windows to this
 
-_BATCH = 512  # tokens that are computed at once, llama-server's own default
+_BATCH = 512  # tokens that are computed at once, llama-server's default
 _FLOAT = 4
 _MASK = 2  # bytes of the attention mask for each token of a batch and of the window
-_MARGIN = GIB  # the default of llama-server's own --fit-target, per device
-_HOST_MARGIN = 0.1  # of the free memory, at most the margin of a device
-_USEFUL = 4096  # if the device has room for less, a part of the model goes to the host
+_MARGIN = GIB  # memory of each device that remains free, as in llama-server's --fit-target
+_HOST_MARGIN = 0.1  # share of the host's free memory that remains free, at most _MARGIN
+_USEFUL = 4096  # tokens; for a smaller window on the device, a part of the model goes to the host
 
 # Ollama's default windows by GPU memory, slightly below 48 and 24 GiB as in its server/routes.go
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
@@ -52,7 +52,7 @@ _OLLAMA_LEAST = 4096
 
 
 class CacheType(Enum):
-    """A type of cache elements: its name in llama-server, elements and bytes of a block."""
+    """A data type of the KV cache: the name in llama-server, elements and bytes of a block."""
 
     F32 = ("f32", 1, 4)
     F16 = ("f16", 1, 2)
@@ -75,14 +75,14 @@ class CacheType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """The types of keys and values, and the number of slots."""
+    """The data types of keys and values in the KV cache, and the number of slots."""
 
     slots: int = 1
     keys: CacheType = CacheType.F16
     values: CacheType = CacheType.F16
 
     def suits(self, shape: ModelShape) -> bool:
-        """Return whether llama-server accepts the types: a head must consist of whole blocks."""
+        """Return whether llama-server accepts the types: heads must consist of whole blocks."""
         return not any(
             layer.heads
             and (layer.key_length % self.keys.block or layer.value_length % self.values.block)
@@ -105,10 +105,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The largest window, 0 if none fits, with its need and the available room.
+    """The largest window (0 if none fits), the memory that it needs, and the available memory.
 
-    `on_host` is the part that does not fit on the device; 0 without a device, and if the device
-    shares the host's memory.
+    `on_host` is the part of the need that does not fit on the devices. It is 0 without devices, and
+    for devices that share the host's memory.
     """
 
     window: int
@@ -127,7 +127,7 @@ def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
 
 
 def bytes_per_token(shape: ModelShape, caching: Caching) -> int:
-    """Return the cost of one more token in a slot once every sliding window is full."""
+    """Return the bytes of one more token in a slot whose sliding windows are full."""
     return sum(_token_bytes(layer, caching) for layer in shape.layers if not layer.is_sliding)
 
 
@@ -136,9 +136,10 @@ def need(shape: ModelShape, window: int, caching: Caching) -> Need:
 
 
 def largest_window(shape: ModelShape, memory: Memory, caching: Caching) -> Fit:
-    """Find the largest window that fits, up to the one that the model was trained for.
+    """Find the largest window that fits, at most the window for which the model was trained.
 
-    The whole model goes to the device if that leaves a useful window, otherwise a part of it.
+    If the whole model fits on the devices with a useful window, only their memory is used;
+    otherwise also that of the host.
     """
     device, host = _rooms(memory)
     most = shape.trained_context // STEP * STEP
@@ -169,7 +170,7 @@ def _rooms(memory: Memory) -> tuple[int, int]:
 
 
 def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
-    """Find it by bisection: a larger window never needs less."""
+    """Find the largest window by bisection: a larger window never needs less memory."""
     low, high = 0, most // STEP
     while low < high:
         middle = (low + high + 1) // 2
@@ -181,7 +182,7 @@ def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
 
 
 def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
-    """Return the number of tokens that a layer stores: sliding ones store a batch more."""
+    """Return the number of tokens that a layer stores; a sliding window stores one more batch."""
     full = _pad(window)
     return min(full, _pad(shape.sliding_window + _BATCH)) if layer.is_sliding else full
 
@@ -196,10 +197,13 @@ def _token_bytes(layer: Layer, caching: Caching) -> int:
 
 
 def _working_memory(shape: ModelShape, window: int) -> int:
-    """Estimate the compute buffer of a batch: its vectors and a mask for each kind of attention.
+    """Estimate the compute buffer of a batch: its vectors, and a mask for each kind of attention.
 
-    Measured on llama.cpp build 11669; older builds also keep the logits of the whole batch.
+    The formula was fitted to llama.cpp build 11669; older builds also store the logits of the whole
+    batch.
     """
     row = max(shape.vocabulary, 10 * shape.width + 2 * shape.feed_forward)
-    seen = {layer.is_sliding: _cells(shape, layer, window) for layer in shape.layers if layer.heads}
-    return _BATCH * (_FLOAT * row + _MASK * sum(seen.values()))
+    cells = {
+        layer.is_sliding: _cells(shape, layer, window) for layer in shape.layers if layer.heads
+    }
+    return _BATCH * (_FLOAT * row + _MASK * sum(cells.values()))

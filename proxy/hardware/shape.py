@@ -1,38 +1,39 @@
-"""The memory needs of a model, from the metadata of its GGUF file. No I/O.
+"""Reads the dimensions that determine a model's memory from the metadata of its GGUF file. No I/O.
 
-Where the metadata is ambiguous, the larger need is assumed: a window that is too small costs a
-conversation its beginning, one that is too large crashes the server.
+If the metadata is ambiguous, the larger need is assumed: with a window that is too small,
+conversations are shortened earlier, but with a window that is too large, the server crashes.
 """
 
-# The cache of a layer, by the names of the metadata (without the prefix of the architecture):
+# What a layer stores in the cache. Names are those of the metadata without the architecture prefix.
 #
 #   attention            a key and a value for each head and token; `head_count_kv` is a number for
-#                        all layers or a list with one for each, 0 where a layer does not attend
-#   sliding attention    the same, but for the last tokens only; the layers are given by a list, a
-#                        period (its last layer has full attention) or, in older files, only by
-#                        the architecture
+#                        all layers, or a list with a number for each (0: a layer without attention)
+#   sliding attention    the same, but for the last tokens only; `sliding_window_pattern` is a list
+#                        with a value for each layer, or a period (the last layer of a period has
+#                        full attention); in older files, the architecture determines the period
 #   latent attention     one compressed key for all heads (`key_length_mla` is set), from which
 #                        the value is computed again
-#   shared cache         the last `shared_kv_layers` read the cache of an earlier layer
+#   shared cache         nothing: the last `shared_kv_layers` read the cache of an earlier layer
 #   recurrent            a state of a fixed size for each slot: Mamba, RWKV, gated convolutions and
-#                        delta networks, either every layer or those without heads
+#                        delta networks; either all layers are recurrent, or the layers without
+#                        heads
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_MOST_LAYERS = 4096  # more is a broken file
-_FLOAT = 4  # bytes; recurrent states are kept as 32-bit floats
+_MOST_LAYERS = 4096  # a file with more layers is corrupt
+_FLOAT = 4  # bytes; recurrent states consist of 32-bit floats
 
 # architectures whose older files do not contain the period of their sliding layers
 _SLIDING_PERIODS = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4}
 _FULL_ATTENTION_PERIODS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
-_ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # in every layer, in addition to attention
-_MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers only feed forward
+_ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # every layer has both a state and attention
+_MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers store nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The cache of one layer: elements for each token, and bytes for each slot."""
+    """The cache of one layer: `heads` with keys and values per token, `state_bytes` per slot."""
 
     heads: int
     key_length: int
@@ -45,8 +46,8 @@ class Layer:
 class ModelShape:
     """The properties of a model that determine its memory.
 
-    `weights` are bytes; `trained_context` and `sliding_window` tokens. `vocabulary`, `width` and
-    `feed_forward` are the lengths of a token's logits and vectors.
+    `weights` is in bytes, `trained_context` and `sliding_window` in tokens. `vocabulary` is the
+    number of logits; `width` and `feed_forward` are the lengths of vectors.
     """
 
     weights: int
@@ -61,7 +62,7 @@ class ModelShape:
 def shape_of(
     metadata: Mapping[str, object], weights: int, vocabulary: int = 0
 ) -> ModelShape | None:
-    """Read the shape from the metadata of GGUF or Ollama; None if that is incomplete."""
+    """Read the shape from the metadata of GGUF or Ollama; None if the metadata is incomplete."""
     keys = _Keys(metadata)
     count, context = keys.number("block_count"), keys.number("context_length")
     if not 0 < count <= _MOST_LAYERS or not context:
@@ -78,7 +79,7 @@ def shape_of(
 
 
 class _Keys:
-    """The metadata of one architecture; a missing value is 0."""
+    """Typed access to the metadata of an architecture; a missing value is 0."""
 
     def __init__(self, metadata: Mapping[str, object]) -> None:
         self._metadata = metadata
@@ -89,20 +90,20 @@ class _Keys:
         return max(0, value) if isinstance(value, int) else 0
 
     def each(self, name: str) -> tuple[int, ...]:
-        """Return a list with a value for each layer; empty if it is missing."""
+        """Return the values of a list with an element for each layer; () if it is missing."""
         value = self._metadata.get(f"{self.architecture}.{name}")
         if not isinstance(value, tuple | list):
             return ()
         return tuple(max(0, item) if isinstance(item, int) else 0 for item in value)
 
     def at(self, name: str, index: int) -> int:
-        """Return the value for one layer, from a list or from a value for all layers."""
+        """Return the value for one layer, from a list or from a number for all layers."""
         values = self.each(name)
         return values[index] if index < len(values) else self.number(name)
 
 
 def _feed_forward(keys: _Keys) -> int:
-    """Return the longest vector between two layers; experts run side by side."""
+    """Return the length of the longest feed-forward vector; active experts count together."""
     experts = keys.number("expert_used_count") * keys.number("expert_feed_forward_length")
     dense = keys.each("feed_forward_length") or (keys.number("feed_forward_length"),)
     return max(experts, *dense)
@@ -121,7 +122,7 @@ def _layer(keys: _Keys, index: int, count: int) -> Layer:
 
 
 def _count_stored_heads(keys: _Keys, index: int, count: int) -> int:
-    """Count the heads whose keys and values a layer keeps."""
+    """Count the heads whose keys and values a layer stores."""
     period = keys.number("full_attention_interval") or _FULL_ATTENTION_PERIODS.get(
         keys.architecture, 1
     )
@@ -130,7 +131,7 @@ def _count_stored_heads(keys: _Keys, index: int, count: int) -> int:
     if is_recurrent or shares_cache:
         return 0
     heads = keys.at("attention.head_count_kv", index)
-    # without grouped-query attention, the number is missing and equals that of all heads
+    # without grouped-query attention, `head_count_kv` may be missing; it then equals `head_count`
     is_known = keys.number("attention.head_count_kv") or keys.each("attention.head_count_kv")
     return heads if is_known else keys.at("attention.head_count", index)
 
@@ -148,9 +149,9 @@ def _is_sliding(keys: _Keys, index: int) -> bool:
 def _lengths(keys: _Keys, index: int, *, is_sliding: bool) -> tuple[int, int]:
     """Return the lengths of a head's key and value."""
     heads = keys.at("attention.head_count", index)
-    usual = keys.number("embedding_length") // heads if heads else 0
-    key = keys.number("attention.key_length") or usual
-    value = keys.number("attention.value_length") or usual
+    default = keys.number("embedding_length") // heads if heads else 0
+    key = keys.number("attention.key_length") or default
+    value = keys.number("attention.value_length") or default
     if is_sliding:
         key = keys.number("attention.key_length_swa") or key
         value = keys.number("attention.value_length_swa") or value
@@ -158,7 +159,7 @@ def _lengths(keys: _Keys, index: int, *, is_sliding: bool) -> tuple[int, int]:
 
 
 def _state_bytes(keys: _Keys, index: int) -> int:
-    """Return the bytes of a recurrent state for each slot, 0 without one."""
+    """Return the bytes of a layer's recurrent state for each slot; 0 without a state."""
     if keys.architecture in _MIXED_FEED_FORWARD and keys.at("feed_forward_length", index):
         return 0
     width = keys.number("embedding_length")

@@ -1,8 +1,7 @@
-"""The memory of this machine at this moment: the host's and that of every device.
+"""Measures the free and total memory of this machine: of the host and of each device.
 
 The NVIDIA code was tested on an H200. The AMD and Apple code has never run on real hardware: the
-tests write the files that the kernel documents, and replay the documented outputs of `sysctl` and
-of `rocm-smi`.
+tests use files as the kernel documents them, and the documented outputs of `sysctl` and `rocm-smi`.
 """
 
 import logging
@@ -41,12 +40,12 @@ def host_memory(root: Path = Path("/")) -> tuple[int, int]:
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the limits of control groups (version 2), and the usage of each."""
+    """Yield the limit and the usage of each control group (version 2) of this process."""
     top = root / "sys/fs/cgroup"
     lines = _text(root / "proc/self/cgroup").splitlines()
-    named = next((line for line in lines if line[:3] == "0::"), "0::/")
-    group = top / named[3:].strip("/")
-    # limits of all parent groups apply; a container sees its own group as the top
+    line_v2 = next((line for line in lines if line[:3] == "0::"), "0::/")
+    group = top / line_v2[3:].strip("/")
+    # the limits of all parent groups apply, too; inside a container, its group is the top
     for folder in (group, *group.parents):
         if not folder.is_relative_to(top):
             return
@@ -57,21 +56,22 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
 
 def _reclaimable(folder: Path) -> int:
     lines = _text(folder / "memory.stat").splitlines()
-    # the page cache, which the kernel frees on demand
+    # inactive page cache, which the kernel frees on demand
     return _number(dict(line.partition(" ")[::2] for line in lines).get("inactive_file"))
 
 
 Tool: TypeAlias = Callable[[], str]  # runs a program, and returns its output
 
 _AMD = "0x1002"  # PCI vendor id
-# Memory reserved for the GPU of a processor; beyond that it uses the host's memory (GTT).
+# A device with more reserved memory is a graphics card. The GPU of a processor has at most this
+# much reserved memory, and otherwise uses the host's memory (GTT).
 _MOST_RESERVED = 2 << 30
 
 
 def amd_devices(root: Path, query: Tool, host: Memory) -> tuple[Device, ...]:
-    """List the devices of sysfs, or else of rocm-smi (`query`); never raises.
+    """List the devices in sysfs, or else in the output of `query` (rocm-smi); never raises.
 
-    A container may have rocm-smi without the files of sysfs. On Windows there is neither.
+    A container may have rocm-smi but not the files of sysfs. Windows has neither of them.
     """
     cards = sorted((root / "sys/class/drm").glob("card[0-9]*/device"))
     devices = tuple(device for card in cards for device in _devices(card, host))
@@ -106,14 +106,14 @@ def _devices(card: Path, host: Memory) -> Iterator[Device]:
         return
     total, used = (_number(_text(card / f"mem_info_vram_{word}")) for word in ("total", "used"))
     name = _text(card / "product_name") or f"AMD {_text(card / 'device')}".strip()
-    shared, taken = (_number(_text(card / f"mem_info_gtt_{word}")) for word in ("total", "used"))
-    yield from _amd_device(name, (total, used), (shared, taken), host)
+    gtt = tuple(_number(_text(card / f"mem_info_gtt_{word}")) for word in ("total", "used"))
+    yield from _amd_device(name, (total, used), (gtt[0], gtt[1]), host)
 
 
 def _amd_device(
     name: str, reserved: tuple[int, int], shared: tuple[int, int], host: Memory
 ) -> Iterator[Device]:
-    """Describe a device by its memory and by the host's memory that it may use: total and used."""
+    """Describe a device; `reserved` and `shared` are the total and used bytes of VRAM and GTT."""
     total, used = reserved
     if total > _MOST_RESERVED:
         yield Device(name, total, max(0, total - used))
@@ -134,13 +134,13 @@ _COMMAND = ("/usr/sbin/sysctl", *_NAMES)
 _TOOL_SECONDS = 3.0  # rocm-smi is a Python program
 _MIB = 1 << 20
 _SMALL = 36 << 30
-# Metal's recommended working set, as observed: two thirds of the memory of a small machine, and
-# three quarters of that of a larger one.
+# Metal's recommended working set, as observed: two thirds of the memory of a machine with at most
+# 36 GiB, three quarters of the memory of a larger machine.
 _SMALL_SHARE, _LARGE_SHARE = 2 / 3, 3 / 4
 
 
 def sysctl() -> str:
-    """Return the output of sysctl, without unknown names; "" if it fails."""
+    """Return the output of sysctl, which omits unknown names; "" if it fails."""
     return _output(_COMMAND)
 
 
@@ -160,9 +160,9 @@ def _output(command: Sequence[str]) -> str:
     return result.stdout.decode(errors="replace")
 
 
-def apple_devices(ask: Tool, host: Memory) -> tuple[Device, ...]:
-    """Return the GPU if the processor has one; never raises."""
-    values = dict(line.partition(": ")[::2] for line in ask().splitlines())
+def apple_devices(query: Tool, host: Memory) -> tuple[Device, ...]:
+    """Return the GPU of an Apple processor, from the output of `query` (sysctl); never raises."""
+    values = dict(line.partition(": ")[::2] for line in query().splitlines())
     total = _number(values.get("hw.memsize"))
     if not total or _number(values.get("hw.optional.arm64")) != 1:
         return ()
@@ -176,14 +176,14 @@ def _number(text: str | None) -> int:
     return int(text) if text is not None and text.strip().isdecimal() else 0
 
 
-Handle: TypeAlias = object  # NVML's own
+Handle: TypeAlias = object  # an opaque handle of NVML
 
 
 def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple[Device, ...]:
     """List the NVIDIA devices that programs may use; never raises.
 
     `nvml` is `pynvml`, `visible` is CUDA_VISIBLE_DEVICES. A device without separate memory
-    (Jetson, GB10) uses the host's. After an error of NVML the list is empty.
+    (Jetson, GB10) uses the host's memory. After an error of NVML, the list is empty.
     """
     try:
         nvml.nvmlInit()
@@ -202,7 +202,7 @@ def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple
 
 
 def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
-    """Find the devices as CUDA does: the first invalid name ends the list."""
+    """Yield the devices that CUDA would use: the first invalid name ends the list."""
     if visible is None:
         yield from map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         return
@@ -216,7 +216,7 @@ def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
 
 
 def _instance(nvml: ModuleType, handle: Handle) -> Handle:
-    """Return the first instance of a partitioned device (MIG), which programs use."""
+    """Return the first instance of a partitioned device (MIG): programs use only that."""
     try:
         current, _pending = nvml.nvmlDeviceGetMigMode(handle)
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
@@ -230,7 +230,7 @@ def _instance(nvml: ModuleType, handle: Handle) -> Handle:
 
 
 def _nvidia_device(nvml: ModuleType, handle: Handle, host: Memory) -> Iterator[Device]:
-    """Describe a device; a lost one is skipped."""
+    """Describe a device; yields nothing if NVML cannot query it."""
     try:
         name = str(nvml.nvmlDeviceGetName(handle))
         total, free = _memory(nvml, handle)
@@ -254,36 +254,36 @@ def _memory(nvml: ModuleType, handle: Handle) -> tuple[int, int]:
 
 Source: TypeAlias = Callable[[Memory], tuple[Device, ...]]
 
-# usually milliseconds; a driver that has to wake several GPUs takes seconds
-_PATIENCE_SECONDS = 5.0
+# a query usually takes milliseconds; a driver that has to wake several GPUs takes seconds
+_QUERY_SECONDS = 5.0
 
 
 def detect_hardware() -> Memory:
     """Measure the memory of this machine and its GPUs, in bytes.
 
-    Never raises, and gives up on a driver that hangs. Without a GPU, `devices` is empty; if the
-    system does not report its memory, `total` is 0.
+    Never raises. If a driver hangs, its devices are missing. Without a GPU, `devices` is empty. If
+    the system does not report its memory, `total` is 0.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     sources: list[Source] = [lambda host: nvidia_devices(pynvml, host, visible)]
     if sys.platform == "darwin":
         sources.append(partial(apple_devices, sysctl))
     sources.append(partial(amd_devices, Path("/"), rocm_smi))
-    return add_devices(Memory(*host_memory()), sources, _PATIENCE_SECONDS)
+    return add_devices(Memory(*host_memory()), sources, _QUERY_SECONDS)
 
 
-def add_devices(host: Memory, sources: Sequence[Source], patience: float) -> Memory:
-    """Add the devices that the sources find within `patience` seconds."""
+def add_devices(host: Memory, sources: Sequence[Source], seconds: float) -> Memory:
+    """Add the devices that the sources find within `seconds`."""
     devices: list[Device] = []  # append-only, so it can be read while the thread runs
 
-    def look() -> None:
+    def query_all() -> None:
         for source in sources:
             devices.extend(source(host))
 
-    # a driver may hang in an uninterruptible call, so a daemon thread makes it
-    looking = Thread(target=look, daemon=True, name="hardware")
-    looking.start()
-    looking.join(patience)
-    if looking.is_alive():
-        logger.warning("querying the hardware took more than %g s; GPUs may be missing", patience)
+    # a daemon thread, because a driver may hang in an uninterruptible call
+    thread = Thread(target=query_all, daemon=True, name="hardware")
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        logger.warning("querying the hardware took more than %g s; GPUs may be missing", seconds)
     return replace(host, devices=tuple(devices))

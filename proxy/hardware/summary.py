@@ -1,4 +1,4 @@
-"""The needs of a model and the available memory, as text and as JSON: part of `temper models`."""
+"""Formats the needed and the available memory as text and JSON, for `temper models`."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from proxy.hardware.shape import ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A model, the memory of the machine and the number of slots to start it with."""
+    """A model, the memory of the machine, and the number of slots."""
 
     shape: ModelShape
     memory: fit.Memory
@@ -31,7 +31,7 @@ def summary(prospect: Prospect) -> dict[str, str]:
 
 
 def document(prospect: Prospect) -> JsonObject:
-    """Return it as a JSON object; sizes are in bytes, windows in tokens of one slot."""
+    """Return a JSON object; sizes are in bytes, windows in tokens of one slot."""
     shape, memory = prospect.shape, prospect.memory
     return {
         "weights_bytes": shape.weights,
@@ -67,18 +67,18 @@ def _cachings(prospect: Prospect) -> tuple[fit.Caching, ...]:
 
 
 def _windows(prospect: Prospect) -> str:
-    usual, *small = (
+    default, *small = (
         fit.largest_window(prospect.shape, prospect.memory, caching)
         for caching in _cachings(prospect)
     )
     trained = f"trained for {prospect.shape.trained_context:,}"
-    if not usual.window:
-        least = f"needs {amount(usual.need.total)}, but only {amount(usual.room)} is available"
-        return f"none fits: the model {least}; {trained}"
+    if not default.window:
+        needs = f"needs {amount(default.need.total)}, but only {amount(default.room)} is available"
+        return f"none fits: the model {needs}; {trained}"
     with_small = f" ({small[0].window:,} with a q8_0 cache)" if small else ""
-    spilt = f", {amount(usual.on_host)} of it in the host's memory" if usual.on_host else ""
+    on_host = f", {amount(default.on_host)} of it in the host's memory" if default.on_host else ""
     each = f" for each of {prospect.slots} slots" if prospect.slots > 1 else ""
-    return f"{usual.window:,} tokens fit{each}{with_small}{spilt}; {trained}"
+    return f"{default.window:,} tokens fit{each}{with_small}{on_host}; {trained}"
 
 
 def _describe_cache(prospect: Prospect, caching: fit.Caching) -> JsonObject:
@@ -102,5 +102,5 @@ def _device(device: fit.Device) -> str:
 def _host(memory: fit.Memory) -> str:
     names = ", ".join(device.name for device in memory.unused)
     unused = f"{names} is not used by this llama-server; " if names else ""
-    nothing = "" if memory.devices or memory.unused else "no GPU was found; "
-    return f"{nothing}{unused}host: {amount(memory.free)} of {amount(memory.total)} free"
+    no_gpu = "" if memory.devices or memory.unused else "no GPU was found; "
+    return f"{no_gpu}{unused}host: {amount(memory.free)} of {amount(memory.total)} free"

@@ -1,5 +1,5 @@
-"""`temper launch`: one command from nothing to a coding agent on a local model.
+"""`temper launch`: starts a coding agent, and Temper with a local model if necessary.
 
-`agents` is the table of agents and their configuration, `user_files` writes that configuration
-permanently and restores the user's files, `launching` starts Temper and the agent.
+`agents` defines the configuration of each agent. `user_files` writes a configuration permanently
+and restores the user's files. `launching` starts Temper and the agent.
 """

@@ -2,13 +2,13 @@
 
 An agent is configured in one of two ways, from the same values:
 
-- For one run: environment variables and arguments (`Profile`). A file, where an agent needs one,
-  is written into a temporary folder. The user's own files are not touched.
+- For one run: environment variables and arguments (`Profile`). If an agent needs a file, it is
+  written into a temporary folder. The user's files are not changed.
 - Permanently (`--install`): entries of a file in the user's home directory (`Installation`).
 
-Every agent assumes the window of a hosted model if it is not configured, and then compacts its
-conversation too late; so the window and the names of all its models (the small one as well) are set
-from the facts that Temper reports about the model. The variables and keys were checked with the
+By default, agents assume the window of a hosted model and compact their conversation too late.
+Therefore, the configuration contains the window that Temper reports, and the model's name for each
+model that an agent uses, including the small model. The variables and keys were checked with the
 versions in `docs/guides/agents.md`.
 """
 
@@ -20,10 +20,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 FOLDER = "{folder}"  # replaced by the temporary folder of a run
-NO_KEY = "none"  # clients reject an empty key; a Temper without keys ignores it
-# The first request of a coding agent takes about a third of it: 12,000 tokens in Claude Code.
+NO_KEY = "none"  # a placeholder, because clients reject an empty key
+# tokens; the first request of a coding agent takes about a third of this (12,000 in Claude Code)
 LEAST_WINDOW = 32_768
-# An agent compacts its conversation at this share of the window: its next reply has to fit as well.
+# the share of the window at which an agent compacts its conversation; the next reply needs space
 _COMPACT_AT = 0.8
 _KEY_VARIABLE = "TEMPER_KEY"
 _MOST_OUTPUT = 8_192
@@ -31,7 +31,7 @@ _MOST_OUTPUT = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A running Temper (`url` without /v1), and the model to use; `window` is in tokens."""
+    """A running Temper and the model to use; `url` is without /v1, `window` in tokens."""
 
     url: str
     model: str
@@ -40,7 +40,7 @@ class Endpoint:
 
     @property
     def output_tokens(self) -> int:
-        """The length of a reply that an agent may expect, in tokens."""
+        """The maximum length of a reply that an agent may request, in tokens."""
         return min(_MOST_OUTPUT, (self.window or LEAST_WINDOW) // 4)
 
 
@@ -55,11 +55,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Entries of a configuration file of the user.
+    """A permanent configuration in a file of the user.
 
-    The file is `path` below the directory that the environment variable `variable` names, or else
-    below `folder` in the home directory. A JSON object is merged into the file; text is a file of
-    its own. Afterwards the agent is started with `command`.
+    The file is `path` in the directory that the environment variable `variable` names, or else in
+    `folder` of the home directory. A JSON object is merged into the file; text becomes a separate
+    file. After the installation, the user starts the agent with `command`.
     """
 
     variable: str
@@ -71,9 +71,9 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A coding agent: its program, the way to install it, and its configuration.
+    """A coding agent: its program, the command that installs it, and its configuration.
 
-    `permanent` is None if the agent has no file that could be restored safely.
+    `permanent` is None if the agent has no file that Temper could restore.
     """
 
     title: str
@@ -84,7 +84,7 @@ class Agent:
 
 
 def describe(profile: Profile, program: str) -> str:
-    """Write a profile for a person: the files, the variables and the command line."""
+    """Write a profile as text for the user: the files, the variables and the command line."""
     files = [f"# {FOLDER}/{name}\n{content}" for name, content in profile.files.items()]
     command = shlex.join((program, *profile.arguments))
     return "\n".join([*files, *filter(None, [as_exports(profile.environment)]), command])
@@ -96,9 +96,9 @@ def as_exports(environment: Mapping[str, str]) -> str:
 
 
 def as_toml(values: JsonObject) -> str:
-    """Write TOML: scalars first, then the tables, which contain scalars only.
+    """Write nested objects as TOML: top-level values first, then each table with its values.
 
-    JSON strings and numbers are TOML as well.
+    Strings and numbers are written as JSON, which is valid TOML.
     """
     tables = [*_flat_tables(values)]
     return "\n\n".join(
@@ -123,7 +123,7 @@ def claude_environment(to: Endpoint) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": to.url,
         "ANTHROPIC_AUTH_TOKEN": to.key,
         **{f"ANTHROPIC_{name}": to.model for name in names},
-        # otherwise the first bytes of the prompt differ in each request, and the cache is lost
+        # otherwise each request starts with another header text, so that the cache is not used
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
     }
@@ -140,7 +140,7 @@ def _install_claude(to: Endpoint) -> Installation:
 
 
 def codex_settings(to: Endpoint) -> JsonObject:
-    """Return the settings of Codex; a key comes from an environment variable, never from a file."""
+    """Return the settings of Codex; they contain the name of a variable instead of the key."""
     settings: JsonObject = {"model": to.model, "model_provider": "temper"}
     if to.window is not None:
         settings["model_context_window"] = to.window
@@ -162,7 +162,7 @@ def _codex_profile(to: Endpoint) -> Profile:
 
 
 def _install_codex(to: Endpoint) -> Installation:
-    # since 0.134 a profile is a file of its own, which leaves config.toml as it is
+    # since Codex 0.134, a profile is a separate file, so config.toml is not changed
     text = f"{as_toml(codex_settings(to))}\n"
     return Installation(
         "CODEX_HOME", ".codex", "temper.config.toml", text, "codex --profile temper"
@@ -241,7 +241,7 @@ def _qwen_profile(to: Endpoint) -> Profile:
         "security": {"auth": {"selectedType": "openai"}},
         "model": {"name": to.model},
     }
-    # The user's own providers are a list, to which no file can add, so there is no installation.
+    # No permanent installation: providers are a list, which merging a file would replace.
     environment = {
         "QWEN_CODE_SYSTEM_SETTINGS_PATH": f"{FOLDER}/qwen.json",
         _KEY_VARIABLE: to.key,

@@ -1,12 +1,11 @@
 """Finds or starts Temper, and runs a coding agent with it in the foreground.
 
-    flags name a server or model     a private Temper on a free port, which ends with the agent
-    a Temper runs at server.port     it is used
-    another model server runs        a private Temper in front of it
+    flags name a server or model     start a private Temper on a free port, stop it after the agent
+    a Temper runs at server.port     use it
+    another model server runs        start a private Temper in front of it
     none of these                    an error that lists the alternatives
 
-The terminal belongs to the agent while it runs: Temper's log lines are not shown, and Ctrl-C
-reaches the agent alone.
+While the agent runs, Temper's log lines are not shown, and only the agent handles Ctrl-C.
 """
 
 import asyncio
@@ -35,28 +34,29 @@ _POLL_SECONDS = 0.25
 _START_SECONDS = 60.0
 
 Report = Callable[[str], None]
-"""Shows the current activity; called once for each phase."""
+"""A function that shows the current activity."""
 
 
 @asynccontextmanager
 async def temper_for(
     settings: Settings, options: Sequence[str], model: str, report: Report
 ) -> AsyncGenerator[Endpoint, None]:
-    """Yield a Temper that is ready, and stop it afterwards if it was started here.
+    """Find or start a Temper, and yield it when it is ready.
 
-    `options` are those of `temper serve`; `model` selects one of several. Raises
-    `InvalidConfiguration`, `LaunchFailed` and `NeverBecameReady`.
+    A Temper that was started here is stopped after the block. `options` are flags of `temper
+    serve`; `model` selects one of several models. Raises `InvalidConfiguration`, `LaunchFailed` and
+    `NeverBecameReady`.
     """
     key = _key_of(settings)
     if selects_no_server(settings):
-        url = _usual_url(settings)
+        url = _default_url(settings)
         report(f"looking for Temper at {url}")
         if await _is_temper(url):
             yield await _endpoint(url, model, key, report=report)
             return
         report("looking for a model server")
         server = await find_backend(settings, (), "launch AGENT")
-        assert server is not None  # noqa: S101 - or it would have raised
+        assert server is not None  # noqa: S101 - the settings name no server, so it was searched
         options = (*options, "--backend-url", server.url)
     report("starting Temper")
     async with private_temper(options) as (address, process):
@@ -66,9 +66,9 @@ async def temper_for(
 async def running_temper(settings: Settings, model: str) -> Endpoint:
     """Return the Temper that runs at `server.port`; raises `InvalidConfiguration` if there is none.
 
-    A permanent configuration needs an address that does not end with this command.
+    A permanent configuration needs the address of a Temper that continues to run.
     """
-    url = _usual_url(settings)
+    url = _default_url(settings)
     if not await _is_temper(url):
         raise InvalidConfiguration(
             "server.port", f"no Temper is running at {url}. Start it with temper serve."
@@ -88,11 +88,12 @@ def find_program(agent: Agent) -> str:
 async def run_agent(program: str, profile: Profile, arguments: Sequence[str]) -> int:
     """Run an agent in the foreground and return its exit code, 128 + N after signal N."""
     with tempfile.TemporaryDirectory(prefix="temper-launch-") as folder:
-        environment = {**os.environ, **_written(profile, folder)}
+        environment = {**os.environ, **_write_files(profile, folder)}
         child = await asyncio.create_subprocess_exec(
             program, *profile.arguments, *arguments, env=environment
         )
-        # The terminal sends Ctrl-C to both. Agents use it to interrupt a reply, and stay.
+        # The terminal sends Ctrl-C to both processes. Temper ignores it, because agents use it to
+        # interrupt a reply, and do not end.
         with handle_signals([signal.SIGINT], lambda _number: None):
             try:
                 code = await child.wait()
@@ -104,14 +105,14 @@ async def run_agent(program: str, profile: Profile, arguments: Sequence[str]) ->
     return code if code >= 0 else 128 - code
 
 
-def _written(profile: Profile, folder: str) -> dict[str, str]:
-    """Write the files of a profile, and return its variables, which name them."""
+def _write_files(profile: Profile, folder: str) -> dict[str, str]:
+    """Write the files of a profile; return its variables with the paths of these files."""
     for name, content in profile.files.items():
         Path(folder, name).write_text(content, encoding="utf-8")
     return {name: value.replace(FOLDER, folder) for name, value in profile.environment.items()}
 
 
-def _usual_url(settings: Settings) -> str:
+def _default_url(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.server.port}"
 
 
@@ -121,7 +122,7 @@ def _key_of(settings: Settings) -> str:
 
 
 async def _is_temper(url: str) -> bool:
-    """Return whether the server at `url` is Temper, which says so on its first page."""
+    """Return whether the server at `url` is Temper: its response to `/` starts with "Temper "."""
     client = BackendClient(url)
     try:
         return (await client.fetch("/", within=_LOOKUP_SECONDS)).body.startswith(b"Temper ")

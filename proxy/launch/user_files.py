@@ -1,9 +1,12 @@
 """Writes an agent's permanent configuration into a file of the user, and restores that file.
 
-Next to the file there are two copies while an installation exists: `NAME.before-temper`, the bytes
-before it (absent if there was no file), and `NAME.by-temper`, the bytes that were written. If the
-file still equals the second, the first is restored, byte for byte. If the user has edited it since,
-only the entries that still have Temper's values return to their earlier state.
+An installation creates two files next to the user's file:
+
+    settings.json.before-temper    the content before the installation (absent if there was no file)
+    settings.json.by-temper        the content that Temper wrote
+
+If the user's file still equals the second, its content is replaced by the first, byte for byte. If
+the user has edited it, only the entries that still have Temper's values are restored.
 """
 
 import contextlib
@@ -28,7 +31,8 @@ def path_of(installation: Installation, environment: Mapping[str, str], home: Pa
 def install(file: Path, content: JsonObject | str) -> None:
     """Write the configuration; a second installation replaces the first.
 
-    Raises `InvalidConfiguration` if the file is not JSON, or if Temper did not write it.
+    Raises `InvalidConfiguration` if the file is not JSON. If `content` is text, raises it if the
+    file exists and Temper did not write it.
     """
     before, installed = _copies(file)
     if installed.exists():
@@ -40,7 +44,7 @@ def install(file: Path, content: JsonObject | str) -> None:
             raise InvalidConfiguration(str(file), problem)
         text = content
     else:
-        text = _as_text(_merged(_read(file), content))
+        text = _as_text(_merge(_read(file), content))
     file.parent.mkdir(parents=True, exist_ok=True)
     if original is not None:
         before.write_bytes(original)
@@ -51,7 +55,8 @@ def install(file: Path, content: JsonObject | str) -> None:
 def remove(file: Path, content: JsonObject | str) -> bool:
     """Restore the file; returns False if there is no installation.
 
-    Raises `InvalidConfiguration` if the user has changed the file to something that is not JSON.
+    Raises `InvalidConfiguration` if the file is no longer JSON, or if it is a text file that the
+    user has edited.
     """
     before, installed = _copies(file)
     if not installed.exists():
@@ -64,8 +69,8 @@ def remove(file: Path, content: JsonObject | str) -> bool:
         else:
             _replace(file, original)
     elif current is not None and not isinstance(content, str):
-        ours, old = _parsed(installed, installed.read_bytes()), _parsed(before, original or b"{}")
-        _replace(file, _as_text(_restored(_parsed(file, current), ours, old)).encode())
+        ours, old = _parse(installed, installed.read_bytes()), _parse(before, original or b"{}")
+        _replace(file, _as_text(_restore(_parse(file, current), ours, old)).encode())
     elif current is not None:
         problem = "was edited after its installation; delete it yourself"
         raise InvalidConfiguration(str(file), problem)
@@ -79,9 +84,10 @@ def _copies(file: Path) -> tuple[Path, Path]:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Replace the content at once, so that a crash leaves the old or the new one.
+    """Replace the content atomically, so that a crash leaves either the old or the new content.
 
-    A symbolic link stays one (dotfiles in a repository are links), and the file keeps its mode.
+    A symbolic link is not replaced: its target is (dotfiles in a repository are often links). The
+    file keeps its mode.
     """
     target = file.resolve()
     temporary = target.with_name(f"{target.name}.temper-{os.getpid()}")
@@ -92,10 +98,10 @@ def _replace(file: Path, content: bytes) -> None:
 
 
 def _read(file: Path) -> JsonObject:
-    return _parsed(file, file.read_bytes()) if file.exists() else {}
+    return _parse(file, file.read_bytes()) if file.exists() else {}
 
 
-def _parsed(file: Path, content: bytes) -> JsonObject:
+def _parse(file: Path, content: bytes) -> JsonObject:
     try:
         value = json.parse(content) if content.strip() else {}
     except ValueError:
@@ -110,28 +116,28 @@ def _as_text(value: JsonObject) -> str:
     return f"{msgspec.json.format(json.dump_text(value), indent=2)}\n"
 
 
-def _merged(base: JsonObject, entries: JsonObject) -> JsonObject:
+def _merge(base: JsonObject, entries: JsonObject) -> JsonObject:
     """Return `base` with the entries; objects are merged, other values are replaced."""
     merged = dict(base)
     for name, value in entries.items():
         old = merged.get(name)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = _merged(old, value)
+            value = _merge(old, value)
         merged[name] = value
     return merged
 
 
-def _restored(current: JsonObject, ours: JsonObject, old: JsonObject) -> JsonObject:
-    """Return `current` with every entry that Temper changed in its old state.
+def _restore(current: JsonObject, ours: JsonObject, old: JsonObject) -> JsonObject:
+    """Return `current` with the `old` values of all entries that still have Temper's values.
 
-    An entry that differs from Temper's value was edited by the user, and stays.
+    An entry that differs from Temper's value was edited by the user, and is not changed.
     """
     restored: JsonObject = {}
     for name, value in current.items():
         before: JsonValue = old.get(name)
         installed = ours.get(name)
         if isinstance(value, dict) and isinstance(installed, dict):
-            inner = _restored(value, installed, before if isinstance(before, dict) else {})
+            inner = _restore(value, installed, before if isinstance(before, dict) else {})
             if inner or isinstance(before, dict):
                 restored[name] = inner
         elif name in ours and value == installed:

@@ -1,19 +1,19 @@
-"""Temper's own tools in the loop of the operator's: a call is answered from the request itself."""
+"""Tools that Temper executes itself, without a server: `find_tools`, for tools on demand."""
 
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import CallSource
-from proxy.mcp.specification import GONE, CallLimits, Ended
+from proxy.mcp.specification import TOOL_WITHDRAWN, CallLimits, ToolCallResult
 from proxy.tools.on_demand import ToolsOnDemand
 
-BUILT_IN = "temper"  # in headers, logs and metrics, where other tools have their server
+BUILT_IN = "temper"  # the server name of these tools in headers, logs and metrics
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltInTools:
-    """The tool servers of `servers`, and the tools of Temper for one request."""
+    """The tool servers, plus the built-in tools for one request."""
 
     servers: CallSource
     on_demand: ToolsOnDemand
@@ -23,14 +23,14 @@ class BuiltInTools:
 
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
-    ) -> Ended:
+    ) -> ToolCallResult:
         if tool.server != BUILT_IN or tool.tool.name != self.on_demand.name:
             return await self.servers.call(tool, arguments, limits, meta)
-        return Ended(self.on_demand.find(arguments.get("query"))[: limits.result_chars])
+        return ToolCallResult(self.on_demand.find(arguments.get("query"))[: limits.result_chars])
 
 
 class NoToolServers:
-    """The tool servers of an operator without any."""
+    """A `ToolSource` for settings without tool servers."""
 
     names = tuple[str, ...]()
 
@@ -48,5 +48,5 @@ class NoToolServers:
 
     async def call(
         self, _tool: ServedTool, _arguments: JsonObject, _limits: CallLimits, _meta: JsonObject
-    ) -> Ended:
-        return GONE
+    ) -> ToolCallResult:
+        return TOOL_WITHDRAWN

@@ -1,7 +1,7 @@
-"""Calls that wait for the consent of a person: each is asked about once, and answered once.
+"""Calls that wait for approval by a person.
 
-The request waits here; the transport of the question and of the answer is not known here. A request
-that is canceled while it waits withdraws its question.
+A request waits in `ask` until the dashboard calls `answer`, or until a time limit. If the request
+is canceled, its call no longer waits.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.specification import Ended
+from proxy.mcp.specification import ToolCallResult
 from proxy.observability.rows import PendingCall
 from proxy.observability.sentences import escape, visible_json
 from proxy.shares import find_displaced
@@ -24,30 +24,30 @@ from proxy.tools.executor import Status
 
 logger = logging.getLogger(__name__)
 
-MOST_PENDING = 100  # more cannot be read before they time out
+MOST_PENDING = 100  # a person cannot read more calls before they time out
 _REFUSED = "Error: a person refused this call; it was not made"
 _UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 
 
 class Decision(Enum):
-    """The result of a question."""
+    """The decision about a call."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
     UNANSWERED = "unanswered"
 
     @property
-    def refusal(self) -> Ended | None:
-        """The result for the model of a call that was not allowed; None if it may be made."""
+    def refusal(self) -> ToolCallResult | None:
+        """The result that the model receives for a refused call; None for an allowed call."""
         if self is Decision.ALLOWED:
             return None
         text = _REFUSED if self is Decision.REFUSED else _UNANSWERED
-        return Ended(text, Status.REFUSED, self.value)
+        return ToolCallResult(text, Status.REFUSED, self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """The origin of a call: the owner of the key, the row of the request, and its id."""
+    """The origin of a call: the owner of the API key, the dashboard row, and the request id."""
 
     client: str = ""
     request: str = ""
@@ -56,7 +56,7 @@ class Requester:
 
 @dataclass(frozen=True, slots=True)
 class _WaitingCall:
-    """A call that waits until a moment of the clock."""
+    """A call that waits for `answer`, at most until the time `until` of the clock."""
 
     call: PendingCall
     until: float
@@ -65,10 +65,10 @@ class _WaitingCall:
 
 @dataclass(eq=False, slots=True)
 class Confirmations:
-    """All calls of one process that wait for a person; `number` increases with every change.
+    """All calls of one process that wait for approval; `number` increases with every change.
 
-    At most `most` calls wait, as many as a person can read. Beyond that, a call of a client with
-    few waiting calls displaces the newest call of the client with the most.
+    At most `most` calls wait. After that, a call of a client with few waiting calls displaces the
+    newest call of the client with the most waiting calls.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -86,14 +86,14 @@ class Confirmations:
             for waiting in self._open.values()
         )
 
-    def answer(self, name: str, *, allow: bool, who: str) -> bool:
-        """Answer a question; False if it is already decided or withdrawn."""
-        question = self._forget(name)
-        if question is None:
+    def answer(self, name: str, *, allow: bool, decided_by: str) -> bool:
+        """Decide about a call; returns False if it no longer waits."""
+        waiting = self._remove(name)
+        if waiting is None:
             return False
-        question.answer.set_result(allow)
-        call, decided = question.call, "allowed" if allow else "refused"
-        logger.info("a call of %s.%s was %s by %s", call.server, call.tool, decided, who)
+        waiting.answer.set_result(allow)
+        call, decided = waiting.call, "allowed" if allow else "refused"
+        logger.info("a call of %s.%s was %s by %s", call.server, call.tool, decided, decided_by)
         return True
 
     async def ask(
@@ -105,10 +105,16 @@ class Confirmations:
                 "%d calls are already waiting for approval; the next call is refused", self.most
             )
             return Decision.UNANSWERED
-        own_name, shown_arguments = escape(tool.own_name), visible_json(arguments)
-        name = secrets.token_hex(8)  # unguessable, so an answer cannot reach another call
+        upstream_name, shown_arguments = escape(tool.upstream_name), visible_json(arguments)
+        name = secrets.token_hex(8)  # unguessable, so that a client cannot approve its own call
         call = PendingCall(
-            name, tool.server, own_name, shown_arguments, escape(of.client), of.request, seconds
+            name,
+            tool.server,
+            upstream_name,
+            shown_arguments,
+            escape(of.client),
+            of.request,
+            seconds,
         )
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._open[name] = _WaitingCall(call, self.clock() + seconds, answer)
@@ -119,31 +125,31 @@ class Confirmations:
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
-            self._forget(name)  # also if the request was canceled: nobody would run the call
+            self._remove(name)  # also if the request was canceled, as the call would not run
         if not answer.done() or answer.cancelled():
             logger.info("%s: no decision in time; the call is refused", tool_name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
 
     def _displace(self, client: str) -> bool:
-        """Withdraw the newest call of the client with the most; False if no client has more."""
+        """Refuse the newest call of the client with the most calls; False if none has more."""
         waiting = [*self._open.items()]
         displaced = find_displaced([call.call.client for _, call in waiting], client)
         if displaced is None:
             return False
         name, waiting_call = waiting[displaced]
-        self._forget(name)
+        self._remove(name)
         return waiting_call.answer.cancel()
 
-    def _forget(self, name: str) -> _WaitingCall | None:
-        if (forgotten := self._open.pop(name, None)) is not None:
+    def _remove(self, name: str) -> _WaitingCall | None:
+        if (removed := self._open.pop(name, None)) is not None:
             self.number += 1
-        return forgotten
+        return removed
 
 
 @dataclass(slots=True)
 class RequestConfirmations:
-    """The decisions about the calls of one request; they hold for repeated calls."""
+    """The decisions about the calls of one request; they also apply to repeated calls."""
 
     confirmations: Confirmations
     requester: Requester
@@ -152,12 +158,13 @@ class RequestConfirmations:
     _locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
 
     async def ask(self, tool: ServedTool, arguments: JsonObject) -> Decision:
-        """Have a person decide about a call, unless the same call is already decided."""
-        identity = (tool.server, tool.own_name, arguments)
+        """Return the decision about a call; waits for one if there is none for an equal call."""
+        identity = (tool.server, tool.upstream_name, arguments)
         key = msgspec.json.encode(identity, order="deterministic")
-        # Equal calls of one reply share a question.
+        # equal calls of one reply wait for the same decision
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._decided:
-                asking = self.confirmations.ask(tool, arguments, self.requester, self.seconds)
-                self._decided[key] = await asking
+                self._decided[key] = await self.confirmations.ask(
+                    tool, arguments, self.requester, self.seconds
+                )
             return self._decided[key]

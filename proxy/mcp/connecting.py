@@ -1,10 +1,10 @@
-"""A connection to one tool server: a started program, or an address.
+"""A connection to one tool server, which is a program to start or an address.
 
-It uses the MCP SDK and knows nothing of restarts: the task that enters the connection also leaves
-it. A program ends with Temper and receives none of its secrets: its environment is the SDK's short
-list plus the variables of the operator.
+It uses the MCP SDK, and does not reconnect. A program ends when Temper ends. It does not receive
+Temper's secrets: its environment consists of the few variables that the SDK passes on, and of the
+operator's variables.
 
-A server is not trusted: the size of a message, the number of values in it, and the rate of
+A server is not trusted: the size of a message, the number of values in a message, and the rate of
 unsolicited messages are limited (`bounds`).
 """
 
@@ -43,17 +43,17 @@ from proxy.processes.process import LogTail
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 300.0  # between two events of a response; calls have separate limits
 _CHUNK = 65536
-_GRACE_SECONDS = 2.0  # after each signal
-_GLANCE_SECONDS = 0.01
+_GRACE_SECONDS = 2.0  # for the program to end, after its input was closed and after each signal
+_POLL_SECONDS = 0.01
 _TOO_MANY_VALUES = f"its response has more than {bounds.VALUES} values"
-_BEFORE_VALUES = (b",", b"[", b"{")
+_BEFORE_VALUES = (b",", b"[", b"{")  # each value of a JSON document follows one of these
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
-_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # including one response
+_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # allowance with one response
 _FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, without a request"
 
 Notify: TypeAlias = Callable[[], None]
-# Receives the violation that ended a connection, "" if the server just ended.
+# Receives the violation because of which a connection is closed, "" if the server ended.
 Lose: TypeAlias = Callable[[str], None]
 _Message: TypeAlias = SessionMessage | Exception
 
@@ -64,11 +64,11 @@ async def connect(
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and negotiate the protocol version.
 
-    The standard error of a program goes to `tail`, and so do the rejections of an address.
-    `on_lost` is called when the output of a program ends, and when a server floods the connection:
-    then the block has to be left. Otherwise a broken connection to an address ends the block with
-    an `ExceptionGroup`. `on_close` is called before a program is closed, even without a negotiated
-    version: a cancellation after that would leave the program running.
+    `tail` receives the standard error of a program, and the HTTP errors of an address. `on_lost` is
+    called when the output of a program ends, or when a server floods the connection; the caller
+    must then leave the block. If the connection to an address breaks, the block ends with an
+    `ExceptionGroup`. `on_close` is called before a program is stopped, even if the negotiation
+    failed; after that, the task must not be canceled, or the program would continue to run.
     """
     if spec.url is not None:
         transport = _address(spec, tail, on_lost)
@@ -77,16 +77,16 @@ async def connect(
     own_version = "0"
     with suppress(PackageNotFoundError):
         own_version = version("temper-proxy")
-    us = types.Implementation(name="temper", version=own_version)
-    # nothing is listed or read twice, so there is nothing to cache
-    async with Client(transport, mode="auto", client_info=us, cache=None) as client:
+    info = types.Implementation(name="temper", version=own_version)
+    # cache=None: nothing is listed or read twice
+    async with Client(transport, mode="auto", client_info=info, cache=None) as client:
         yield client
 
 
 async def list_tools(client: Client) -> tuple[types.Tool, ...]:
     tools: list[types.Tool] = []
     cursor: str | None = None
-    # A server is not trusted: its last page could refer to another one for ever.
+    # a malicious server could send a cursor with every page
     for _ in range(bounds.PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
@@ -102,7 +102,7 @@ async def list_tools(client: Client) -> tuple[types.Tool, ...]:
 class Allowance:
     """The budget of a server for unsolicited messages; `on_lost` is called when it is exceeded.
 
-    `due` is the number of responses that it owes.
+    The budget recovers with time. `due` is the number of requests without a response.
     """
 
     on_lost: Lose
@@ -113,10 +113,10 @@ class Allowance:
     _at: float = -inf
 
     def covers(self, messages: float, size: int) -> bool:
-        """Charge messages and bytes; return whether the budget covers them."""
+        """Subtract messages and bytes from the budget; return whether it was sufficient."""
         now = self.clock()
-        forgiven = (now - self._at) * bounds.UNASKED_A_SECOND
-        self._left = min(self.most, self._left + forgiven) - messages - size / bounds.KIB
+        recovered = (now - self._at) * bounds.UNASKED_A_SECOND
+        self._left = min(self.most, self._left + recovered) - messages - size / bounds.KIB
         self._at = now
         if is_flood := self._left < 0:
             self.on_lost(_FLOOD)
@@ -135,11 +135,11 @@ async def _address(
     spec: ServerSpec, tail: LogTail, on_lost: Lose
 ) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
-    allowance = Allowance(on_lost)  # of messages outside of a response
+    allowance = Allowance(on_lost)  # for messages outside of a response
 
     async def check(answer: httpx2.Response) -> None:
-        """Limit the response, and log the rejection that the SDK would hide."""
-        # A few compressed bytes can become gigabytes before the size of the body is known.
+        """Limit a response, and write HTTP errors to `tail`, because the SDK hides them."""
+        # a few compressed bytes could be decompressed to gigabytes
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.StreamError(
                 "it compresses its responses, although they were requested uncompressed"
@@ -165,15 +165,15 @@ async def _address(
         trust_env=False,
         event_hooks={"response": [check]},
     )
-    speaking = streamable_http_client(
+    transport = streamable_http_client(
         url, http_client=client, max_sse_event_size=bounds.ANSWER_BYTES
     )
-    async with client, speaking as (received, sent):
+    async with client, transport as (received, sent):
         yield _Received(received, lambda: None), sent
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that is read as a whole, up to a size."""
+    """A body of limited size, which is checked before it is passed on."""
 
     error: type[Exception] = httpx2.StreamError
 
@@ -181,22 +181,22 @@ class _BoundedBody(httpx2.AsyncByteStream):
         self._body = body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        held = bytearray()
+        buffer = bytearray()
         async for chunk in self._body:
-            held += chunk
-            if len(held) > bounds.ANSWER_BYTES:
+            buffer += chunk
+            if len(buffer) > bounds.ANSWER_BYTES:
                 raise self.error(f"it answered with more than {bounds.ANSWER_BYTES} bytes")
-            if self._is_piece(held, len(chunk)):
-                yield self._check(bytes(held))
-                held.clear()
-        yield self._check(bytes(held))
+            if self._has_event(buffer, len(chunk)):
+                yield self._check(bytes(buffer))
+                buffer.clear()
+        yield self._check(bytes(buffer))
 
-    def _is_piece(self, _held: bytearray, _new: int) -> bool:
-        """Return whether the held bytes, the last `_new` of which just arrived, are complete."""
+    def _has_event(self, _buffer: bytearray, _new: int) -> bool:
+        """Return whether the buffer contains a whole event; its last `_new` bytes are new."""
         return False
 
     def _check(self, piece: bytes) -> bytes:
-        if has_many_values(piece):
+        if has_too_many_values(piece):
             raise self.error(_TOO_MANY_VALUES)
         return piece
 
@@ -205,7 +205,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 class _BoundedEvents(_BoundedBody):
-    """A body that is read event by event, as long as the `allowance` covers them."""
+    """A body of events, each of which is checked and subtracted from the `allowance`."""
 
     error = httpx2.SSEError
 
@@ -213,8 +213,9 @@ class _BoundedEvents(_BoundedBody):
         super().__init__(body)
         self._allowance = allowance
 
-    def _is_piece(self, held: bytearray, new: int) -> bool:
-        return _END_OF_EVENT.search(held, max(0, len(held) - new - 3)) is not None
+    def _has_event(self, buffer: bytearray, new: int) -> bool:
+        # 3: the first bytes of an end mark may have arrived before
+        return _END_OF_EVENT.search(buffer, max(0, len(buffer) - new - 3)) is not None
 
     def _check(self, piece: bytes) -> bytes:
         if not self._allowance.covers(len(_END_OF_EVENT.findall(piece)), len(piece)):
@@ -226,9 +227,10 @@ class _BoundedEvents(_BoundedBody):
 async def _program(
     spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
-    """Start a program; after a line of its output that is too long, nothing more is read.
+    """Start a program; after a line of output that is too long, no further messages are read.
 
-    The SDK's own pipes have no limit, and take quadratic time for a long line.
+    This replaces the transport of the SDK, which has no limit, and takes quadratic time for a long
+    line.
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
@@ -236,10 +238,10 @@ async def _program(
         *_command(spec),
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
-        start_new_session=True,  # a Ctrl-C in the terminal must not reach the program
+        start_new_session=True,  # otherwise Ctrl-C in the terminal would end the program, too
         creationflags=systems.CREATION_FLAGS,
     )
-    release = systems.hold_tree(transport.get_pid() or 0)
+    release = systems.tie_tree(transport.get_pid() or 0)
     program = Process(transport, protocol, loop)
     source, sink, errors = program.stdout, program.stdin, program.stderr
     assert source and sink and errors  # noqa: S101, PT018 - all three are pipes
@@ -247,7 +249,7 @@ async def _program(
     sent, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     allowance = Allowance(on_lost)
 
-    # A full pipe would block the program, so all three are read or written at any time.
+    # concurrently, because a full pipe would block the program
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_read, source, arriving, tail, allowance)
         tasks.start_soon(_write, sink, leaving, arriving, allowance)
@@ -284,7 +286,7 @@ async def _read(
             except ValueError:
                 tail.feed(b"it wrote a line of more than %d bytes\n" % bounds.ANSWER_BYTES)
     while await source.read(_CHUNK):
-        pass  # a program may be blocked on its output and could not end
+        pass  # discards further output: a full pipe would keep the program from ending
 
 
 async def _write(
@@ -301,7 +303,7 @@ async def _write(
                 sink.write(message.encode() + b"\n")
                 await sink.drain()
         except OSError:
-            arriving.close()  # a waiting call would otherwise never return
+            arriving.close()  # otherwise a pending call would never return
 
 
 async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowance) -> None:
@@ -314,28 +316,28 @@ async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowa
 
 
 async def _end(program: Process) -> None:
-    """Close the input of a program, and kill its process group if it does not end then."""
+    """Close the input of a program; if it does not end, send signals to its process group."""
     assert program.stdin is not None  # noqa: S101 - it is a pipe
     program.stdin.close()
     for number in (*systems.ENDINGS, None):
         with anyio.move_on_after(_GRACE_SECONDS):
             # `wait` would also wait for descendants that inherited its pipes
             while program.returncode is None:  # noqa: ASYNC110
-                await asyncio.sleep(_GLANCE_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
             return
         if number is not None:
             systems.kill_tree(program.pid, number)
 
 
 class _Numbered(msgspec.Struct):
-    """The part that is parsed of a message that is too large."""
+    """The only member that is parsed of a message with too many values."""
 
     id: int | str
 
 
 def _parse(line: bytes) -> _Message:
     try:
-        if has_many_values(line):
+        if has_too_many_values(line):
             return _refuse(msgspec.json.decode(line, type=_Numbered).id, _TOO_MANY_VALUES)
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
@@ -347,23 +349,23 @@ def _refuse(number: int | str, problem: str) -> SessionMessage:
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
-def has_many_values(document: bytes) -> bool:
-    """Return whether decoding the JSON would take too long, by the number of its values."""
-    if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:  # nearly always
+def has_too_many_values(document: bytes) -> bool:
+    """Return whether a JSON document has so many values that decoding would take too long."""
+    if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:  # the usual case
         return False
-    # The signs may be in strings: a result of a tool is often a file.
-    bare = document.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 2 * bounds.VALUES:
+    # The counted characters may be inside strings: the result of a tool is often a file.
+    unescaped = document.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 2 * bounds.VALUES:
         return True
-    outside = b"".join(bare.split(b'"')[::2])
-    return sum(map(outside.count, _BEFORE_VALUES)) > bounds.VALUES
+    outside_strings = b"".join(unescaped.split(b'"')[::2])
+    return sum(map(outside_strings.count, _BEFORE_VALUES)) > bounds.VALUES
 
 
 def _command(spec: ServerSpec) -> tuple[str, ...]:
-    """Return the command line of a program that dies with Temper, where the kernel supports that.
+    """Return the command line of a program; on Linux, the kernel kills it when Temper dies.
 
-    Elsewhere the end of its standard input, which every server heeds, has to suffice: the watcher
-    process of `parent_death` would read that input itself.
+    On other systems, the program notices the end of its standard input. The watcher process of
+    `parent_death` cannot be used there: it would read the standard input itself.
     """
     if sys.platform != "linux":
         return spec.command
@@ -371,7 +373,10 @@ def _command(spec: ServerSpec) -> tuple[str, ...]:
 
 
 class _Received(ObjectReceiveStream[_Message]):
-    """The messages of a server, without oversized results; signals the end of the stream."""
+    """The messages of a server; a result with an overlong list becomes an error.
+
+    `on_lost` is called at the end of the stream.
+    """
 
     def __init__(self, received: ReadStream[_Message], on_lost: Notify) -> None:
         self._received = received

@@ -1,6 +1,6 @@
-"""The tools that a server defines, and those that a model is offered. No I/O.
+"""The tools that a server defines, and the selection that models are offered. No I/O.
 
-Equal definitions give equal bytes in every request, which keeps the prompt cache valid.
+Equal definitions give equal bytes in every request, so the prompt cache stays valid.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.mcp.specification import ALL, ServerSpec
 
-LONGEST_DESCRIPTION = 2000  # characters; some servers ship whole manuals, in every prompt
+LONGEST_DESCRIPTION = 2000  # characters; some servers send manuals, which are in every prompt
 _LONGEST_NAME = 64  # the limit of the OpenAI API
 _DIGEST_LENGTH = 32
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
@@ -30,22 +30,22 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A digest of everything that a model would read of it."""
+        """A digest of the parts that a model reads: name, description and parameters."""
         content = {"name": self.name, "description": self.description, "schema": self.parameters}
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 
 class ServedTool(msgspec.Struct, frozen=True):
-    """A tool as it is offered, and the server that runs it under the name `own_name`.
+    """A tool as models see it; `server` executes it under the name `upstream_name`.
 
-    With `needs_yes` it runs only with the consent of a person.
+    With `needs_approval`, a person must approve each call.
     """
 
     server: str
-    own_name: str
+    upstream_name: str
     tool: Tool
     digest: str
-    needs_yes: bool = False
+    needs_approval: bool = False
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -58,18 +58,18 @@ class Selection(msgspec.Struct, frozen=True):
 def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     """Select the tools that the operator listed, in the order of the settings."""
     by_name = {definition.name: definition for definition in definitions}
-    wanted = tuple(by_name) if ALL in spec.tools else spec.tools
-    named = dict.fromkeys((*wanted, *(name for name in spec.ask if name != ALL)))
+    listed = tuple(by_name) if ALL in spec.tools else spec.tools
+    named = dict.fromkeys((*listed, *(name for name in spec.ask if name != ALL)))
     warnings = [f"has no tool {name!r}" for name in named if name not in by_name]
-    chosen = [by_name[name] for name in wanted if name in by_name]
-    # A description is part of the prompt, so a changed one may be an injection. The operator
-    # reviewed the definitions with this digest, and no others are offered.
+    chosen = [by_name[name] for name in listed if name in by_name]
+    # Descriptions are part of the prompt, so a changed description may be a prompt injection. Only
+    # the definitions that the operator reviewed have this digest.
     if spec.digest and spec.digest != digest_of(chosen):
         problem = f"defines its tools differently from the reviewed ones ({digest_of(chosen)})"
         return Selection((), (*warnings, f"{problem}: none of them is offered"))
     served: dict[str, ServedTool] = {}
     for definition in chosen:
-        name = sanitise_name(definition.name, spec.prefix)
+        name = sanitize_name(definition.name, spec.prefix)
         if not definition.name:
             warnings.append("has a tool without a name: it is skipped")
             continue
@@ -80,32 +80,34 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
             warnings.append(
                 f"has a description of {definition.name!r} that is too long: it is truncated"
             )
-        needs_yes = not {ALL, definition.name}.isdisjoint(spec.ask)
+        needs_approval = not {ALL, definition.name}.isdisjoint(spec.ask)
         served[name] = ServedTool(
-            spec.name, definition.name, _tool(definition, name), definition.digest, needs_yes
+            spec.name, definition.name, _tool(definition, name), definition.digest, needs_approval
         )
     return Selection(tuple(served.values()), tuple(warnings))
 
 
 def digest_of(definitions: Iterable[Definition]) -> str:
     """Return a digest of several definitions, independent of their order."""
-    together = "\n".join(sorted(definition.digest for definition in definitions))
-    return hashlib.sha256(together.encode()).hexdigest()[:_DIGEST_LENGTH]
+    digests = "\n".join(sorted(definition.digest for definition in definitions))
+    return hashlib.sha256(digests.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def find_changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) -> frozenset[str]:
     """Return the names of offered tools that their server now defines differently."""
     digests = {definition.name: definition.digest for definition in now}
-    return frozenset(tool.tool.name for tool in before if digests.get(tool.own_name) != tool.digest)
+    return frozenset(
+        tool.tool.name for tool in before if digests.get(tool.upstream_name) != tool.digest
+    )
 
 
-def sanitise_name(name: str, prefix: str) -> str:
-    """Return the name for the model: all engines and clients accept its characters."""
+def sanitize_name(name: str, prefix: str) -> str:
+    """Return a name for the model, with only those characters that all engines accept."""
     return _UNUSUAL.sub("_", prefix + name)[:_LONGEST_NAME]
 
 
 def _tool(definition: Definition, name: str) -> Tool:
-    # `$schema` names the version of JSON Schema, which a model has no use for
+    # `$schema`, the version of JSON Schema, is of no use to a model
     parameters = {name: value for name, value in definition.parameters.items() if name != "$schema"}
     function: JsonObject = {"name": name}
     if description := definition.description:

@@ -1,6 +1,6 @@
-"""The tools of the operator in one request: their selection, and the execution of their calls.
+"""Selects the operator's tools for a request, and executes the calls of these tools.
 
-`ToolSource` is the protocol of the connection to servers.
+`ToolSource` is the interface to the tool servers.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ from proxy.conversation.tools import RequestedTools, Tool, ToolCall
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.specification import CallLimits, Ended
+from proxy.mcp.specification import CallLimits, ToolCallResult
 from proxy.observability.record import ToolRecord
 from proxy.tools.executor import Outcome, RoundContext, Status
 
-_CANCELLED = Ended("", Status.CANCELLED, "cancelled")
-_NO_ARGUMENTS = Ended("Error: the arguments are not a JSON object", Status.FAILED, "arguments")
+_CANCELLED = ToolCallResult("", Status.CANCELLED, "cancelled")
+_NO_ARGUMENTS = ToolCallResult(
+    "Error: the arguments are not a JSON object", Status.FAILED, "arguments"
+)
 
 
 class CallSource(Protocol):
@@ -32,25 +34,25 @@ class CallSource(Protocol):
 
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
-    ) -> Ended:
-        """Call a tool once; never raises because of the tool."""
+    ) -> ToolCallResult:
+        """Call a tool once; a failure of the tool is a result, not an exception."""
 
 
 class ToolSource(CallSource, Protocol):
-    """The tool servers, as a request sees them."""
+    """The tool servers."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the servers, in the order of the settings."""
 
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
-        """Return the offered tools of a server; None before it is ready, and if it is down."""
+        """Return the offered tools of a server; None if it is not ready yet, or is down."""
 
     def is_ready(self, server: str) -> bool:
         """Return whether a server would accept a call now."""
 
     def condition_of(self, server: str) -> tuple[str, str]:
-        """Return the state of a server, and its problem, "" without one."""
+        """Return the state of a server, and its problem ("" if there is none)."""
 
 
 async def _without_consent(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
@@ -58,11 +60,12 @@ async def _without_consent(_tool: ServedTool, _call: ToolCall, _arguments: JsonO
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedTools:
+class OperatorTools:
     """The tools of the operator that one request may use: an `Executor`.
 
-    `meta` returns the metadata to send with a call, `notice` receives the record of each finished
-    call, and `confirm` asks a person about calls that need consent; without it they are refused.
+    `meta` returns the metadata to send with a call. `notice` receives the record of each finished
+    call. `confirm` waits for a person's decision about calls that need approval; without it, these
+    calls are refused.
     """
 
     source: CallSource
@@ -79,7 +82,7 @@ class OwnedTools:
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Execute the calls of one reply concurrently; outcomes are in the order of the calls."""
+        """Execute the calls of one reply concurrently; the outcomes are in the order of calls."""
         longest = min(self.limits.result_chars, context.result_chars)
         limits = CallLimits(self.limits.parallel, self.limits.seconds, longest)
         gate = asyncio.Semaphore(limits.parallel)
@@ -99,8 +102,8 @@ class OwnedTools:
                 ended = _NO_ARGUMENTS
             else:
                 decision = Decision.ALLOWED
-                # outside of the semaphore: a waiting person delays no other call
-                if tool.needs_yes:
+                # before the semaphore: a call that waits for approval must not block other calls
+                if tool.needs_approval:
                     waiting_since = self.clock()
                     decision = await self.confirm(tool, call, arguments)
                 if decision.refusal is not None:
@@ -114,7 +117,7 @@ class OwnedTools:
             begun = now if begun is None else begun
             record = ToolRecord(
                 tool.server,
-                tool.own_name,
+                tool.upstream_name,
                 call.id,
                 context.round,
                 begun,
@@ -138,16 +141,17 @@ def _arguments(call: ToolCall) -> JsonObject | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-# The requests that get tools: those that name a server, also those without tools, or all.
+# The requests that get the operator's tools: "asked" if they name a server, "toolless" also if they
+# have no tools of the client, "always" all.
 Offering: TypeAlias = Literal["asked", "toolless", "always"]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """The tools of a `source`, offered by the rules of the operator.
+    """Selects the tools of a `source` for each request, according to the settings.
 
-    Without `owners`, every key may use tools. `hosted` maps the tools that clients expect to be
-    hosted to a server and its tool.
+    Without `owners`, every key may use tools. `hosted` maps hosted tools of client APIs, such as
+    web_search, to a server and its tool.
     """
 
     source: ToolSource
@@ -155,35 +159,35 @@ class ToolOffer:
     owners: frozenset[str] = frozenset()
     hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
-    def tools_for(
+    def select_tools(
         self, client_tools: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
     ) -> tuple[ServedTool, ...]:
-        """Return the tools besides those of the client, in the order of the settings.
+        """Return the operator's tools to add to a request, in the order of the settings.
 
-        If several tools have one name, that of the client wins, then the first requested one.
-        Raises `InvalidRequest` for an unknown server, and `ToolServerUnavailable` for a requested
-        server that is down.
+        A tool is omitted if the client has a tool of the same name. Of several operator tools with
+        the same name, the requested tool is used. Raises `InvalidRequest` for an unknown server,
+        and `ToolServerUnavailable` if a requested server is down.
         """
         if self.owners and owner not in self.owners:
-            for request in wanted:  # a declared hosted tool is optional, a named server is not
+            for request in wanted:  # hosted tools are optional, a named server is required
                 if request.server:
                     raise ToolsNotAllowed(request.param)
             return ()
-        is_alone = not client_tools and not wanted
-        is_for_all = self.offering == "always" or (self.offering == "toolless" and is_alone)
+        is_toolless = not client_tools and not wanted
+        gets_all = self.offering == "always" or (self.offering == "toolless" and is_toolless)
         requested = {
-            (tool.server, tool.own_name)
+            (tool.server, tool.upstream_name)
             for request in wanted
             for tool in self._select_wanted(request)
         }
-        known = self._ready_tools()
-        named = [tool for tool in known if (tool.server, tool.own_name) in requested]
+        ready = self._ready_tools()
+        named = [tool for tool in ready if (tool.server, tool.upstream_name) in requested]
         chosen: dict[str, ServedTool] = {}
-        for served in (*named, *(known if is_for_all else ())):
+        for served in (*named, *(ready if gets_all else ())):
             chosen.setdefault(served.tool.name, served)
-        for client_tool in client_tools:  # the client expects its own tool under that name
+        for client_tool in client_tools:
             chosen.pop(client_tool.name, None)
-        return tuple(tool for tool in known if chosen.get(tool.tool.name) is tool)
+        return tuple(tool for tool in ready if chosen.get(tool.tool.name) is tool)
 
     def _ready_tools(self) -> list[ServedTool]:
         source = self.source
@@ -191,9 +195,11 @@ class ToolOffer:
 
     def _select_wanted(self, wanted: RequestedTools) -> Collection[ServedTool]:
         if not wanted.server:
-            # agents declare hosted tools in every request: without the server the tool is omitted
+            # agents declare hosted tools in every request, so a missing server is no error
             named = self.hosted[wanted.kind]
-            return [tool for tool in self._ready_tools() if (tool.server, tool.own_name) == named]
+            return [
+                tool for tool in self._ready_tools() if (tool.server, tool.upstream_name) == named
+            ]
         if wanted.server not in self.source.names:
             known = ", ".join(self.source.names)
             problem = f"Unknown tool server {wanted.server!r}. Available: {known}."
@@ -206,9 +212,9 @@ class ToolOffer:
             raise InvalidRequest(problem, f"{wanted.param}.server_label")
         if wanted.allowed is None:
             return tools
-        names = {name for tool in tools for name in (tool.own_name, tool.tool.name)}
+        names = {name for tool in tools for name in (tool.upstream_name, tool.tool.name)}
         for index, name in enumerate(wanted.allowed):
             if name not in names:
                 problem = f"The tool server {wanted.server!r} has no tool {name!r}."
                 raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{index}")
-        return [tool for tool in tools if {tool.own_name, tool.tool.name} & {*wanted.allowed}]
+        return [tool for tool in tools if {tool.upstream_name, tool.tool.name} & {*wanted.allowed}]

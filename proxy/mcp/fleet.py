@@ -1,6 +1,6 @@
-"""All tool servers together: started concurrently, called by tool, closed concurrently.
+"""All tool servers: starts and closes them concurrently, and passes calls to them.
 
-The set of servers can be replaced while they are in use; unchanged servers are not interrupted.
+The set of servers can be replaced while requests use it; unchanged servers are not interrupted.
 """
 
 import asyncio
@@ -11,29 +11,30 @@ from contextlib import asynccontextmanager
 from proxy.conversation.json import JsonObject
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.server import McpServer, ServerTimeouts
-from proxy.mcp.specification import GONE, CallLimits, Ended, ServerSpec
+from proxy.mcp.specification import TOOL_WITHDRAWN, CallLimits, ServerSpec, ToolCallResult
 from proxy.processes.restarts import RestartState
 
-# The SDK logs every request, and a traceback for every output line that is not a message. The
-# failures among them are raised, and logged by Temper.
-_TALKATIVE = ("mcp", "httpx2", "httpcore2")
+# Loggers that are silenced: the SDK logs every request, and a traceback for every output line that
+# is not a message. Temper logs the failures itself.
+_SILENCED = ("mcp", "httpx2", "httpcore2")
 
 
 class ToolServerFleet:
     """The configured tool servers, in the order of the settings."""
 
-    def __init__(self, patience: ServerTimeouts | None = None) -> None:
-        for name in _TALKATIVE:
+    def __init__(self, timeouts: ServerTimeouts | None = None) -> None:
+        for name in _SILENCED:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        self._patience = patience
+        self._timeouts = timeouts
         self._servers: dict[str, McpServer] = {}
         self._retiring: dict[asyncio.Task[None], McpServer] = {}
 
     def renew(self, specs: Sequence[ServerSpec]) -> None:
-        """Run these servers from now on; returns at once.
+        """Replace the set of servers; returns without waiting.
 
-        A server with an unchanged specification continues, unless it is down, and withdrawn tools
-        are offered again with their current definitions. All others end after their running calls.
+        A server with an unchanged specification continues, unless it is down. Its withdrawn tools
+        are offered again with their current definitions. Other servers end after their running
+        calls.
         """
         before = self._servers
         self._servers = {spec.name: self._server(before.get(spec.name), spec) for spec in specs}
@@ -47,7 +48,7 @@ class ToolServerFleet:
         if known is not None and known.spec == spec and known.state is not RestartState.DOWN:
             known.accept()
             return known
-        return McpServer(spec, self._patience)
+        return McpServer(spec, self._timeouts)
 
     @property
     def servers(self) -> tuple[McpServer, ...]:
@@ -73,15 +74,15 @@ class ToolServerFleet:
 
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
-    ) -> Ended:
-        """Call a tool once, as it was offered; never raises because of the tool."""
+    ) -> ToolCallResult:
+        """Call a tool once if its definition is unchanged; a failure is a result."""
         server = self._servers.get(tool.server)
         if server is None:  # the settings were reloaded during the request
-            return GONE
+            return TOOL_WITHDRAWN
         return await server.call(tool.tool.name, arguments, limits, meta, digest=tool.digest)
 
     async def wait_settled(self, seconds: float) -> None:
-        """Wait until each server is ready or down, at most `seconds`."""
+        """Wait until each server is ready or down, but at most `seconds`."""
         await asyncio.gather(*(server.wait_settled(seconds) for server in self.servers))
 
     async def close(self) -> None:
@@ -94,10 +95,10 @@ class ToolServerFleet:
 
 @asynccontextmanager
 async def open_fleet(
-    specs: Sequence[ServerSpec], patience: ServerTimeouts | None = None
+    specs: Sequence[ServerSpec], timeouts: ServerTimeouts | None = None
 ) -> AsyncGenerator[ToolServerFleet, None]:
-    """Start tool servers without waiting for them, and close them at the end."""
-    fleet = ToolServerFleet(patience)
+    """Start tool servers without waiting for them, and close them after the block."""
+    fleet = ToolServerFleet(timeouts)
     fleet.renew(specs)
     try:
         yield fleet

@@ -1,4 +1,4 @@
-"""The operator's tools for requests: the servers, their permitted users, and the limits."""
+"""The operator's tools for requests: which servers, for which keys, with which limits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,8 +32,9 @@ _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 class ToolHosting:
     """The operator's tools that a request can get, and the limits of one request.
 
-    Requests with at least `summarized_from` tools get summaries of them, and `find_tools`; 0
-    disables that. `rounds_store` has the calls of `find_tools` in recent answers.
+    In requests with at least `summarized_from` tools, the prompt contains summaries of the tools,
+    and `find_tools`; 0 disables that. `rounds_store` stores the calls of `find_tools` in recent
+    answers.
     """
 
     offer: ToolOffer
@@ -59,22 +60,22 @@ class ToolHosting:
             transport=transport,
             protocol=cut(protocol),
             tools=None if tools is None else len(tools),
-            asking=None if tools is None else sum(tool.needs_yes for tool in tools),
+            asking=None if tools is None else sum(tool.needs_approval for tool in tools),
             **structs.asdict(calls),
         )
 
     def decode(
         self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
     ) -> Decoded:
-        """Decode a body without its requests for tools of the operator, which no dialect knows."""
+        """Decode a body. Requests for the operator's tools are removed first and decoded here."""
         requested = take_requested_tools(body, self.offer.hosted)
         decoded = decode(requested.body, client)
         return structs.replace(decoded, requested_tools=requested.requested_tools)
 
-    def offer_to(self, resolved: Resolved) -> tuple[Resolved, tuple[ServedTool, ...]]:
-        """Add the operator's tools to those of a request; return these tools as well."""
+    def add_tools(self, resolved: Resolved) -> tuple[Resolved, tuple[ServedTool, ...]]:
+        """Add the operator's tools to a request; return the request and the added tools."""
         decoded, owner = resolved.decoded, resolved.client.owner
-        tools = self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
+        tools = self.offer.select_tools(decoded.request.tools, decoded.requested_tools, owner)
         if tools:
             offered = resolved.request.offering(tuple(tool.tool for tool in tools))
             resolved = resolved.with_request(offered)
@@ -86,7 +87,7 @@ class ToolHosting:
     def _offer_on_demand(
         self, resolved: Resolved, tools: tuple[ServedTool, ...]
     ) -> tuple[Resolved, tuple[ServedTool, ...]]:
-        """Summarize the tools of a request, offer `find_tools`, and restore its earlier rounds."""
+        """Add `find_tools` to a request, and restore its earlier calls, which clients omit."""
         client, request = resolved.client, resolved.request
         find_tools = find_tools_of(request.tools)
         if find_tools is None:
@@ -104,7 +105,7 @@ class ToolHosting:
 def hosting_of(
     settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
 ) -> ToolHosting:
-    """Translate the settings of tools; calls that wait in `confirmations` keep waiting."""
+    """Translate the settings of tools; `confirmations` are reused when settings are reloaded."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
     offer = ToolOffer(source, settings.offer, frozenset(settings.owners), hosted)
@@ -120,9 +121,10 @@ def hosting_of(
 
 
 def specs_of(settings: Settings) -> tuple[ServerSpec, ...]:
-    """Translate the tool servers; raises `InvalidConfiguration` if they cannot be connected to."""
+    """Translate the tool servers; raises `InvalidConfiguration` if the MCP SDK is missing."""
     for name in settings.mcp:
-        # importing it takes longer than the rest of Temper; an old `mcp` has no `mcp_types`
+        # not `import`, which would take longer than the rest of Temper; an old SDK has no
+        # `mcp_types`
         if find_spec("mcp_types") is None:
             raise InvalidConfiguration(f"mcp.{name}", _MISSING)
     return tuple(_spec(name, server) for name, server in settings.mcp.items())

@@ -1,4 +1,4 @@
-"""The tools of the configured servers, for `temper tools` and the doctor; and single calls."""
+"""Lists the tools of the configured servers (`temper tools`, doctor), and makes single calls."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class InspectedServer:
-    """A tool server: its state, its definitions, and the offered tools among them."""
+    """A tool server with its state, all its definitions, and the tools that it offers."""
 
     spec: ServerSpec
     state: str
@@ -30,23 +30,23 @@ class InspectedServer:
 
     @property
     def digest(self) -> str:
-        """The digest of the offered tools, or of all if none was named yet."""
-        offered_names = {definition.own_name for definition in self.offered}
+        """The digest of the offered tools; of all tools if none is offered yet."""
+        offered_names = {definition.upstream_name for definition in self.offered}
         return digest_of(
             [definition for definition in self.definitions if definition.name in offered_names]
             or self.definitions
         )
 
-    def offer_of(self, name: str) -> str:
-        """Describe the name and the condition under which a tool is offered."""
-        served = next((tool for tool in self.offered if tool.own_name == name), None)
+    def describe_offer(self, name: str) -> str:
+        """Describe how a tool is offered, e.g. `offered as files_read, after approval`."""
+        served = next((tool for tool in self.offered if tool.upstream_name == name), None)
         if served is None:
             return "not offered"
-        return f"offered as {served.tool.name}" + (", after approval" * served.needs_yes)
+        return f"offered as {served.tool.name}" + (", after approval" * served.needs_approval)
 
     def document(self) -> JsonObject:
-        names = {tool.own_name: tool.tool.name for tool in self.offered}
-        asking = {tool.own_name for tool in self.offered if tool.needs_yes}
+        names = {tool.upstream_name: tool.tool.name for tool in self.offered}
+        need_approval = {tool.upstream_name for tool in self.offered if tool.needs_approval}
         return {
             "server": self.spec.name,
             "state": self.state,
@@ -59,7 +59,7 @@ class InspectedServer:
                 {
                     "name": definition.name,
                     "offered_as": names.get(definition.name),
-                    "needs_yes": definition.name in asking,
+                    "needs_yes": definition.name in need_approval,
                     "says_read_only": definition.is_read_only,
                     "description": definition.description,
                 }
@@ -69,7 +69,7 @@ class InspectedServer:
 
 
 async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
-    """Connect to all tool servers; raises `InvalidConfiguration` if the extra is missing."""
+    """Connect to all tool servers; raises `InvalidConfiguration` if the MCP SDK is missing."""
     specs = specs_of(settings)
     if not specs:
         return ()
@@ -81,9 +81,9 @@ async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
 
 
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
-    """Call SERVER.TOOL, offered or not; return the result and whether the call succeeded."""
+    """Call SERVER.TOOL; return the result, and whether the call succeeded."""
     name, _, tool = target.partition(".")
-    # A person tries a tool before offering it, so the operator's selection does not apply.
+    # all tools may be called: an operator may want to try a tool before listing it in the settings
     specs = [replace(spec, tools=(ALL,), prefix="", digest="") for spec in specs_of(settings)]
     matching = [spec for spec in specs if spec.name == name]
     if not matching:
@@ -96,7 +96,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
         (server,) = fleet.servers
         if not fleet.is_ready(name):
             raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not respond")
-        tools = {served.own_name: served for served in fleet.tools_of(name) or ()}
+        tools = {served.upstream_name: served for served in fleet.tools_of(name) or ()}
         if tool not in tools:
             problem = f"has no tool {tool!r}; available: {', '.join(tools)}"
             raise InvalidConfiguration(f"mcp.{name}", problem)

@@ -1,7 +1,4 @@
-"""The tools of the current settings; nothing else is imported before some are configured.
-
-`apply` is called again after each reload of the settings.
-"""
+"""Starts the configured tool servers. Without any, nothing else of `proxy.mcp` is imported."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LazyToolServers:
-    """Keeps the configured tool servers running."""
+    """The tool servers of the current settings."""
 
     def __init__(self) -> None:
         self._fleet: ToolServerFleet | None = None
@@ -24,9 +21,10 @@ class LazyToolServers:
         self._rounds: ReasoningStore | None = None
 
     def apply(self, settings: Settings) -> "ToolHosting | None":
-        """Start new servers and stop removed ones; return the tools for requests, None if none.
+        """Start new servers and stop removed servers, at the start and after each reload.
 
-        It does not wait for them. Raises `InvalidConfiguration` if the MCP SDK is not installed.
+        Returns the tools for requests, None if there are none. Does not wait for the servers.
+        Raises `InvalidConfiguration` if the MCP SDK is not installed.
         """
         is_guarded = settings.guardrails.mode == "on"
         summarized_from = settings.context.summarized_tools if is_guarded else 0
@@ -44,7 +42,7 @@ class LazyToolServers:
             self._fleet.renew(specs)
         source = self._fleet or NoToolServers()
         hosting = hosting_of(settings.tools, source, self._confirmations)
-        self._confirmations = hosting.confirmations  # open questions can still be answered
+        self._confirmations = hosting.confirmations  # waiting calls survive a reload
         self._rounds = self._rounds or hosting.rounds_store
         hosting = replace(hosting, summarized_from=summarized_from, rounds_store=self._rounds)
         return hosting if specs or summarized_from else None

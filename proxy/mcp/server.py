@@ -1,7 +1,7 @@
-"""One tool server: an owner task connects and reconnects, and requests call its tools.
+"""One tool server: a task (the owner) connects and reconnects, and requests call its tools.
 
-A call is made at most once. If the connection ends during a call, its effect is unknown, and the
-result reports that; a call that arrives during a restart waits for it for a few seconds.
+A call is made at most once. If the connection ends during a call, the result says that the effect
+is unknown. During a restart, new calls wait for a few seconds.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from proxy.mcp.connecting import connect, list_tools
 from proxy.mcp.definitions import Definition, Selection, ServedTool, find_changed_tools, select
 from proxy.mcp.specification import (
     DISCONNECTED,
-    GONE,
     LOST,
+    TOOL_WITHDRAWN,
     UNREACHABLE,
     CallLimits,
-    Ended,
     ServerSpec,
+    ToolCallResult,
 )
 from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
@@ -40,8 +40,8 @@ from proxy.tools.results import DONE, cut, failure
 def text_of(result: types.CallToolResult, longest: int) -> str:
     """Return a result as text of at most `longest` characters.
 
-    Images, audio and files become a line with their type and size; a result with only structured
-    content is written as JSON. A failure starts with `Error:`.
+    Images, audio and files are replaced by a line such as `[image: image/png, 1024 bytes; not
+    shown]`. Structured content without text is written as JSON. A failure starts with `Error:`.
     """
     text = "\n".join(map(_part, result.content))
     if not result.content and result.structured_content is not None:
@@ -85,22 +85,22 @@ class ServerTimeouts:
     """Timeouts in seconds; tests use shorter ones."""
 
     start: float = 30.0
-    call: float = 5.0  # wait of a call for a restart
+    call: float = 5.0  # how long a call waits for a restart
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     clock: Callable[[], float] = time.monotonic
-    send: float = 5.0  # to send a call, for which the SDK has no limit
+    send: float = 5.0  # for sending a call, which the SDK does not limit
 
 
 class McpServer:
     """A server that is restarted until it is stopped."""
 
-    def __init__(self, spec: ServerSpec, patience: ServerTimeouts | None = None) -> None:
+    def __init__(self, spec: ServerSpec, timeouts: ServerTimeouts | None = None) -> None:
         self.spec = spec
         self.definitions: tuple[Definition, ...] = ()
         self.protocol = ""
         self.problem = ""
-        self._patience = patience or ServerTimeouts()
-        self._restarts = Restarts(self._patience.restarts)
+        self._timeouts = timeouts or ServerTimeouts()
+        self._restarts = Restarts(self._timeouts.restarts)
         self._tail = LogTail()
         self._selection: Selection | None = None
         self._withdrawn: frozenset[str] = frozenset()
@@ -109,30 +109,30 @@ class McpServer:
         self._is_down = False
         self._is_closing = False
         self._lost = asyncio.Event()
-        self._lost_by = ""  # the violation that ended its connection
-        self._settled = asyncio.Event()  # set while it is ready or down
+        self._lost_by = ""  # the violation because of which the connection was closed
+        self._settled = asyncio.Event()  # set while the server is ready or down
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._owner = asyncio.create_task(self._supervise(), name=f"owner of {spec.name}")
 
     def stop(self) -> None:
-        """Ask the owner to end; `wait_closed` waits for that."""
+        """Let the owner task end; `wait_closed` waits for that."""
         if self._is_stopping:
-            return  # a second cancellation, or one while it closes, would leave the program running
+            return  # a cancellation while the owner stops the program would leave it running
         self._is_stopping = True
         self._lost.set()
         if self._client is None and not self._is_closing:
-            self._owner.cancel()  # it waits for a response, or for the next start
+            self._owner.cancel()  # it is starting the server, or waits for the next start
 
     async def retire(self) -> None:
-        """End the server after its running calls, which have time limits."""
+        """End the server after its running calls; each call has a time limit."""
         await self._idle.wait()
         self.stop()
         await self.wait_closed()
 
     def accept(self) -> None:
-        """Offer its tools with their current definitions, including withdrawn ones."""
+        """Offer all tools with their current definitions, including withdrawn tools."""
         if self._selection is not None:
             self._select()
 
@@ -158,7 +158,7 @@ class McpServer:
         return self._tail.lines
 
     async def wait_settled(self, seconds: float) -> bool:
-        """Wait until it is ready or down; return whether it is ready."""
+        """Wait until the server is ready or down; return whether it is ready."""
         try:
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
@@ -174,25 +174,25 @@ class McpServer:
         meta: JsonObject,
         *,
         digest: str = "",
-    ) -> Ended:
-        """Call the tool that is offered as `name`, once; never raises because of the tool.
+    ) -> ToolCallResult:
+        """Call the tool that is offered as `name`, once; a failure is a result, not an exception.
 
-        With a `digest`, only if its definition still has that digest.
+        With a `digest`, the tool is not called if its definition has another digest.
         """
         self._calls += 1  # `retire` waits for running calls after a reload of the settings
         self._idle.clear()
         try:
-            await self.wait_settled(self._patience.call)
+            await self.wait_settled(self._timeouts.call)
             client = self._client
             if client is None:
-                return Ended(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
+                return ToolCallResult(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
             tool = next(
                 (offered for offered in self.tools or () if offered.tool.name == name), None
             )
             if tool is None or (digest and tool.digest != digest):
-                return GONE
+                return TOOL_WITHDRAWN
             result = client.call_tool(
-                tool.own_name,
+                tool.upstream_name,
                 arguments,
                 read_timeout_seconds=limits.seconds,
                 meta=cast("types.RequestParamsMeta", meta) if meta else None,
@@ -205,9 +205,9 @@ class McpServer:
 
     async def _await_result(
         self, arriving: Awaitable[types.CallToolResult], limits: CallLimits
-    ) -> Ended:
+    ) -> ToolCallResult:
         try:
-            async with asyncio.timeout(limits.seconds + self._patience.send):
+            async with asyncio.timeout(limits.seconds + self._timeouts.send):
                 result = await arriving
         except MCPError as error:
             return self._as_failure(error, limits)
@@ -215,25 +215,29 @@ class McpServer:
             return _timed_out(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
             logger.debug("tool server %s violated the protocol: %s", self.spec.name, error)
-            return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
+            return ToolCallResult(_NONSENSE, Status.FAILED, type(error).__name__)
         text = text_of(result, limits.result_chars)
-        return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)
+        return (
+            ToolCallResult(text, Status.FAILED, "tool_error")
+            if result.is_error
+            else ToolCallResult(text)
+        )
 
-    def _as_failure(self, error: MCPError, limits: CallLimits) -> Ended:
-        # HTTP servers had sessions before the 2026 protocol, and may have lost this one
+    def _as_failure(self, error: MCPError, limits: CallLimits) -> ToolCallResult:
+        # before the 2026 protocol, HTTP servers have sessions, which are lost when they restart
         has_session = self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         match error.code:
             case types.REQUEST_TIMEOUT:
                 return _timed_out(limits)
             case types.CONNECTION_CLOSED:
                 text = DISCONNECTED.format(self._lost_by) if self._lost_by else LOST
-                return Ended(text, Status.LOST, "connection_closed", is_counted=False)
+                return ToolCallResult(text, Status.LOST, "connection_closed", is_counted=False)
             case types.INVALID_REQUEST if has_session:
-                self._lost.set()  # only a new session helps
-                return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
+                self._lost.set()  # reconnect, for a new session
+                return ToolCallResult(UNREACHABLE, Status.FAILED, "session", is_counted=False)
             case code:
                 text = cut(f"Error: {error.message}", limits.result_chars)
-                return Ended(text, Status.FAILED, str(code))
+                return ToolCallResult(text, Status.FAILED, str(code))
 
     async def _supervise(self) -> None:
         try:
@@ -247,13 +251,13 @@ class McpServer:
             self._settled.set()
 
     async def _serve(self) -> str:
-        """Connect, list the tools and wait for the end; return the reason of the end."""
+        """Connect, list the tools and wait for the end; return the reason for the end."""
         self._lost.clear()
         self._lost_by = ""
-        limit = asyncio.timeout(self._patience.start)
+        limit = asyncio.timeout(self._timeouts.start)
 
         def close() -> None:
-            """Prevent cancellation from here on, by `stop` or by the time limit."""
+            """From now on, neither `stop` nor the time limit may cancel this task."""
             self._is_closing = True
             if not limit.expired():
                 limit.reschedule(None)
@@ -261,7 +265,7 @@ class McpServer:
         try:
             async with limit, connect(self.spec, self._tail, self._lose, close) as client:
                 try:
-                    self._take(await list_tools(client))
+                    self._update_definitions(await list_tools(client))
                     limit.reschedule(None)
                     self._become_ready(client)
                     await self._lost.wait()
@@ -272,7 +276,7 @@ class McpServer:
                         self._settled.clear()
             return self._ending or "ended"
         except TimeoutError:
-            return f"did not list its tools within {self._patience.start:g} seconds"
+            return f"did not list its tools within {self._timeouts.start:g} seconds"
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of arbitrary exceptions
             return self._ending or f"cannot be used: {_describe_error(error)}"
         finally:
@@ -287,14 +291,14 @@ class McpServer:
         return f"was disconnected: it {self._lost_by}" if self._lost_by else ""
 
     async def _wait(self, problem: str) -> None:
-        """Wait for the next start; a program that stays down is not started until it is stopped.
+        """Wait until the next start is due, or forever after repeated failures of a program.
 
-        An address is retried forever, as its server is started elsewhere, unless it floods the
-        connection.
+        An address is retried forever, unless the server floods the connection: it is not started by
+        Temper, and may return at any time.
         """
         # jitter, so that servers that failed together do not restart together
         chance = random.random()  # noqa: S311 - not for security
-        delay = self._restarts.fail(self._patience.clock(), chance)
+        delay = self._restarts.fail(self._timeouts.clock(), chance)
         self._is_down = self._is_down or delay is None
         last = " | ".join(self._tail.lines[-_LAST_LINES:])
         self.problem = f"{problem}; end of its log: {last}" if last else problem
@@ -305,23 +309,23 @@ class McpServer:
             self._settled.set()
             self._restarts.stop()
             is_final = self.spec.command or self._lost_by
-            delay = None if is_final else self._patience.restarts.longest_delay
+            delay = None if is_final else self._timeouts.restarts.longest_delay
         else:
             template = "tool server %s %s; restarting in %.1f s"
             logger.warning(template, self.spec.name, self.problem, delay)
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
-                await asyncio.Event().wait()  # only a stop ends it before
+                await asyncio.Event().wait()  # until the delay is over, or `stop` cancels the task
 
-    def _take(self, listed: Sequence[types.Tool]) -> None:
-        """Take the definitions: the first ones count, and tools that change later are withdrawn."""
+    def _update_definitions(self, listed: Sequence[types.Tool]) -> None:
+        """Store the definitions; withdraw tools whose definition changed since the first start."""
         self.definitions = tuple(map(_definition, listed))
         if self._selection is None:
             self._select()
             return
-        gone = find_changed_tools(self._selection.tools, self.definitions) - self._withdrawn
-        self._withdrawn |= gone
-        for name in sorted(gone):
+        changed = find_changed_tools(self._selection.tools, self.definitions) - self._withdrawn
+        self._withdrawn |= changed
+        for name in sorted(changed):
             template = "tool server %s changed the definition of %r: the tool is withdrawn"
             logger.warning(template, self.spec.name, name)
 
@@ -336,13 +340,13 @@ class McpServer:
             self._lost.set()
         self._client, self.protocol = client, client.protocol_version
         self._is_down, self.problem = False, ""
-        self._restarts.become_ready(self._patience.clock())
+        self._restarts.become_ready(self._timeouts.clock())
         self._settled.set()
 
 
-def _timed_out(limits: CallLimits) -> Ended:
+def _timed_out(limits: CallLimits) -> ToolCallResult:
     text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
-    return Ended(text, Status.TIMED_OUT, "timeout")
+    return ToolCallResult(text, Status.TIMED_OUT, "timeout")
 
 
 def _definition(tool: types.Tool) -> Definition:
@@ -354,7 +358,7 @@ def _definition(tool: types.Tool) -> Definition:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return the first exception of a group, as one line."""
+    """Return one line about an exception, or about the first exception of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     first, *_ = str(error).splitlines() or [""]

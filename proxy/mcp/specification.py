@@ -16,11 +16,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """One server: a `url`, with the `headers` that it needs, or a `command` that starts it.
+    """One server: a `url` with `headers`, or a `command` that starts it.
 
-    `tools` are the offered ones, `ALL` stands for each; those in `ask` need the consent of a
-    person. `prefix` is put before their names. With a `digest`, tools are offered only if it is
-    that of their definitions.
+    `tools` are the names of the offered tools, or `ALL`. Calls of the tools in `ask` need approval.
+    `prefix` is added to the names of all tools. With a `digest`, tools are offered only if their
+    definitions have that digest.
     """
 
     name: str
@@ -36,13 +36,13 @@ class ServerSpec:
 
     @property
     def transport(self) -> str:
-        """The transport, in the terms of OpenTelemetry."""
+        """The value of OpenTelemetry's attribute `network.transport`."""
         return "tcp" if self.url is not None else "pipe"
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits of calls: `parallel` for one reply, `seconds` and `result_chars` for each."""
+    """Limits: `parallel` calls of one reply; `seconds` and `result_chars` for each call."""
 
     parallel: int = 8
     seconds: float = 60.0
@@ -58,8 +58,11 @@ UNREACHABLE = "Error: the tool server cannot be reached; the call was not made"
 WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The result of a call: the text for the model, the status, and a label of the failure."""
+class ToolCallResult(msgspec.Struct, frozen=True):
+    """The result of a call: the text for the model, the status, and the kind of a failure.
+
+    A failure that is not counted says nothing about the tool, such as a lost connection.
+    """
 
     text: str
     status: Status = Status.DONE
@@ -67,8 +70,8 @@ class Ended(msgspec.Struct, frozen=True):
     is_counted: bool = True
 
     def outcome(self, call: ToolCall, seconds: float) -> Outcome:
-        """Return the outcome of `call`."""
+        """Combine the result with its call and duration."""
         return Outcome(call, self.text, self.status, seconds=seconds, counted=self.is_counted)
 
 
-GONE = Ended(WITHDRAWN, Status.FAILED, "withdrawn", is_counted=False)
+TOOL_WITHDRAWN = ToolCallResult(WITHDRAWN, Status.FAILED, "withdrawn", is_counted=False)

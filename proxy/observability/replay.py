@@ -46,7 +46,7 @@ from proxy.observability.exchange_recorder import ENDINGS, FAILED, answer_of, ev
 from proxy.observability.recording import Piece, RecordedExchange, read_recording
 from proxy.observability.sentences import cut, escape
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.known_model import Overrides, identify_model
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
@@ -264,7 +264,7 @@ def _quirks(recorded: recording.RecordedModel, profiles: Sequence[Profile]) -> Q
     chosen = next((profile for profile in candidates if profile.name == recorded.profile), None)
     known = Evidence(**{field.name: getattr(recorded, field.name) for field in fields(Evidence)})
     overrides = Overrides(chosen, recorded.convention, recorded.replay)
-    quirks = introduce("", known, profiles, overrides).quirks
+    quirks = identify_model("", known, profiles, overrides).quirks
     return replace(quirks, opens_thoughts=recorded.opens_thoughts)
 
 

@@ -192,7 +192,7 @@ class Process:
                 os.close(reading_end)
                 if terminal is not None:
                     os.close(terminal.child)
-            resources.callback(systems.hold_tree(child.pid))
+            resources.callback(systems.tie_tree(child.pid))
             reader = terminal or child.stdout
             assert reader is not None  # noqa: S101 - without a terminal, stdout is a pipe
             output = (reader, resources.pop_all().close)

@@ -1,6 +1,6 @@
-"""Profiles from TOML files: those of config/models, and those of an operator, which replace them.
+"""Reads profiles from TOML files: from config/models, and from the operator's profile.folder.
 
-The comments in the schema below are the documentation of the fields. For example:
+The comments in the schema below document the fields. An example of a file:
 
     name = "qwen3"
     title = "Qwen3"
@@ -56,51 +56,52 @@ class _ProfileSection(BaseModel):
 
 
 class _CallsSection(_ProfileSection):
-    # syntaxes of calls to try first, in this order
+    # the syntaxes in which the model writes calls; these are tried first, in this order
     syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = ()
     parallel: bool = True  # whether the model can make several calls in one reply
-    tools: Describer = "template"  # the chat template describes them, or one of the conventions
-    fallback: Convention = "hermes"  # for a model whose chat template does not describe tools
-    aliases: dict[Text, Text] = {}  # names that the model writes, and the tools that it means
+    tools: Describer = "template"  # who describes tools: the chat template, or this convention
+    fallback: Convention = "hermes"  # convention if the chat template does not describe tools
+    aliases: dict[Text, Text] = {}  # wrong tool names that the model writes: the right names
 
 
 class _Answers(_ProfileSection):
-    text_policy: TextPolicy = TextPolicy.AUTO  # the value of prose while tools are offered
-    respond: bool = True  # whether auto offers the answer tool next to tools in the prompt
+    text_policy: TextPolicy = TextPolicy.AUTO  # handling of replies without a call
+    respond: bool = True  # whether auto adds the answer tool to tools described in the prompt
 
 
 class _ReasoningSection(_ProfileSection):
-    # the earlier reasoning to send back; last: since the last user message. A profile that sets it
-    # states that the chat template renders that reasoning
+    # the earlier reasoning to send back; last: since the last user message. A profile that sets
+    # this states that the chat template renders earlier reasoning
     replay: Replay = "full"
-    opened: bool = False  # whether its chat template opens a reasoning block that replies close
-    efforts: tuple[Effort, ...] = ()  # those that its chat template accepts, if it rejects others
-    effort_variable: str = ""  # of its chat template, if it is not reasoning_effort
-    # variables with which its chat template keeps all reasoning, sent if profile.replay is full
+    opened: bool = False  # whether the chat template opens the reasoning block, not the model
+    efforts: tuple[Effort, ...] = ()  # the accepted values, if the chat template rejects others
+    effort_variable: str = ""  # of the chat template, if it is not reasoning_effort
+    # template variables with which all earlier reasoning is rendered; sent if profile.replay is
+    # full
     kept_by: dict[Text, bool] = {}
 
 
 class _TemplateSection(_ProfileSection):
-    developer: bool = True  # whether it knows the role developer
-    system: SystemRole = "anywhere"  # where it takes system messages
+    developer: bool = True  # whether the template supports the role developer
+    system: SystemRole = "anywhere"  # positions at which the template accepts system messages
     alternates: bool = False  # whether user and assistant messages must alternate
     prefill: bool = True  # whether the last message may be the assistant's
-    control_tokens: Texts = ()  # strings that structure its prompts
+    control_tokens: Texts = ()  # strings that structure a prompt, such as <|im_start|>
 
 
 class _Launch(_ProfileSection):
-    flags: Texts = ()  # of llama-server, for this family
+    flags: Texts = ()  # flags of llama-server for this family
 
 
 class _StateSection(_ProfileSection):
-    resets: bool = False  # whether its state cannot be rolled back (Mamba and the like)
+    resets: bool = False  # whether the state cannot be rolled back (as in Mamba models)
 
 
 class _File(_ProfileSection):
-    # of the family; that of the file without .toml
+    # name of the family; must equal the name of the file without .toml
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
-    title: Text  # the name of the family as its makers write it
-    # addresses of the facts: model cards, chat templates, documentation
+    title: Text  # the name of the family as its publisher writes it
+    # URLs of the sources: model cards, chat templates, documentation
     sources: Annotated[
         tuple[Annotated[str, StringConstraints(pattern=r"^https://\S+$")], ...], Field(min_length=1)
     ]
@@ -108,10 +109,10 @@ class _File(_ProfileSection):
     calls: _CallsSection = _CallsSection()
     answers: _Answers = _Answers()
     reasoning: _ReasoningSection = _ReasoningSection()
-    template: _TemplateSection = _TemplateSection()  # the limits of its chat template
+    template: _TemplateSection = _TemplateSection()  # the limits of the chat template
     launch: _Launch = _Launch()
     sampling: Annotated[Sampling, AfterValidator(_check_source)] = Sampling()
-    state: _StateSection = _StateSection()  # its state between requests
+    state: _StateSection = _StateSection()  # the state of the engine between requests
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:
@@ -123,9 +124,10 @@ class _File(_ProfileSection):
 
 
 def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
-    """Read every profile, ordered by name; profiles in the folder `extra` replace shipped ones.
+    """Read every profile, ordered by name.
 
-    Raises `InvalidConfiguration` with the file and the field that is wrong.
+    A profile in the folder `extra` replaces a shipped profile of the same name. Raises
+    `InvalidConfiguration`, which names the file and the invalid field.
     """
     profiles = {profile.name: profile for profile in _load_shipped()}
     if extra is not None:
@@ -173,7 +175,7 @@ def _describe(error: ValidationError) -> str:
 
 
 def _renders_reasoning(read: _ReasoningSection) -> bool | None:
-    """Return what a profile states about its chat template, None if it states nothing."""
+    """Return whether the chat template renders earlier reasoning; None without `replay`."""
     return read.replay != "none" if "replay" in read.model_fields_set else None
 
 

@@ -1,8 +1,8 @@
-"""A model with its profile, the reason for it, and the quirks that follow.
+"""A model with its profile, the reason for the profile, and the resulting quirks.
 
-The text of a chat template outranks any profile. Templates that reject messages do so with
-`raise_exception('...')`; the phrases below are those of the official templates of Gemma, Llama 2,
-Mistral, Devstral, Ministral and Qwen3.5. Templates are searched, never rendered.
+The chat template takes precedence over the profile. Templates are searched, not rendered: a
+template rejects messages with `raise_exception('...')`, and the patterns below match the messages
+in the official templates of Gemma, Llama 2, Mistral, Devstral, Ministral and Qwen3.5.
 """
 
 import re
@@ -16,16 +16,16 @@ from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import REASONING
 from proxy.guardrails.tool_prompts.react import ReActConvention
 from proxy.profiles.profile import Profile
-from proxy.profiles.recognition import Evidence, Recognition, recognise
+from proxy.profiles.recognition import Evidence, Recognition, recognize
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The operator's decisions; None where recognition decides.
+    """The operator's settings; None means that the profile of the recognized model decides.
 
-    `profile` replaces the recognized one. An empty `convention` leaves the description of tools to
-    the chat template. `setting` is the setting that named the profile. `thinking` and `effort`
-    apply to requests that set neither.
+    `profile` replaces the recognized profile. With an empty `convention`, the chat template
+    describes tools. `setting` is the name of the setting that selected the profile. `thinking` and
+    `effort` apply to requests that do not set them.
     """
 
     profile: Profile | None = None
@@ -38,11 +38,11 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel(Abilities):
-    """A model, its profile and the reason for it, and the resulting quirks.
+    """A model with its recognized profile and the resulting quirks.
 
-    `evidence` and `overrides` are the inputs. Names with one `identity` lead to the same model. Its
-    `habit` starts as that of the profile and follows its replies; `tuned` are measured settings, by
-    section, which change the policy and the overrides.
+    `evidence` and `overrides` are the inputs. Two names with the same `identity` mean the same
+    model. `habit` records whether replies begin inside a reasoning block; the profile sets its
+    initial value. `tuned` are measured settings by section.
     """
 
     model: str
@@ -55,23 +55,23 @@ class KnownModel(Abilities):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The capabilities to report to clients; tools work with every model here."""
+        """The capabilities to report to clients; Temper makes tools work with every model."""
         thinking = ("thinking",) if knows_thoughts(self.evidence.template) else ()
         return ("tools", *thinking, *self.senses)
 
 
-def introduce(
+def identify_model(
     model: str, evidence: Evidence, profiles: Sequence[Profile], overrides: Overrides
 ) -> KnownModel:
     """Determine the profile and quirks of a model from the evidence and the overrides."""
     if overrides.profile is not None:
         recognition = Recognition(overrides.profile, f"chosen by {overrides.setting}")
     else:
-        recognition = recognise(evidence, profiles)
+        recognition = recognize(evidence, profiles)
     quirks = quirks_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
         quirks = replace(quirks, convention=overrides.convention)
-    if quirks.convention == ReActConvention.name:  # it has one action before each observation
+    if quirks.convention == ReActConvention.name:  # ReAct has one action per reply
         quirks = replace(quirks, calls_in_parallel=False)
     if overrides.replay is not None:
         quirks = replace(quirks, replay=overrides.replay)
@@ -79,7 +79,7 @@ def introduce(
         quirks = replace(quirks, kept_by={})
     quirks = replace(quirks, renders_reasoning=_renders_reasoning(quirks, evidence.template))
     known = KnownModel(model, recognition, quirks, evidence=evidence, overrides=overrides)
-    if quirks.opens_thoughts:  # the first reply is split there already
+    if quirks.opens_thoughts:  # so that reasoning in the first reply is recognized
         known.habit.note(is_shown=True)
     return known
 
@@ -94,7 +94,7 @@ _THOUGHTS = re.compile(
         map(re.escape, ("enable_thinking", "reasoning_content", TABLE.messages.channel, *REASONING))
     )
 )
-# the members in which messages have reasoning; llama-server renames it for gpt-oss and Ministral
+# the members of messages with reasoning; llama-server renames them for gpt-oss and Ministral
 _EARLIER = re.compile(
     r"reasoning_content|\.(?:thinking|reasoning)\b|['\"](?:thinking|reasoning)['\"]"
 )
@@ -113,12 +113,11 @@ _UNKNOWN_ROLE = re.compile(
 
 
 def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Quirks:
-    """Return a profile's quirks, corrected by the model's chat template; "" if that is unknown.
+    """Return the quirks of a profile, corrected by the chat template ("" if unknown).
 
-    A known template describes the tools if it mentions them. Otherwise the profile's convention
-    does, or its fallback if the profile relies on the template. `takes_tools`,
-    if the backend reports it, outranks the template. Apply this only if `tools_in_prompt` is auto:
-    for templates without tools llama-server has a generic prompt.
+    A template that uses `tools` describes them. For other templates, Temper describes tools in the
+    profile's convention, or in its fallback convention. `takes_tools`, if the backend reports it,
+    takes precedence over the template.
     """
     quirks = profile.quirks
     if template:
@@ -132,7 +131,7 @@ def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = No
 
 
 def renders_tools(template: str) -> bool:
-    """Return whether a chat template uses its variable `tools`, in code and not in prose."""
+    """Return whether the code of a chat template (not its text) uses the variable `tools`."""
     return any(_TOOLS.search(_LITERAL.sub("''", code)) for code in _code(template))
 
 
@@ -141,17 +140,17 @@ def knows_thoughts(template: str) -> bool:
 
 
 def _renders_reasoning(quirks: Quirks, template: str) -> bool | None:
-    """Return whether a chat template, "" if unknown, uses the reasoning of earlier messages."""
+    """Return whether a chat template ("" if unknown) uses the reasoning of earlier messages."""
     if template:
         return any(_EARLIER.search(code) for code in _code(template))
     return quirks.renders_reasoning
 
 
 def template_quirks(template: str, profile_template: Template) -> Template:
-    """Read the rejections of a chat template; the rest is kept from the profile.
+    """Return the limits of a chat template, from its error messages and from the profile.
 
-    A rejection that the profile claims and the template does not contain is dropped: quantized
-    files often carry corrected templates.
+    A limit of the profile is dropped if the template has no such error message: quantized files
+    often contain corrected templates.
     """
     refusals = " ".join(
         (single or double).lower()
@@ -167,7 +166,7 @@ def template_quirks(template: str, profile_template: Template) -> Template:
 
 
 def _code(template: str) -> Iterator[str]:
-    """Yield the text of statements and expressions, without prose and comments."""
+    """Yield the statements and expressions of a template, without its text and comments."""
     start = 0
     while opener := _OPENER.search(template, start):
         end = template.find(_CLOSERS[opener[0]], opener.end())
@@ -178,15 +177,15 @@ def _code(template: str) -> Iterator[str]:
         start = end + 2
 
 
-def _system_role(template: str, refusals: str, believed: SystemRole) -> SystemRole:
+def _system_role(template: str, refusals: str, profile_value: SystemRole) -> SystemRole:
     if _NO_SYSTEM.search(refusals):
         return "nowhere"
     if _ALTERNATION.search(refusals):
         # templates that check alternation count messages, so only a first system message is safe
         return "first" if "system" in template else "nowhere"
-    if _SYSTEM_FIRST.search(refusals) or believed == "nowhere":
+    if _SYSTEM_FIRST.search(refusals) or profile_value == "nowhere":
         return "first"
-    return believed
+    return profile_value
 
 
 def _has_developer(template: str, refusals: str, profile_template: Template) -> bool:

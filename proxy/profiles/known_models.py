@@ -1,6 +1,6 @@
-"""The known models of a backend: looked up on request, and again after a minute.
+"""Caches the models of a backend: a model is looked up at its first request, then every minute.
 
-A server can be restarted with another model under the same name, so every entry expires.
+Entries expire because a server can be restarted with another model under the same name.
 """
 
 import asyncio
@@ -11,22 +11,22 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 
 from proxy.backends.client import Abilities, Backend, Description
 from proxy.errors import BackendFailed
-from proxy.profiles.known_model import KnownModel, Overrides, introduce
+from proxy.profiles.known_model import KnownModel, Overrides, identify_model
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
-from proxy.profiles.tuned import TunedSettings, overrides_with
+from proxy.profiles.tuned import TunedSettings, apply_tuned
 
 logger = logging.getLogger(__name__)
 
 _FRESH = 60.0  # seconds until the next lookup
-_SOON = 2.0  # the same, after an incomplete answer
+_SOON = 2.0  # seconds until the next lookup after an incomplete description
 _MOST_MODELS = 256
 _EMBEDDING = "embed"
 
 
 @dataclass(slots=True)
 class _KnownEntry:
-    """A model, and the time until which it is not looked up again."""
+    """A model; `until` is the time of `clock` at which it expires."""
 
     known: KnownModel
     described: Description
@@ -35,9 +35,9 @@ class _KnownEntry:
 
 @dataclass(eq=False, slots=True)
 class KnownModels:
-    """Looks models up; if the backend does not respond, the previous result stays valid.
+    """Looks up models; if the backend does not respond, the previous result stays valid.
 
-    A backend that does not report its window gets `window_tokens` from the settings.
+    `window_tokens` is used for a backend that does not report its window.
     """
 
     backend: Backend
@@ -49,18 +49,21 @@ class KnownModels:
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
     _first: tuple[str, float] = ("", 0.0)  # a name, and the time of `clock` at which it expires
-    _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
+    _lookups: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return the requested model; asks the backend if the entry has expired."""
+        """Return the requested model; sends a request to the backend if the entry has expired.
+
+        `is_afresh` sends the request in any case.
+        """
         entry = self._entries.get(model)
         if entry is None:
-            return await self._look_for_all(model)
+            return await self._look_up_once(model)
         if self.clock() < entry.until and not is_afresh:
             return entry.known
-        # requests that arrive meanwhile use the old entry
+        # until this lookup is complete, other requests use the old entry
         entry.until = self.clock() + _SOON
-        return await self._look(model, entry)
+        return await self._fetch(model, entry)
 
     async def first_listed(self, *, preferred: str = "") -> str:
         """Return the `preferred` model if the backend lists it, otherwise the first chat model.
@@ -86,30 +89,30 @@ class KnownModels:
         self._first = self._first[0], 0.0
 
     async def close(self) -> None:
-        looking = [*self._looking.values()]
-        for task in looking:
+        lookups = [*self._lookups.values()]
+        for task in lookups:
             task.cancel()
-        if looking:
-            await asyncio.wait(looking)
+        if lookups:
+            await asyncio.wait(lookups)
 
-    async def _look_for_all(self, model: str) -> KnownModel:
-        """Look up an unknown model once for all requests that wait for it.
+    async def _look_up_once(self, model: str) -> KnownModel:
+        """Look up an unknown model with a single request to the backend.
 
-        Canceling one request does not cancel it for the others.
+        All requests for this model wait for that lookup; canceling a request does not cancel it.
         """
-        looking = self._looking.get(model)
-        if looking is None:
-            looking = self._looking[model] = asyncio.create_task(self._look(model))
-            looking.add_done_callback(lambda _: self._looking.pop(model))
-        return await asyncio.shield(looking)
+        lookup = self._lookups.get(model)
+        if lookup is None:
+            lookup = self._lookups[model] = asyncio.create_task(self._fetch(model))
+            lookup.add_done_callback(lambda _: self._lookups.pop(model))
+        return await asyncio.shield(lookup)
 
-    async def _look(self, model: str, entry: _KnownEntry | None = None) -> KnownModel:
+    async def _fetch(self, model: str, entry: _KnownEntry | None = None) -> KnownModel:
         described = await self.backend.describe(model)
         if described.is_provisional and entry is not None:
             return entry.known
-        lasting = _SOON if described.is_provisional else _FRESH
+        seconds = _SOON if described.is_provisional else _FRESH
         if entry is not None and described == entry.described:
-            entry.until = self.clock() + lasting
+            entry.until = self.clock() + seconds
             return entry.known
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
@@ -117,12 +120,12 @@ class KnownModels:
         abilities = {item.name: getattr(described, item.name) for item in fields(Abilities)}
         abilities["window"] = described.window or self.window_tokens
         abilities["identity"] = described.identity or (*described.names, model)[0]
-        known = replace(introduce(model, evidence, self.profiles, self.overrides), **abilities)
+        known = replace(identify_model(model, evidence, self.profiles, self.overrides), **abilities)
         # a server that is still loading does not report its build, on which tuned settings depend
         is_complete = not described.is_provisional
         if is_complete and (tuned := await asyncio.to_thread(self.tuned.of, known)):
-            overrides = overrides_with(self.overrides, tuned)
-            known = introduce(model, evidence, self.profiles, overrides)
+            overrides = apply_tuned(self.overrides, tuned)
+            known = identify_model(model, evidence, self.profiles, overrides)
             known = replace(known, **abilities, tuned=tuned)
         before = None if entry is None else entry.known
         if before and (before.recognition, before.build) == (known.recognition, known.build):
@@ -135,5 +138,5 @@ class KnownModels:
                 logger.info("model %r: profile %s (%s)", model, profile.name, reason)
         if len(self._entries) >= _MOST_MODELS:
             self._entries.clear()
-        self._entries[model] = _KnownEntry(known, described, self.clock() + lasting)
+        self._entries[model] = _KnownEntry(known, described, self.clock() + seconds)
         return known

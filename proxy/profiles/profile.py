@@ -1,4 +1,4 @@
-"""A model family as data: its marks, quirks, launch flags and sampling values."""
+"""The profile of a model family: patterns, quirks, launch flags and sampling values."""
 
 import re
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The marks by which a family is recognized.
+    """The patterns by which a family is recognized.
 
-    `names` are case-insensitive globs in which a space, "_" and "-" are equal; `architectures` are
-    values of GGUF's `general.architecture`; `templates` are texts that must all occur in the chat
+    `names` are case-insensitive globs in which a space, "_" and "-" are equal. `architectures` are
+    values of GGUF's `general.architecture`. `templates` are texts that must all occur in the chat
     template.
     """
 
@@ -45,9 +45,9 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The sampling values published by the makers of the model, None where they publish none.
+    """The sampling values that the model's publisher recommends; None for other parameters.
 
-    `repeat_penalty` is often named repetition_penalty; `source` is the address of the publication.
+    `repeat_penalty` is often called repetition_penalty. `source` is the URL of the recommendation.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -65,9 +65,8 @@ class Sampling:
 class Profile:
     """A model family.
 
-    `fallback_convention` describes tools in the prompt if the chat template does not.
-    `launch_flags` are for llama-server; `sources` are the URLs of pages that publish the
-    values.
+    If the chat template does not describe tools, Temper describes them in `fallback_convention`.
+    `launch_flags` are flags of llama-server. `sources` are the URLs of the pages with these values.
     """
 
     name: str

@@ -1,16 +1,16 @@
 """Selects the profile of a model by its names, its chat template and its architecture.
 
-A name outranks a chat template, and that outranks an architecture: a fine-tune keeps the template
-and the architecture of its base model.
+Names take precedence over the chat template, and the template over the architecture: a fine-tune
+has the template and the architecture of its base model.
 
-- Names: of a path, the last part that any pattern matches; there, the pattern with the longest
-  literal text. So "qwen3-coder" beats "qwen3", and `hermes-3*llama` beats `llama-3.1`.
-- Chat templates: every string of the profile occurs in it; the longest text in total wins. This
-  recognizes renamed files.
-- Architectures: equality.
+- Names: the last part of a path that matches a pattern counts; there, the pattern with the longest
+  literal text wins. So `qwen3-coder` wins over `qwen3`, and `hermes-3*llama` over `llama-3.1`.
+- Chat templates: every string of the profile must occur in the template; the profile with the
+  longest strings wins. This recognizes renamed files.
+- Architectures: must be equal.
 
-Two matches of equal strength are a defect of the profiles, which a test reports; then the profile
-that is first by name is selected.
+If two matches have equal strength, the profile that is first by name wins. A test reports such
+profiles as a defect.
 """
 
 import re
@@ -24,16 +24,17 @@ from proxy.profiles.profile import GENERIC, Profile, literal_length
 _SEPARATORS = re.compile(r"[/\\]")
 _ALIKE = str.maketrans({" ": "-", "_": "-"})
 _FILE_ENDING = ".gguf"
-_MOST_PARTS = 16  # of a path, from its end
-_LONGEST_PART = 256  # characters; names of files have no more
+_MOST_PARTS = 16  # the last parts of a path
+_LONGEST_PART = 256  # characters; file systems allow 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts about a model before it has a profile.
+    """The properties by which a model is recognized.
 
-    `names` are all its names, in any order: id, alias, path, GGUF's general.name and basename.
-    `takes_tools`: whether the backend reports that it takes tools, None if it reports nothing.
+    `names` are all names of the model, in any order: id, alias, path, GGUF's general.name and
+    basename. `takes_tools` is whether the model accepts tools according to the backend, None if the
+    backend does not report it.
     """
 
     names: tuple[str, ...] = ()
@@ -43,7 +44,7 @@ class Evidence:
 
 
 class MatchKind(IntEnum):
-    """The basis of a match, the weakest first."""
+    """The property that a pattern matches, in increasing order of strength."""
 
     ARCHITECTURE = 1
     TEMPLATE = 2
@@ -52,9 +53,10 @@ class MatchKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """A profile and the reason for it, one phrase for people.
+    """A profile, and the reason for its selection as a text.
 
-    The `strength` is the kind of the match, the nearness to the end of a path, the literal length.
+    `strength` is the kind of the match, the negative distance of the part from the end of a path,
+    and the literal length of the pattern.
     """
 
     profile: Profile
@@ -62,13 +64,13 @@ class Recognition:
     strength: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
 
 
-def recognise(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
+def recognize(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
     generic = Recognition(GENERIC, "no known profile matches; generic profile")
     return next(iter(candidates(evidence, profiles)), generic)
 
 
 def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Recognition, ...]:
-    """Return the best match of every matching profile, the strongest first."""
+    """Return the best match of each matching profile, in decreasing order of strength."""
     best = [
         max(matches, key=lambda match: match.strength)
         for profile in sorted(profiles, key=lambda profile: profile.name)
@@ -102,7 +104,7 @@ def _matches_by_name(name: str, profile: Profile) -> Iterator[Recognition]:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the parts of a path, the last one first, limited in number and length."""
+    """Return the parts of a path in reverse order, limited in number and length."""
     tail = name[-_MOST_PARTS * _LONGEST_PART :]
     parts = _SEPARATORS.split(tail)[::-1][:_MOST_PARTS]
     return [part[:_LONGEST_PART] for part in parts]

@@ -1,7 +1,7 @@
-"""Measurements of models on this machine: a small JSON file for each, in the cache folder.
+"""Measurements of models on this machine: a small JSON file for each model in the cache folder.
 
-A model with another template, or on another build, has another file. So no locks are needed: a file
-is replaced as a whole, and a broken one counts as missing.
+The same model with another template or another build of the engine has a separate file. No locks
+are needed: files are replaced atomically, and a corrupt file counts as missing.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ Figure: TypeAlias = bool | int | float | str | list[str] | None
 
 
 class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured model; `measured` has the figures by name.
+    """The measurements of one model by name, and the checks that `failed`.
 
-    `identity` distinguishes it from others, `template` is the digest of its chat template, and
-    `server` the engine that ran it. `tried_at` is in RFC 3339; `failed` are the failed checks.
+    `identity` identifies the model, `template` is the digest of its chat template, and `server` the
+    engine with its version. `tried_at` is a time in RFC 3339 format.
     """
 
     name: str
@@ -43,7 +43,7 @@ class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The name of its file: equal identity, template and server mean the same model."""
+        """The name of the file: a digest of identity, template and server."""
         return digest("\0".join((self.identity, self.template, self.server)))
 
 
@@ -53,10 +53,10 @@ def digest(text: str) -> str:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, kind: str = "tried") -> Path | None:
-    """Return the folder of the files, by the rules of XDG; None without a home folder."""
-    named = environment.get("XDG_CACHE_HOME", "")
-    if Path(named).is_absolute():
-        return Path(named, "temper", kind)
+    """Return the folder of the files (XDG base directories); None without a home folder."""
+    configured = environment.get("XDG_CACHE_HOME", "")
+    if Path(configured).is_absolute():
+        return Path(configured, "temper", kind)
     with suppress(RuntimeError):
         return Path.home() / ".cache" / "temper" / kind
     return None
@@ -64,7 +64,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ, kind: str = "tried
 
 @dataclass(frozen=True, slots=True)
 class TriedModels:
-    """The measurements in the files of one folder; without a folder nothing is stored."""
+    """The measurements in the files of a folder; without a folder, nothing is stored."""
 
     folder: Path | None = None
 
@@ -74,13 +74,14 @@ class TriedModels:
         return tuple(sorted(filter(None, read), key=lambda tried: tried.tried_at, reverse=True))
 
     def latest(self, identity: str, template: str) -> TriedModel | None:
-        """Return the latest measurement of a model with this chat template, given in full."""
-        wanted = (identity, digest(template))
+        """Return the latest measurement of a model; `template` is the text of its template."""
+        key = (identity, digest(template))
         return next(
-            (tried for tried in self.all() if (tried.identity, tried.template) == wanted), None
+            (tried for tried in self.all() if (tried.identity, tried.template) == key), None
         )
 
-    def remember(self, tried: TriedModel) -> bool:
+    def save(self, tried: TriedModel) -> bool:
+        """Write the measurements into a file; return False if that is impossible."""
         if self.folder is None:
             return False
         try:
@@ -90,7 +91,7 @@ class TriedModels:
             Path(file.name).replace(self.folder / f"{tried.key}.json")
         except OSError:
             return False
-        with suppress(OSError):  # another process may have removed it
+        with suppress(OSError):  # another process may have removed a file
             files = sorted(self._files(), key=lambda file: file.stat().st_mtime, reverse=True)
             for path in files[_MOST:]:
                 path.unlink()
@@ -106,7 +107,7 @@ class TriedModels:
 
 
 def _read(file: Path) -> TriedModel | None:
-    """Read a file; None if it is not valid."""
+    """Read a file; None if it is invalid."""
     try:
         if file.stat().st_size > bounds.TRIED_BYTES:
             return None

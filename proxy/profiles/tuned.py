@@ -1,6 +1,7 @@
-"""Settings that `temper tune` measured for a model: the lowest layer of its settings.
+"""Settings that `temper tune` measured for a model; all other sources take precedence over them.
 
-A file lists everything that its settings depend on, and applies only while all of that is equal.
+A file also contains keys: the model, template, engine and guardrails that were measured. Its
+settings apply only while all keys are equal to the current values.
 """
 
 import logging
@@ -24,14 +25,14 @@ _KEYS = "keys"
 
 
 def keys_of(known: KnownModel) -> dict[str, str]:
-    """Return the values that the settings of a model depend on."""
+    """Return the keys of the settings: the model, template, engine and guardrails."""
     template = digest(known.evidence.template)
     keys = {"model": known.identity, "template": template, "engine": known.build}
     return {**keys, "guardrails": guardrails_digest()}
 
 
 def describe_tuned(tuned: Tuned) -> str:
-    """Return settings as one line of text."""
+    """Return settings as one line, e.g. `close_out = always, effort = low`."""
     values = (
         (name, value.value if isinstance(value, Enum) else value)
         for section, settings in tuned.items()
@@ -43,7 +44,7 @@ def describe_tuned(tuned: Tuned) -> str:
 
 @cache
 def guardrails_digest() -> str:
-    """Return a digest of the code that judges and retries replies."""
+    """Return a digest of the packages guardrails and inference, which judge and retry replies."""
     package = Path(__file__).parent.parent
     paths = (path for part in ("guardrails", "inference") for path in (package / part).rglob("*.*"))
     files = sorted(path for path in paths if path.suffix in (".py", ".toml"))
@@ -51,15 +52,15 @@ def guardrails_digest() -> str:
 
 
 def read_tuned(folder: Path | None) -> Iterator[tuple[Path, Tuned]]:
-    """Yield every readable file of settings in a folder with its content."""
+    """Yield the path and the content of each readable file in a folder."""
     for path in sorted(folder.glob("*.toml")) if folder is not None else ():
         with suppress(OSError, ValueError):
             content = tomllib.loads(path.read_text("utf-8"))
             yield path, {name: value for name, value in content.items() if isinstance(value, dict)}
 
 
-def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
-    """Return the overrides, with tuned values where the operator decided nothing."""
+def apply_tuned(overrides: Overrides, tuned: Tuned) -> Overrides:
+    """Add tuned values to the overrides, except where the operator has set a value."""
     profile = tuned.get("profile", {})
     convention, effort = profile.get("tools_in_prompt"), profile.get("effort")
     if isinstance(convention, str) and overrides.convention is None:
@@ -71,21 +72,21 @@ def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
 
 @dataclass(frozen=True, slots=True)
 class TunedSettings:
-    """Finds the tuned settings of a model; `over` removes those that the operator has set."""
+    """Finds the tuned settings of a model; `drop_explicit` removes what the operator has set."""
 
     folder: Path | None = None
-    over: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError
+    drop_explicit: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError
 
     def of(self, known: KnownModel) -> Tuned:
         """Return the tuned settings of a model; logs files that no longer apply."""
         for path, settings in read_tuned(self.folder):
-            kept = settings.get(_KEYS, {})
-            if kept.get("model") != known.identity:
+            keys = settings.get(_KEYS, {})
+            if keys.get("model") != known.identity:
                 continue
-            changed = [name for name, key in keys_of(known).items() if kept.get(name) != key]
+            changed = [name for name, key in keys_of(known).items() if keys.get(name) != key]
             with suppress(ValueError):
                 if not changed:
-                    return self.over(settings)
+                    return self.drop_explicit(settings)
             cause = ", ".join(changed) or "unknown settings"
             logger.warning("%s no longer applies (changed: %s); run temper tune again", path, cause)
         return {}

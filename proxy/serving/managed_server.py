@@ -46,7 +46,7 @@ from proxy.processes.slot_cache import SlotCache
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import StatusListener, Supervisor
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import KnownModel, Overrides, introduce
+from proxy.profiles.known_model import KnownModel, Overrides, identify_model
 from proxy.profiles.recognition import Evidence
 from proxy.serving.assembly import overrides_of
 from proxy.settings import Settings, is_loopback
@@ -259,7 +259,7 @@ def recognize_file(
     names = (*file.names, *([alias] if alias else []))
     evidence = Evidence(names, file.architecture, file.template)
     overrides = overrides or overrides_of(settings.profile, profiles)
-    return introduce(file.names[0], evidence, profiles, overrides)
+    return identify_model(file.names[0], evidence, profiles, overrides)
 
 
 def model_file(configured: Model) -> ModelFile:

@@ -24,7 +24,7 @@ from proxy.dialects.lenient_json import as_object, member
 from proxy.doctor.exchanges import list_refusals
 from proxy.doctor.target import Target
 from proxy.profiles.files import load_profiles
-from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.known_model import Overrides, identify_model
 from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from temper_evals.scenarios.worlds import objects_in
@@ -298,7 +298,7 @@ async def test_rejection_is_handled_and_remembered(
             described = await engine.describe("m")
             requests = front.backend.upstream_requests
             listed = (await front.client.get(f"/v1/models/{name}")).json()["engine"]
-            known = introduce(name, Evidence(), (), Overrides())
+            known = identify_model(name, Evidence(), (), Overrides())
             target = Target(Settings(), name, known, front.client, front.client, "")
             finding = await list_refusals(target)
     assert len(requests) == len(scripts)

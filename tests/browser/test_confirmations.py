@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-DROP = served("drop", "notes", needs_yes=True)
+DROP = served("drop", "notes", needs_approval=True)
 NOTES = FakeSource({"notes": (DROP,)})
 ALLOW = "button:text('Allow')[aria-disabled=false]"
 REFUSE = "button:text('Refuse')[aria-disabled=false]"
@@ -290,7 +290,7 @@ def test_call_content_is_shown_as_text_and_keeps_the_layout(
     text: str, servers: Servers, open_page: Open
 ) -> None:
     shown_text = text.encode("utf-8", "replace").decode()
-    tool = served(shown_text, "notes", needs_yes=True)
+    tool = served(shown_text, "notes", needs_approval=True)
     scene = servers.of(FakeSource({"notes": (tool,)}))
     with servers.waiting(scene, {shown_text: shown_text, "n": 2**70}, tool):
         for width in (1440, 360):
@@ -330,7 +330,7 @@ class Hostile(FakeSource):
     """Returns one text wherever a tool server may return any."""
 
     def __init__(self, text: str) -> None:
-        tool = served(text, "notes", needs_yes=True)
+        tool = served(text, "notes", needs_approval=True)
         super().__init__({"notes": (tool,), "away": None})
         self.text = text
 

@@ -11,7 +11,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.server import ServerTimeouts
-from proxy.mcp.specification import CallLimits, Ended, ServerSpec
+from proxy.mcp.specification import CallLimits, ServerSpec, ToolCallResult
 from proxy.processes.restarts import RestartPolicy
 from tests.patience import PATIENCE_SECONDS
 
@@ -33,14 +33,14 @@ def program(
 
 
 def served(
-    name: str, server: str = "fake", own_name: str = "", *, needs_yes: bool = False
+    name: str, server: str = "fake", upstream_name: str = "", *, needs_approval: bool = False
 ) -> ServedTool:
     """Return a tool that accepts any arguments."""
     parameters: JsonObject = {"type": "object", "properties": {}}
     function: JsonObject = {"name": name, "parameters": parameters}
     source = json.dump({"type": "function", "function": function})
     tool = Tool(name, parameters, source)
-    return ServedTool(server, own_name or name, tool, "", needs_yes=needs_yes)
+    return ServedTool(server, upstream_name or name, tool, "", needs_approval=needs_approval)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class FakeSource:
     """Tools that answer as a test specifies, or wait for `released`; None is unavailable."""
 
     offers: Mapping[str, tuple[ServedTool, ...] | None]
-    answers: Mapping[str, Ended] = field(default_factory=dict)
+    answers: Mapping[str, ToolCallResult] = field(default_factory=dict)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     calls: list[tuple[str, JsonObject, CallLimits, JsonObject]] = field(default_factory=list)
     most: int = 0
@@ -72,14 +72,16 @@ class FakeSource:
 
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
-    ) -> Ended:
-        self.calls.append((tool.own_name, arguments, limits, meta))
+    ) -> ToolCallResult:
+        self.calls.append((tool.upstream_name, arguments, limits, meta))
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            if tool.own_name not in self.answers:
+            if tool.upstream_name not in self.answers:
                 await self.released.wait()
-            return self.answers.get(tool.own_name, Ended(f"{tool.own_name} is done"))
+            return self.answers.get(
+                tool.upstream_name, ToolCallResult(f"{tool.upstream_name} is done")
+            )
         finally:
             self.running -= 1
 

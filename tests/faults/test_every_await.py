@@ -20,7 +20,7 @@ from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import FLOOR, RetryBudget
 from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
-from proxy.mcp.specification import Ended
+from proxy.mcp.specification import ToolCallResult
 from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.front import request
@@ -44,7 +44,7 @@ MOST_STEPS = 2000
 ATTEMPTS = (says("I'll check ", "that now."), calls("get_weather", '{"city": ', '"Paris"}'))
 ROUNDS = (calls("find", '{"q": 1}'), calls("open", '{"q": 2}'), says("It is fine, ", "and noon."))
 OFFERED = (served("find", "search"), served("open", "search"))
-FOUND = Ended("It is 21 degrees.")
+FOUND = ToolCallResult("It is 21 degrees.")
 
 
 def left(client: HandMadeClient) -> Strike:

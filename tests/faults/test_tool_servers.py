@@ -81,10 +81,10 @@ async def hosting(
     owners: frozenset[str] = frozenset(),
     serving: ServerOptions | None = None,
     settles: bool = True,
-    patience: ServerTimeouts = PATIENCE,
+    timeouts: ServerTimeouts = PATIENCE,
 ) -> AsyncGenerator[HostedTools, None]:
     """Run Temper with a tool server, before a model that answers as scripted."""
-    async with open_fleet((spec,), patience) as fleet:
+    async with open_fleet((spec,), timeouts) as fleet:
         if settles:
             await fleet.wait_settled(PATIENCE_SECONDS)
         limits = CallLimits(seconds=PATIENCE_SECONDS, result_chars=LONGEST)
@@ -294,7 +294,7 @@ async def test_endlessly_flooding_program_is_disconnected_and_then_disabled(
     caplog: pytest.LogCaptureFixture, option: str
 ) -> None:
     once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
-    async with hosting(program(option), calls("echo", "{}"), BACK, patience=once) as hosted:
+    async with hosting(program(option), calls("echo", "{}"), BACK, timeouts=once) as hosted:
         answer = await hosted.front.ask(asks())
         while not hosted.fleet.servers[0].problem:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)

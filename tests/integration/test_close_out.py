@@ -14,7 +14,7 @@ from proxy.guardrails.close_out import MARK, CloseOut
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
-from proxy.mcp.specification import CallLimits, Ended
+from proxy.mcp.specification import CallLimits, ToolCallResult
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
@@ -271,7 +271,10 @@ async def test_recorded_check_is_judged_the_same_and_shows_the_question(
 
 
 async def test_operator_tools_run_and_the_answer_follows_a_blank_line(*, stream: bool) -> None:
-    ran = {"find": Ended("21 degrees"), "open": Ended("Error: no such page", Status.FAILED)}
+    ran = {
+        "find": ToolCallResult("21 degrees"),
+        "open": ToolCallResult("Error: no such page", Status.FAILED),
+    }
     source = FakeSource({"search": (served("find", "search"), served("open", "search"))}, ran)
     tools = ToolHosting(ToolOffer(source), CallLimits(), 10)
     body = request(tools=[{"type": "mcp", "server_label": "search"}])

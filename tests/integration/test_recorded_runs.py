@@ -13,7 +13,7 @@ from proxy.guardrails.offer import Mode
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
-from proxy.mcp.specification import LOST, Ended
+from proxy.mcp.specification import LOST, ToolCallResult
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (
     RecordedExchange,
@@ -33,7 +33,10 @@ from tests.fakes.tool_servers import FakeSource, served
 
 OFFERED = (served("find", "search"), served("open", "search"))
 ASKS: JsonObject = {"type": "mcp", "server_label": "search"}
-ANSWERS = {"find": Ended("21 degrees"), "open": Ended(LOST, Status.LOST, "connection_closed")}
+ANSWERS = {
+    "find": ToolCallResult("21 degrees"),
+    "open": ToolCallResult(LOST, Status.LOST, "connection_closed"),
+}
 FIND, OPEN, SAYS = calls("find", '{"q": 1}'), calls("open", "{}"), says("It is ", "21 degrees.")
 OWN = calls("get_weather", '{"city": "Paris"}')
 RESCUED = says('<tool_call>{"name": "find", "arguments": {"q": 2}}</tool_call>')

@@ -207,7 +207,7 @@ def is_matched(pattern: str, text: str) -> bool:
 
 def remembers(folder: Path, size: int) -> bool:
     models = TriedModels(folder)
-    models.remember(tried())
+    models.save(tried())
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes().ljust(size))
     return models.all() != ()

@@ -92,7 +92,7 @@ class Chat:
         resolved = await self.resolve(received, decoded)
         tools: tuple[ServedTool, ...] = ()
         if self.tools is not None:
-            resolved, tools = self.tools.offer_to(resolved)
+            resolved, tools = self.tools.add_tools(resolved)
         service, has_prompt = resolved.service, not decoded.load_status
         # a model that another request has evicted could neither count the prompt nor answer it
         with service.lease_for(
@@ -212,7 +212,7 @@ class TokenCount:
             decoded = await self.reader.read(connection, client, decode)
             resolved = await preparation.resolve(decoded, client)
             if self.tools is not None:
-                resolved, _ = self.tools.offer_to(resolved)
+                resolved, _ = self.tools.add_tools(resolved)
             upstream = self.reader.upstream_headers(connection.scope)
             count = await preparation.count(await preparation.plan(resolved, upstream))
         except ClientDisconnect:

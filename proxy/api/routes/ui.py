@@ -188,7 +188,7 @@ class Dashboard:
         tools = self.watching.tools
         name = request.path_params["name"]
         if tools is None or not tools.confirmations.answer(
-            name, allow=answer.allow, who=f"{who} from {where}"
+            name, allow=answer.allow, decided_by=f"{who} from {where}"
         ):
             return _refusal(request, "confirmation_over")
         return _document({"confirmation": name, "allowed": answer.allow})

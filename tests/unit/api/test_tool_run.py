@@ -24,7 +24,7 @@ from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
-from proxy.mcp.specification import Ended
+from proxy.mcp.specification import ToolCallResult
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
@@ -45,7 +45,7 @@ CALL: list[ReplyEvent | TemperError] = [
 PROSE: list[ReplyEvent | TemperError] = [ReplyStarted(), TextDelta("Hello"), ReplyFinished("stop")]
 
 
-FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("found")})
+FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": ToolCallResult("found")})
 
 
 class Stalling(ScriptedBackend):

@@ -211,7 +211,7 @@ async def test_watchers_are_limited() -> None:
 
 
 async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
-    board, source = Board(), FakeSource({"fake": (served("drop", needs_yes=True),)})
+    board, source = Board(), FakeSource({"fake": (served("drop", needs_approval=True),)})
     hosting = ToolHosting(ToolOffer(source))
     services = ServerOptions().services_for(ScriptedBackend())
     watched = Watching(board, services, About("1.2"), tools=hosting, pause=0.001)
@@ -224,7 +224,7 @@ async def test_changes_of_tool_servers_and_pending_approvals_are_sent() -> None:
         assert (call["tool"], call["arguments"]) == ("drop", '{\n  "a": 1\n}')
         (card,) = listed(state["tool_servers"])
         assert (card["name"], card["tools"], card["asking"], card["calls"]) == ("fake", 1, 1, 0)
-        assert hosting.confirmations.answer(str(call["id"]), allow=True, who="anna")
+        assert hosting.confirmations.answer(str(call["id"]), allow=True, decided_by="anna")
         assert (await until(feed, "confirmations"))["confirmations"] == []
         await waiting
         live = running_request(board)

@@ -211,7 +211,7 @@ def test_models_that_were_tried_are_listed(tmp_path: Path, monkeypatch: pytest.M
     made = TriedModel(
         name="tiny", identity="t", template="", server="b1", tried_at="2026-01-01", temper="1"
     )
-    TriedModels(folder).remember(made)
+    TriedModels(folder).save(made)
     assert "tiny" in temper("models", "--tried").stdout
     (listed,) = cast(
         "list[json.JsonObject]", document(temper("models", "--tried", "--json"))["models"]

@@ -10,7 +10,7 @@ from proxy.cli.app import CLIENTS as OFFERED
 from proxy.conversation.json import JsonObject
 from proxy.doctor.clients import CLIENTS
 from proxy.doctor.target import Finding, Severity, Target
-from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.known_model import Overrides, identify_model
 from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from tests.fakes.ailing import WINDOW, Ailment, examined
@@ -79,7 +79,7 @@ async def test_the_window_and_the_model_name_must_suit_the_client(
     name: str, model: str | None, window: int | None, status: Severity, words: str
 ) -> None:
     client = CLIENTS[name]
-    known = replace(introduce("", Evidence(), (), Overrides()), window=window)
+    known = replace(identify_model("", Evidence(), (), Overrides()), window=window)
     async with httpx.AsyncClient() as nobody:
         named = model or f"{client.prefixes[0]}x"
         result = await client.check_window(Target(Settings(), named, known, nobody, nobody, ""))

@@ -9,7 +9,7 @@ from proxy.tools.executor import Status
 from tests.fakes.tool_servers import served
 from tests.patience import PATIENCE_SECONDS
 
-DELETE = served("s_delete", "search", "delete", needs_yes=True)
+DELETE = served("s_delete", "search", "delete", needs_approval=True)
 ANNA = Requester("anna", "abc-1", "req-1")
 
 
@@ -26,8 +26,8 @@ async def test_a_confirmation_is_answered_once(*, allow: bool, decision: Decisio
     confirmations = Confirmations()
     asking = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
-    assert confirmations.answer(name, allow=allow, who="a")
-    assert not confirmations.answer(name, allow=not allow, who="b")
+    assert confirmations.answer(name, allow=allow, decided_by="a")
+    assert not confirmations.answer(name, allow=not allow, decided_by="b")
     assert confirmations.pending == ()
     assert await asking is decision
 
@@ -36,7 +36,7 @@ async def test_pending_calls_are_shown_entirely_with_the_remaining_seconds() -> 
     now = 100.0
     confirmations = Confirmations(lambda: now)
     arguments: JsonObject = {"text": "\u202eevil\x1b" + "x" * 10_000}
-    tool = served("odd", "search", "odd\nname", needs_yes=True)
+    tool = served("odd", "search", "odd\nname", needs_approval=True)
     asking = asyncio.create_task(confirmations.ask(tool, arguments, ANNA, 60.0))
     await until_waiting(confirmations)
     now = 115.04
@@ -60,9 +60,9 @@ async def test_every_change_has_a_number() -> None:
     asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
     assert confirmations.number == 1
-    assert not confirmations.answer("other", allow=True, who="a")
+    assert not confirmations.answer("other", allow=True, decided_by="a")
     assert confirmations.number == 1
-    confirmations.answer(name, allow=True, who="a")
+    confirmations.answer(name, allow=True, decided_by="a")
     await asking
     assert confirmations.number == 2
 
@@ -75,19 +75,23 @@ async def test_a_decision_applies_only_to_the_same_call_of_the_request() -> None
         for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
     ]
     (name,) = await until_waiting(confirmations)
-    confirmations.answer(name, allow=True, who="a")
+    confirmations.answer(name, allow=True, decided_by="a")
     assert [await decision for decision in same] == [Decision.ALLOWED] * 2
     assert await request_confirmations.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
     others = (
         request_confirmations.ask(DELETE, {"a": 1.0, "b": 2}),
         request_confirmations.ask(DELETE, {"a": True, "b": 2}),
-        request_confirmations.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
-        request_confirmations.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
+        request_confirmations.ask(
+            served("x", "search", "drop", needs_approval=True), {"a": 1, "b": 2}
+        ),
+        request_confirmations.ask(
+            served("x", "other", "delete", needs_approval=True), {"a": 1, "b": 2}
+        ),
         RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
     )
     asking = [asyncio.create_task(other) for other in others]
     for name in await until_waiting(confirmations, len(others)):
-        confirmations.answer(name, allow=False, who="a")
+        confirmations.answer(name, allow=False, decided_by="a")
     assert [await decision for decision in asking] == [Decision.REFUSED] * len(others)
 
 
@@ -117,7 +121,7 @@ async def test_the_decision_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     confirmations = Confirmations()
     asking = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
     (name,) = await until_waiting(confirmations)
-    confirmations.answer(name, allow=False, who="anna from ::1")
+    confirmations.answer(name, allow=False, decided_by="anna from ::1")
     await asking
     await confirmations.ask(DELETE, {}, ANNA, 0.01)
     waits = "a call of search.delete is waiting for approval at /ui (request req-1)"
@@ -140,7 +144,7 @@ async def test_no_more_calls_wait_than_a_person_could_read() -> None:
     names = await until_waiting(confirmations, 2)
     assert await asking[2] is Decision.UNANSWERED
     for name in names:
-        confirmations.answer(name, allow=True, who="a")
+        confirmations.answer(name, allow=True, decided_by="a")
     assert [await decision for decision in asking[:2]] == [Decision.ALLOWED] * 2
 
 
@@ -157,5 +161,5 @@ async def test_one_client_cannot_fill_the_pending_confirmations() -> None:
     assert await asking[1] is Decision.UNANSWERED
     assert await confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS) is Decision.UNANSWERED
     for name in await until_waiting(confirmations, 2):
-        confirmations.answer(name, allow=True, who="a")
+        confirmations.answer(name, allow=True, decided_by="a")
     assert [await asking[0], await asking[2]] == [Decision.ALLOWED] * 2

@@ -15,7 +15,7 @@ from mcp import MCPError
 
 from proxy import bounds
 from proxy.bounds import KIB, MIB
-from proxy.mcp.connecting import Allowance, connect, has_many_values, list_tools
+from proxy.mcp.connecting import Allowance, connect, has_too_many_values, list_tools
 from proxy.mcp.specification import ServerSpec
 from proxy.processes.process import LogTail
 from tests.fakes.loopback import own_address
@@ -122,7 +122,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(
     ],
 )
 def test_values_are_counted_without_decoding_them(document: str, *, is_many: bool) -> None:
-    assert has_many_values(document.encode()) is is_many
+    assert has_too_many_values(document.encode()) is is_many
 
 
 async def test_the_exit_of_a_program_is_reported() -> None:

@@ -8,7 +8,7 @@ from proxy.mcp.definitions import (
     Definition,
     digest_of,
     find_changed_tools,
-    sanitise_name,
+    sanitize_name,
     select,
 )
 from proxy.mcp.specification import ServerSpec
@@ -44,14 +44,16 @@ def test_the_settings_select_tools_and_those_that_need_consent(
     warnings: tuple[str, ...],
 ) -> None:
     selection = select([GET, PUT], ServerSpec("a", tools=tools, ask=ask))
-    assert [(tool.own_name, tool.needs_yes) for tool in selection.tools] == [*offered.items()]
+    assert [(tool.upstream_name, tool.needs_approval) for tool in selection.tools] == [
+        *offered.items()
+    ]
     assert selection.warnings == warnings
 
 
 def test_names_are_valid_for_every_engine() -> None:
     (tool,) = select([DOTTED], ServerSpec("a", tools=("*",), prefix="n_")).tools
-    assert (tool.tool.name, tool.own_name, tool.server) == ("n_notes_list", "notes.list", "a")
-    assert sanitise_name("x" * 80, "") == "x" * 64
+    assert (tool.tool.name, tool.upstream_name, tool.server) == ("n_notes_list", "notes.list", "a")
+    assert sanitize_name("x" * 80, "") == "x" * 64
 
 
 @pytest.mark.fault("F86")
@@ -65,7 +67,7 @@ def test_a_tool_without_a_name_is_dropped() -> None:
 def test_of_two_tools_with_the_same_final_name_the_first_is_kept() -> None:
     twin = Definition("notes/list", "", {"type": "object"})
     selection = select([DOTTED, twin], ServerSpec("a", tools=("*",)))
-    assert [tool.own_name for tool in selection.tools] == ["notes.list"]
+    assert [tool.upstream_name for tool in selection.tools] == ["notes.list"]
     assert "two tools with the name 'notes_list'" in selection.warnings[0]
 
 

@@ -9,14 +9,17 @@ from proxy.conversation.tools import RequestedTools, ToolCall
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OwnedTools, ToolOffer
-from proxy.mcp.specification import CallLimits, Ended
+from proxy.mcp.execution import OperatorTools, ToolOffer
+from proxy.mcp.specification import CallLimits, ToolCallResult
 from proxy.observability.record import ToolRecord
 from proxy.tools.executor import Outcome, RoundContext, Status
 from tests.fakes.tool_servers import FakeSource, served
 
-TOOLS = (served("get"), served("p_put", own_name="put"), served("hang"))
-ANSWERS = {"get": Ended("got"), "put": Ended("Error: no", Status.FAILED, "tool_error")}
+TOOLS = (served("get"), served("p_put", upstream_name="put"), served("hang"))
+ANSWERS = {
+    "get": ToolCallResult("got"),
+    "put": ToolCallResult("Error: no", Status.FAILED, "tool_error"),
+}
 
 
 def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
@@ -29,7 +32,7 @@ def texts_of(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
 
 async def test_outcomes_have_the_order_of_the_calls() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, TOOLS)
+    tools = OperatorTools(source, TOOLS)
     assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
     running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
     while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
@@ -41,7 +44,7 @@ async def test_outcomes_have_the_order_of_the_calls() -> None:
 
 async def test_concurrent_calls_are_limited() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, TOOLS, CallLimits(parallel=2))
+    tools = OperatorTools(source, TOOLS, CallLimits(parallel=2))
     running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
     while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
@@ -52,7 +55,7 @@ async def test_concurrent_calls_are_limited() -> None:
 
 async def test_the_smaller_result_limit_applies() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
+    tools = OperatorTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
     await tools.execute(calls("get"), RoundContext(result_chars=100))
     await tools.execute(calls("get"), RoundContext(result_chars=900))
     assert [limits.result_chars for _, _, limits, _ in source.calls] == [100, 500]
@@ -62,7 +65,7 @@ async def test_the_smaller_result_limit_applies() -> None:
 @pytest.mark.parametrize("arguments", ["[]", "{", "1"])
 async def test_non_object_arguments_reach_no_server(arguments: str) -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    (outcome,) = await OwnedTools(source, TOOLS).execute(
+    (outcome,) = await OperatorTools(source, TOOLS).execute(
         calls("get", arguments=arguments), RoundContext()
     )
     assert (outcome.status, "not a JSON object" in outcome.text) == (Status.FAILED, True)
@@ -74,7 +77,7 @@ async def test_each_finished_call_is_reported() -> None:
     ticks = count()
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     clock = lambda: float(next(ticks))  # noqa: E731 - one word each
-    tools = OwnedTools(source, TOOLS, notice=records.append, clock=clock)
+    tools = OperatorTools(source, TOOLS, notice=records.append, clock=clock)
     (outcome,) = await tools.execute(calls("p_put"), RoundContext())
     (called,) = records
     assert outcome.seconds == called.seconds == 1.0
@@ -91,7 +94,7 @@ async def test_a_finished_call_is_reported_while_others_run() -> None:
         finished.append(outcome)
         done.set()
 
-    tools = OwnedTools(FakeSource({"fake": TOOLS}, ANSWERS), TOOLS)
+    tools = OperatorTools(FakeSource({"fake": TOOLS}, ANSWERS), TOOLS)
     context = RoundContext(finished=note)
     running = asyncio.create_task(tools.execute(calls("hang", "get"), context))
     await done.wait()
@@ -104,7 +107,7 @@ async def test_a_finished_call_is_reported_while_others_run() -> None:
 async def test_cancelling_a_round_cancels_its_calls() -> None:
     records: list[ToolRecord] = []
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, TOOLS, notice=records.append)
+    tools = OperatorTools(source, TOOLS, notice=records.append)
     running = asyncio.create_task(tools.execute(calls("hang", "hang"), RoundContext()))
     while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
@@ -121,13 +124,13 @@ async def test_a_call_that_needs_approval_runs_after_it_and_its_wait_is_reported
     ticks = count()
 
     async def confirm(tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        questions.append((f"{tool.own_name} {call.id}", arguments))
+        questions.append((f"{tool.upstream_name} {call.id}", arguments))
         return Decision.ALLOWED
 
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    offered = (replace(TOOLS[0], needs_yes=True), TOOLS[1])
+    offered = (replace(TOOLS[0], needs_approval=True), TOOLS[1])
     clock = lambda: float(next(ticks))  # noqa: E731 - one word each
-    tools = OwnedTools(source, offered, notice=records.append, clock=clock, confirm=confirm)
+    tools = OperatorTools(source, offered, notice=records.append, clock=clock, confirm=confirm)
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert (outcome.text, outcome.seconds) == ("got", 1.0)
     assert questions == [("get 0", {"a": 1})]
@@ -144,8 +147,8 @@ async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) 
         return decision
 
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    offered = (replace(TOOLS[0], needs_yes=True),)
-    tools = OwnedTools(source, offered, notice=records.append, confirm=confirm)
+    offered = (replace(TOOLS[0], needs_approval=True),)
+    tools = OperatorTools(source, offered, notice=records.append, confirm=confirm)
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert decision.refusal is not None
     assert (outcome.text, outcome.status) == (decision.refusal.text, Status.REFUSED)
@@ -159,7 +162,7 @@ async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) 
 
 async def test_without_an_approver_no_call_that_needs_approval_runs() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),))
+    tools = OperatorTools(source, (replace(TOOLS[0], needs_approval=True),))
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert (outcome.status, source.calls) == (Status.REFUSED, [])
 
@@ -169,7 +172,7 @@ async def test_no_approval_is_requested_for_non_object_arguments() -> None:
         raise AssertionError
 
     source = FakeSource({"fake": TOOLS}, ANSWERS)
-    tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),), confirm=confirm)
+    tools = OperatorTools(source, (replace(TOOLS[0], needs_approval=True),), confirm=confirm)
     (outcome,) = await tools.execute(calls("get", arguments="[]"), RoundContext())
     assert (outcome.status, source.calls) == (Status.FAILED, [])
 
@@ -193,7 +196,7 @@ def asks(server: str, *allowed: str) -> RequestedTools:
 def names(
     offer: ToolOffer, *wanted: RequestedTools, owner: str = "", has_client_tools: bool = True
 ) -> list[str]:
-    offered = offer.tools_for(OWN if has_client_tools else (), wanted, owner)
+    offered = offer.select_tools(OWN if has_client_tools else (), wanted, owner)
     return [tool.tool.name for tool in offered]
 
 
@@ -228,15 +231,15 @@ def test_a_request_gets_tools_by_the_rules_and_its_selection(
 
 def test_of_two_tools_with_one_name_the_requested_servers_is_offered() -> None:
     for offer in (ASKED, ALWAYS):
-        offered = offer.tools_for((), [asks("files")], "")
+        offered = offer.select_tools((), [asks("files")], "")
         assert FILES[1] in offered
         assert SEARCH[0] not in offered
-    both = ASKED.tools_for((), [asks("files", "find"), asks("search", "find")], "")
+    both = ASKED.select_tools((), [asks("files", "find"), asks("search", "find")], "")
     assert both == (SEARCH[0],)
 
 
 def test_a_client_tool_wins_over_a_server_tool_of_the_same_name() -> None:
-    offered = ASKED.tools_for([served("find", "").tool], [asks("search")], "")
+    offered = ASKED.select_tools([served("find", "").tool], [asks("search")], "")
     assert [tool.tool.name for tool in offered] == ["s_open"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.conversation.tools import ToolCall
-from proxy.mcp.execution import OwnedTools
+from proxy.mcp.execution import OperatorTools
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
 from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import WITHDRAWN, ServerSpec
@@ -18,8 +18,8 @@ from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
 from tests.patience import PATIENCE_SECONDS
 
 
-def all_tools(fleet: ToolServerFleet) -> OwnedTools:
-    return OwnedTools(
+def all_tools(fleet: ToolServerFleet) -> OperatorTools:
+    return OperatorTools(
         fleet, tuple(tool for name in fleet.names for tool in fleet.tools_of(name) or ())
     )
 
@@ -108,9 +108,9 @@ async def test_all_servers_are_closed_concurrently_even_stubborn_ones(tmp_path: 
 
 
 async def test_an_unreachable_server_delays_nothing() -> None:
-    patience = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
+    timeouts = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
     specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
-    async with open_fleet(specs, patience) as fleet:
+    async with open_fleet(specs, timeouts) as fleet:
         await fleet.wait_settled(0.01)
         assert [fleet.tools_of(name) for name in fleet.names] == [None, None]
         assert not any(map(fleet.is_ready, fleet.names))
@@ -183,7 +183,7 @@ async def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_pa
         assert done.status is Status.DONE
 
 
-async def pids(tools: OwnedTools) -> dict[str, int]:
+async def pids(tools: OperatorTools) -> dict[str, int]:
     """Return the processes of tools by their names."""
     calls = [call(spec.name) for spec in tools.specs()]
     outcomes = await tools.execute(calls, RoundContext())

@@ -68,7 +68,7 @@ def test_tool_access_and_limits_come_from_the_settings() -> None:
     wanted = (RequestedTools("tools.0", kind="web_search"),)
     decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=wanted)
     service = ServiceOptions().service(ScriptedBackend())
-    offered, tools = hosting.offer_to(Resolved(decoded, Client(), request, service))
+    offered, tools = hosting.add_tools(Resolved(decoded, Client(), request, service))
     assert tools == (served("find", "a"),)
     assert offered.request.tools == (served("find", "a").tool,)
 
@@ -81,7 +81,7 @@ def test_a_pending_confirmation_survives_a_reload() -> None:
 
 
 def test_each_server_has_a_card() -> None:
-    tools = (served("find", "a"), served("drop", "a", needs_yes=True))
+    tools = (served("find", "a"), served("drop", "a", needs_approval=True))
     hosting = hosting_of(SETTINGS.tools, FakeSource({"a": tools, "b": None}))
     calls = ToolCalls()
     failed = ToolRecord("a", "find", "1", 1, 0.0, 0.5, "failed", "tool_error")

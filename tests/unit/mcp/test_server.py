@@ -14,7 +14,14 @@ import mcp_types as mcp
 import pytest
 
 from proxy.mcp.server import McpServer, ServerTimeouts, text_of
-from proxy.mcp.specification import LOST, UNREACHABLE, WITHDRAWN, CallLimits, Ended, ServerSpec
+from proxy.mcp.specification import (
+    LOST,
+    UNREACHABLE,
+    WITHDRAWN,
+    CallLimits,
+    ServerSpec,
+    ToolCallResult,
+)
 from proxy.processes.restarts import RestartPolicy, RestartState
 from proxy.tools.executor import Status
 from tests.fakes.forgetful_tool_server import ForgetfulToolServer
@@ -77,9 +84,9 @@ LIMITS = CallLimits(seconds=PATIENCE_SECONDS)
 
 @asynccontextmanager
 async def running(
-    spec: ServerSpec, patience: ServerTimeouts = PATIENCE
+    spec: ServerSpec, timeouts: ServerTimeouts = PATIENCE
 ) -> AsyncGenerator[McpServer, None]:
-    server = McpServer(spec, patience)
+    server = McpServer(spec, timeouts)
     try:
         yield server
     finally:
@@ -88,7 +95,9 @@ async def running(
         assert server.state in (RestartState.STOPPED, RestartState.DOWN)
 
 
-async def call(server: McpServer, name: str, text: str = "hi", seconds: float = 0) -> Ended:
+async def call(
+    server: McpServer, name: str, text: str = "hi", seconds: float = 0
+) -> ToolCallResult:
     limits = CallLimits(seconds=seconds or PATIENCE_SECONDS)
     return await server.call(name, {"text": text}, limits, {})
 
@@ -99,8 +108,8 @@ async def test_a_server_lists_its_tools_and_runs_them() -> None:
         assert [tool.tool.name for tool in server.tools or ()] == ["f_echo", "f_fail"]
         assert (server.state, server.protocol) == (RestartState.READY, "2025-11-25")
         assert [definition.is_read_only for definition in server.definitions][:2] == [True, False]
-        assert await call(server, "f_echo") == Ended("hi")
-        failed = Ended("Error: it is broken", Status.FAILED, "tool_error")
+        assert await call(server, "f_echo") == ToolCallResult("hi")
+        failed = ToolCallResult("Error: it is broken", Status.FAILED, "tool_error")
         assert await call(server, "f_fail") == failed
 
 
@@ -142,7 +151,7 @@ async def test_an_invalid_result_is_a_failure() -> None:
     async with running(program("noise")) as server:
         garbage, refused = await call(server, "garbage"), await call(server, "refuse", "no")
         assert "sent an invalid result" in garbage.text
-        assert refused == Ended("Error: no", Status.FAILED, "-32603")
+        assert refused == ToolCallResult("Error: no", Status.FAILED, "-32603")
 
 
 @pytest.mark.fault("F64")
@@ -165,7 +174,7 @@ async def test_five_hundred_tools_are_read_to_the_last_page() -> None:
     async with running(program("many")) as server:
         await server.wait_settled(PATIENCE_SECONDS)
         assert len(server.tools or ()) == 500
-        assert await call(server, "tool_499") == Ended("tool_499: hi")
+        assert await call(server, "tool_499") == ToolCallResult("tool_499: hi")
 
 
 async def test_a_call_that_times_out_is_canceled_at_the_server(tmp_path: Path) -> None:
@@ -192,7 +201,7 @@ async def test_a_disconnecting_client_cancels_the_call_at_the_server(tmp_path: P
         await until(log, "called hang")
         calling.cancel()
         await until(log, "cancelled")
-        assert await call(server, "echo") == Ended("hi")
+        assert await call(server, "echo") == ToolCallResult("hi")
 
 
 @pytest.mark.fault("F62")
@@ -206,7 +215,7 @@ async def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(
         assert (await call(server, "die")).text == LOST
         assert (await hanging).status is Status.LOST
         # the next call waits for the server to come back
-        assert await call(server, "echo") == Ended("hi")
+        assert await call(server, "echo") == ToolCallResult("hi")
     words = log.read_text().split("\n")
     assert [word for word in words if word.startswith("called")] == [
         "called hang",
@@ -240,8 +249,8 @@ async def test_a_program_that_cannot_be_started_says_why() -> None:
 
 @pytest.mark.fault("F61")
 async def test_an_unresponsive_server_delays_neither_calls_nor_shutdown() -> None:
-    patience = ServerTimeouts(start=0.2, call=0.1, restarts=RestartPolicy(first_delay=1000))
-    async with running(program("mute"), patience) as server:
+    timeouts = ServerTimeouts(start=0.2, call=0.1, restarts=RestartPolicy(first_delay=1000))
+    async with running(program("mute"), timeouts) as server:
         assert (await call(server, "echo")).text == UNREACHABLE
         while not server.problem:  # noqa: ASYNC110 - it waits for nobody
             await asyncio.sleep(0.01)
@@ -293,10 +302,10 @@ async def test_an_address_where_nothing_is_is_tried_for_ever() -> None:
         writer.close()
 
     quick = RestartPolicy(first_delay=0.001, longest_delay=0.001, most_failures=2)
-    patience = ServerTimeouts(call=0.0, restarts=quick)
+    timeouts = ServerTimeouts(call=0.0, restarts=quick)
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as nothing:
         port = nothing.sockets[0].getsockname()[1]
-        async with running(ServerSpec("x", f"http://127.0.0.1:{port}/mcp"), patience) as server:
+        async with running(ServerSpec("x", f"http://127.0.0.1:{port}/mcp"), timeouts) as server:
             for _ in range(10):
                 await tries.acquire()
             assert server.problem.startswith("cannot be used: ")
@@ -328,8 +337,8 @@ async def test_a_program_stopped_while_it_is_starting_exits_too(
     tmp_path: Path, seconds: float, lines: int
 ) -> None:
     log = tmp_path / "log"
-    patience = replace(PATIENCE, start=seconds)
-    async with running(program("mute", "stubborn", env={"LOG": str(log)}), patience):
+    timeouts = replace(PATIENCE, start=seconds)
+    async with running(program("mute", "stubborn", env={"LOG": str(log)}), timeouts):
         await soon(lambda: log.exists() and log.read_text().count("\n") >= lines)
     for started in log.read_text().split("started ")[1:]:
         with pytest.raises(ProcessLookupError):
@@ -341,13 +350,13 @@ async def test_a_session_forgotten_by_the_server_is_started_again() -> None:
     async with listening(forgetful) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
         async with running(spec) as server:
-            assert await call(server, "echo") == Ended("hi")
+            assert await call(server, "echo") == ToolCallResult("hi")
             forgetful.sessions.clear()
             refused = await call(server, "echo")
             assert (refused.text, refused.error) == (UNREACHABLE, "session")
             # looked at in every turn of the loop: it is soon ready again
             await soon(lambda: server.state is not RestartState.READY)
-            assert await call(server, "echo") == Ended("hi")
+            assert await call(server, "echo") == ToolCallResult("hi")
 
 
 @pytest.mark.deep

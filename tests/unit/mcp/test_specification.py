@@ -1,5 +1,5 @@
 from proxy.conversation.tools import ToolCall
-from proxy.mcp.specification import LOST, Ended, ServerSpec
+from proxy.mcp.specification import LOST, ServerSpec, ToolCallResult
 from proxy.tools.executor import Status
 
 
@@ -17,6 +17,8 @@ CALL = ToolCall("1", "get", "{}")
 
 
 def test_an_end_becomes_the_outcome_of_its_call() -> None:
-    outcome = Ended(LOST, Status.LOST, "connection_closed", is_counted=False).outcome(CALL, 0.5)
+    outcome = ToolCallResult(LOST, Status.LOST, "connection_closed", is_counted=False).outcome(
+        CALL, 0.5
+    )
     assert (outcome.call, outcome.text, outcome.status) == (CALL, LOST, Status.LOST)
     assert (outcome.seconds, outcome.counted) == (0.5, False)

@@ -9,7 +9,7 @@ from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import (
     KnownModel,
     Overrides,
-    introduce,
+    identify_model,
     quirks_for,
     renders_tools,
     template_quirks,
@@ -26,16 +26,16 @@ PROFILES = (FALCON, HERON)
 
 def test_the_operators_wishes_win() -> None:
     evidence = Evidence(("falcon-7b",))
-    plain = introduce("m", evidence, PROFILES, Overrides())
+    plain = identify_model("m", evidence, PROFILES, Overrides())
     assert plain.quirks == FALCON.quirks
-    chosen = introduce("m", evidence, PROFILES, Overrides(profile=HERON))
+    chosen = identify_model("m", evidence, PROFILES, Overrides(profile=HERON))
     assert (chosen.recognition.profile, chosen.recognition.reason) == (
         HERON,
         "chosen by profile.name",
     )
-    wished = introduce("m", evidence, PROFILES, Overrides(convention="json", replay="last"))
+    wished = identify_model("m", evidence, PROFILES, Overrides(convention="json", replay="last"))
     assert wished.quirks == replace(FALCON.quirks, convention="json", replay="last")
-    assert introduce("m", evidence, (), Overrides()).recognition.profile is GENERIC
+    assert identify_model("m", evidence, (), Overrides()).recognition.profile is GENERIC
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_operators_wishes_win() -> None:
 def test_the_template_shows_whether_earlier_reasoning_is_used(
     template: str, renders: bool | None
 ) -> None:
-    known = introduce("m", Evidence(template=template), PROFILES, Overrides())
+    known = identify_model("m", Evidence(template=template), PROFILES, Overrides())
     assert known.quirks.renders_reasoning is renders
 
 
@@ -62,7 +62,7 @@ def test_the_template_shows_whether_earlier_reasoning_is_used(
 )
 def test_the_profile_decides_without_a_template(name: str, renders: bool | None) -> None:
     profile = next(profile for profile in load_profiles() if profile.name == name)
-    known = introduce("m", Evidence(), (), Overrides(profile=profile))
+    known = identify_model("m", Evidence(), (), Overrides(profile=profile))
     assert known.quirks.renders_reasoning is renders
 
 
@@ -70,7 +70,7 @@ def test_the_profile_decides_without_a_template(name: str, renders: bool | None)
 def test_the_template_keeps_all_reasoning_only_if_it_is_requested(replay: Replay | None) -> None:
     keeps = {"preserve_thinking": True}
     model = replace(FALCON, quirks=replace(FALCON.quirks, kept_by=keeps))
-    known = introduce("falcon", Evidence(("falcon",)), (model,), Overrides(replay=replay))
+    known = identify_model("falcon", Evidence(("falcon",)), (model,), Overrides(replay=replay))
     assert known.quirks.kept_by == (keeps if replay == "full" else {})
 
 
@@ -79,14 +79,14 @@ def test_a_model_with_alternating_turns_makes_one_call_at_a_time(
     convention: str, *, several: bool
 ) -> None:
     evidence = Evidence(("falcon-7b",))
-    chosen = introduce("m", evidence, PROFILES, Overrides(convention=convention))
+    chosen = identify_model("m", evidence, PROFILES, Overrides(convention=convention))
     assert chosen.quirks.calls_in_parallel is several
 
 
 def test_a_template_without_tools_is_supplemented_unless_the_operator_forbids_it() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
-    assert introduce("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
-    assert introduce("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""
+    assert identify_model("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
+    assert identify_model("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import GENERIC, Matching, Profile
-from proxy.profiles.recognition import Evidence, candidates, recognise
+from proxy.profiles.recognition import Evidence, candidates, recognize
 from tests.fakes.arrivals import is_bounded
 
 PROFILES = load_profiles()
@@ -276,7 +276,7 @@ ARCHITECTURES = {
 
 
 def recognised(name: str = "", architecture: str = "", template: str = "") -> str:
-    return recognise(Evidence((name,), architecture, template), PROFILES).profile.name
+    return recognize(Evidence((name,), architecture, template), PROFILES).profile.name
 
 
 def test_the_table_has_a_meaningful_size() -> None:
@@ -299,7 +299,7 @@ def test_no_two_profiles_claim_a_name_equally(name: str) -> None:
 def test_a_renamed_file_is_recognized_by_its_chat_template(expected: str) -> None:
     evidence = Evidence(("model.gguf",), template=TEMPLATES[expected])
     strengths = [candidate.strength for candidate in candidates(evidence, PROFILES)]
-    assert recognise(evidence, PROFILES).profile.name == expected
+    assert recognize(evidence, PROFILES).profile.name == expected
     assert len(set(strengths)) == len(strengths)
 
 
@@ -333,7 +333,7 @@ def test_a_name_beats_a_template_and_that_an_architecture() -> None:
 
 def test_the_best_of_several_names_counts() -> None:
     evidence = Evidence(("default", "/models/a.gguf", "Qwen3 Coder 30B A3B Instruct"))
-    assert recognise(evidence, PROFILES).profile.name == "qwen3-coder"
+    assert recognize(evidence, PROFILES).profile.name == "qwen3-coder"
 
 
 def test_the_end_of_a_path_wins_over_its_folders() -> None:
@@ -356,14 +356,14 @@ def test_the_end_of_a_path_wins_over_its_folders() -> None:
     ],
 )
 def test_the_reason_is_one_phrase(evidence: Evidence, reason: str) -> None:
-    assert recognise(evidence, PROFILES).reason == reason
+    assert recognize(evidence, PROFILES).reason == reason
 
 
 def test_between_equals_the_name_of_the_profile_decides() -> None:
     twins = [
         Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]
-    assert recognise(Evidence(("twin-1b",)), twins).profile.name == "a"
+    assert recognize(Evidence(("twin-1b",)), twins).profile.name == "a"
 
 
 @settings(deadline=None)
@@ -376,22 +376,22 @@ def test_case_and_the_order_of_profiles_change_nothing(
     name: str, affixes: str, shuffled: list[Profile]
 ) -> None:
     evidence = Evidence((name + affixes,))
-    recognized = recognise(evidence, PROFILES)
-    assert recognise(evidence, shuffled) == recognized
+    recognized = recognize(evidence, PROFILES)
+    assert recognize(evidence, shuffled) == recognized
     assert (
-        recognise(Evidence(((name + affixes).swapcase(),)), shuffled).profile == recognized.profile
+        recognize(Evidence(((name + affixes).swapcase(),)), shuffled).profile == recognized.profile
     )
 
 
 @pytest.mark.parametrize("unit", ["a/", "qwen3", "-", "a"])
 def test_a_long_name_takes_as_long_as_a_short_one(unit: str) -> None:
     def work(text: str) -> None:
-        recognise(Evidence((text,)), PROFILES)
+        recognize(Evidence((text,)), PROFILES)
 
     assert is_bounded(work, lambda size: unit * size, 2_000)
 
 
 def test_only_the_end_of_a_long_path_counts() -> None:
-    recognition = recognise(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
+    recognition = recognize(Evidence(("llama-3.1/" + "x/" * 3_000 + "qwen3-8b",)), PROFILES)
     assert recognition.profile.name == "qwen3"
-    assert recognise(Evidence(("qwen3-8b/" + "x/" * 3_000,)), PROFILES).profile is GENERIC
+    assert recognize(Evidence(("qwen3-8b/" + "x/" * 3_000,)), PROFILES).profile is GENERIC

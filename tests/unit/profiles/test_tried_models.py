@@ -26,14 +26,14 @@ def tried(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:
 def test_a_measurement_is_available_the_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "temper" / "tried"
     assert TriedModels(folder).all() == ()
-    assert TriedModels(folder).remember(tried())
+    assert TriedModels(folder).save(tried())
     assert TriedModels(folder).all() == (tried(),)
 
 
 def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
     for attempt in (tried(day=1), tried(day=3), tried(day=2, server="b2"), tried("n.gguf", day=4)):
-        models.remember(attempt)
+        models.save(attempt)
     assert [model.tried_at[8:10] for model in models.all()] == ["04", "03", "02"]
     latest = models.latest("m.gguf", "template")
     assert latest is not None
@@ -57,7 +57,7 @@ def test_a_model_is_measured_again_and_another_is_added(tmp_path: Path) -> None:
 )
 def test_a_broken_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     models = TriedModels(tmp_path)
-    models.remember(tried())
+    models.save(tried())
     (tmp_path / "broken.json").write_bytes(content)
     (tmp_path / "folder.json").mkdir()
     assert models.all() == (tried(),)
@@ -65,7 +65,7 @@ def test_a_broken_file_counts_as_missing(tmp_path: Path, content: bytes) -> None
 
 def test_a_file_of_a_later_version_is_not_changed(tmp_path: Path) -> None:
     later = msgspec.structs.replace(tried(), version=2)
-    TriedModels(tmp_path).remember(later)
+    TriedModels(tmp_path).save(later)
     assert TriedModels(tmp_path).all() == ()
     assert len([*tmp_path.iterdir()]) == 1
 
@@ -74,7 +74,7 @@ def test_several_writers_leave_complete_files(tmp_path: Path) -> None:
     models = TriedModels(tmp_path)
     records = [tried(f"m{number % 5}.gguf", day=1 + number % 28) for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(models.remember, records))
+        assert all(pool.map(models.save, records))
         assert all(len(listed) <= 5 for listed in pool.map(lambda _: models.all(), range(50)))
     assert {model.identity for model in models.all()} == {f"m{number}.gguf" for number in range(5)}
     assert {file.suffix for file in tmp_path.iterdir()} == {".json"}
@@ -84,7 +84,7 @@ def test_the_number_of_models_is_limited(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tried_models, "_MOST", 3)
     models = TriedModels(tmp_path)
     for number in range(5):
-        models.remember(tried(f"m{number}.gguf", day=number + 1))
+        models.save(tried(f"m{number}.gguf", day=number + 1))
         for age, file in enumerate(
             sorted(tmp_path.iterdir(), key=lambda file: file.stat().st_mtime)
         ):
@@ -96,7 +96,7 @@ def test_in_an_unwritable_folder_nothing_is_stored(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     for folder in (None, file / "tried"):
-        assert not TriedModels(folder).remember(tried())
+        assert not TriedModels(folder).save(tried())
         assert TriedModels(folder).all() == ()
 
 
@@ -108,6 +108,6 @@ def test_files_are_where_xdg_has_them(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_measurements_are_readable_only_by_the_owner(tmp_path: Path) -> None:
-    TriedModels(tmp_path).remember(tried())
+    TriedModels(tmp_path).save(tried())
     (file,) = tmp_path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600

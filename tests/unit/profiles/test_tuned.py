@@ -12,10 +12,10 @@ from proxy.profiles.recognition import Evidence, Recognition
 from proxy.profiles.tuned import (
     Tuned,
     TunedSettings,
+    apply_tuned,
     describe_tuned,
     guardrails_digest,
     keys_of,
-    overrides_with,
     read_tuned,
 )
 from proxy.serving.assembly import tuned_changes
@@ -104,7 +104,7 @@ def test_tuned_profile_values_rank_below_all_operator_settings_too(tmp_path: Pat
     assert tuned(tmp_path).of(KNOWN) == {**POLICY, "profile": earned}
     settings = tuned(tmp_path, {"effort": "auto"}, text_policy="accept")
     assert settings.of(KNOWN) == {"profile": {"tools_in_prompt": "json"}}
-    overrides = overrides_with(Overrides(), {"profile": earned})
+    overrides = apply_tuned(Overrides(), {"profile": earned})
     assert (overrides.convention, overrides.effort) == ("json", "low")
     own_overrides = Overrides(convention="", effort="high")
-    assert overrides_with(own_overrides, {"profile": earned}) == own_overrides
+    assert apply_tuned(own_overrides, {"profile": earned}) == own_overrides

@@ -210,7 +210,7 @@ def test_the_measurements_of_a_model_are_listed(tmp_path: Path) -> None:
             temper="1.0",
             measured={"window": window, "writes_per_second": 35.5},
         )
-        tried.remember(model)
+        tried.save(model)
     backend = ScriptedBackend(description=Description(("small",), template="{{ tools }}"))
     (listed,) = asyncio.run(ServiceOptions(tried=tried).services_for(backend).models())
     assert listed.details["tried"] == {

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Quirks
-from proxy.profiles.known_model import Overrides, introduce
+from proxy.profiles.known_model import Overrides, identify_model
 from proxy.profiles.profile import Matching, Profile
 from proxy.profiles.recognition import Evidence
 from temper_evals.records import RunRecord
@@ -302,7 +302,7 @@ async def test_an_undecided_effort_reports_the_missing_cases() -> None:
 
 def candidates(quirks: Quirks, overrides: Overrides | None = None) -> list[str]:
     profile = Profile("m", "M", quirks, Matching(("m*",)), fallback_convention="json")
-    known = introduce("m1", Evidence(("m1",)), (profile,), overrides or Overrides())
+    known = identify_model("m1", Evidence(("m1",)), (profile,), overrides or Overrides())
     return [candidate.name for candidate in candidates_for(known)]
 
 
